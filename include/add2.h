@@ -1,0 +1,42 @@
+// The launchers of add2: c[i] = a[i] + b[i] for 0 <= i < n.
+//
+// Plain C: pointers, a length, the dtype, a stream. There is no torch here, so a C++ program, a
+// test or Python's ctypes calls them as the operator does. They trust their caller: kernel/add2.cpp
+// is where tensors are checked.
+#pragma once
+
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define ADD2_API __attribute__((visibility("default")))  // the rest of the library is hidden
+#else
+#define ADD2_API
+#endif
+
+struct CUstream_st;  // what a cudaStream_t points to; declared here so that no CUDA header is
+                     // needed
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum Add2Dtype { ADD2_FLOAT32 = 0, ADD2_FLOAT64 = 1, ADD2_FLOAT16 = 2, ADD2_BFLOAT16 = 3 };
+
+// Each returns NULL, or what went wrong as text that need not be freed. Pointers are aligned to
+// their element; c may be a or b, but must not overlap them in any other way.
+
+// In host memory, on torch's thread pool; has finished when it returns.
+ADD2_API const char* launch_add2_cpu(void* c, const void* a, const void* b, int64_t n,
+                                     enum Add2Dtype dtype);
+
+// In memory of the current CUDA device; asynchronous, in the order of the stream.
+ADD2_API const char* launch_add2_cuda(void* c, const void* a, const void* b, int64_t n,
+                                      enum Add2Dtype dtype, struct CUstream_st* stream);
+
+// The same by the plain kernel that the lesson starts from; for comparison only.
+ADD2_API const char* launch_add2_plain(void* c, const void* a, const void* b, int64_t n,
+                                       enum Add2Dtype dtype, struct CUstream_st* stream);
+
+#ifdef __cplusplus
+}
+#endif

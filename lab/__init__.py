@@ -1,0 +1,1 @@
+"""The workbench: builds the operator three ways, measures it, explains it. It is not shipped."""

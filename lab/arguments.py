@@ -1,0 +1,68 @@
+"""Command-line arguments that both programs share. A wrong one ends in one line on stderr and exit status 2."""
+
+import argparse
+import re
+
+import torch
+
+MAX_SIZE = 2**40
+
+
+def parser(description: str, compilers: list[str]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument("--compiler", choices=compilers, default="jit", help="how add2 is built")
+    parser.add_argument("--device", type=device, default=default_device(), help="cuda, cuda:1, cpu")
+    return parser
+
+
+def default_device() -> torch.device:
+    return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
+
+
+def device(text: str) -> torch.device:
+    """A device that is there."""
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", text):
+        raise argparse.ArgumentTypeError(f"'{text}' is not a device that add2 runs on; use cuda, cuda:N or cpu")
+    if text == "cpu":
+        return torch.device(text)
+    if not torch.cuda.is_available():
+        reason = "no GPU is found" if torch.version.cuda else f"torch {torch.__version__} is built without CUDA"
+        raise argparse.ArgumentTypeError(f"{text} is not there: {reason}; use --device cpu")
+    index = int(text[5:] or torch.cuda.current_device())
+    if index >= torch.cuda.device_count():
+        raise argparse.ArgumentTypeError(f"{text} is not there: this machine has {torch.cuda.device_count()} GPU(s)")
+    return torch.device("cuda", index)
+
+
+def sizes(text: str) -> list[int]:
+    """Numbers of elements: '1000', '2^20', '1000,2^20', and by powers of two '2^10..2^20'."""
+    found: list[int] = []
+    for part in text.replace(" ", ",").split(","):
+        if part:
+            first, _, last = part.partition("..")
+            value, end = size(first), size(last or first)
+            if end < value:
+                raise argparse.ArgumentTypeError(f"the range {part} is empty: {end} is less than {value}")
+            while value <= end:
+                found.append(value)
+                value *= 2
+    if not found:
+        raise argparse.ArgumentTypeError("no size is given; examples: 1048576, 2^20, 2^10..2^28")
+    return found
+
+
+def size(text: str) -> int:
+    match = re.fullmatch(r"(\d+)(?:(?:\^|\*\*)(\d+))?", text.strip().replace("_", ""))
+    exponent = int(match[2] or 1) if match else 0
+    value = int(match[1]) ** exponent if match and exponent <= 64 else 0
+    if not 1 <= value <= MAX_SIZE:
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is not a number of elements from 1 to 2^40; examples: 1048576, 2^20, 2^10..2^28"
+        )
+    return value
+
+
+def count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number from 1 on")
+    return int(text)

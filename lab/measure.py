@@ -1,0 +1,147 @@
+"""What time.py compares: the calls, the memory they work on, and their measurement."""
+
+import ctypes
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+import torch
+
+from . import clock
+
+DTYPES = {
+    "float32": torch.float32,
+    "float64": torch.float64,
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+}
+
+# A call's counterpart in torch: the same work in the same way, with or without a new tensor for the result.
+COUNTERPART = {
+    "torch.add": "torch.add",
+    "torch.add(out)": "torch.add(out)",
+    "add2": "torch.add",
+    "torch_launch_add2": "torch.add(out)",
+    "pybind11": "torch.add(out)",
+    "plain kernel": "torch.add(out)",
+}
+
+Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+
+
+@dataclass
+class Result:
+    """One line of the table, as it stands in the JSON file. Bytes: two inputs read, one result written."""
+
+    compiler: str
+    call: str
+    dtype: str
+    n: int
+    bytes: int
+    clock: str
+    median_us: float
+    low_us: float
+    high_us: float
+    samples: int
+    gb_per_s: float
+    ratio_to_torch: float
+
+
+def calls(library: Path, device: torch.device, module: ModuleType | None) -> dict[str, Callable]:
+    """The functions to compare, each of (c, a, b); those that return a tensor leave c alone."""
+    import add2
+
+    found: dict[str, Callable] = {
+        "torch.add": lambda c, a, b: torch.add(a, b),
+        "torch.add(out)": lambda c, a, b: torch.add(a, b, out=c),
+        "add2": lambda c, a, b: add2.add2(a, b),
+        "torch_launch_add2": lambda c, a, b: add2.torch_launch_add2(c, a, b, c.numel()),
+    }
+    if module is not None:
+        found["pybind11"] = lambda c, a, b: module.torch_launch_add2(c, a, b, c.numel())
+    if device.type == "cuda":
+        found["plain kernel"] = plain_kernel(library)
+    return found
+
+
+def plain_kernel(library: Path) -> Callable:
+    """The plain kernel's launcher, called as the C function that it is: no torch, no checks, no dispatcher."""
+    launcher = ctypes.CDLL(str(library)).launch_add2_plain
+    launcher.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_int64, ctypes.c_int, ctypes.c_void_p]
+    launcher.restype = ctypes.c_char_p
+    dtypes = list(DTYPES.values())  # in the order of enum Add2Dtype
+
+    def launch(c: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> None:
+        stream = torch.cuda.current_stream(c.device).cuda_stream
+        error = launcher(c.data_ptr(), a.data_ptr(), b.data_ptr(), c.numel(), dtypes.index(c.dtype), stream)
+        if error:
+            raise RuntimeError(error.decode())
+
+    return launch
+
+
+def fits(n: int, dtype: torch.dtype, device: torch.device) -> bool:
+    """Whether the inputs, the result and what torch returns beside them have room in the device's free memory."""
+    needed = 5 * n * dtype.itemsize
+    if device.type == "cuda":
+        return needed < torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device)
+    import os
+
+    return needed < os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def buffers(n: int, dtype: torch.dtype, device: torch.device) -> list[Tensors]:
+    """Tensors c, a, b of n random elements; on a GPU as many sets as it takes to be four times its L2 cache."""
+    sets = 1
+    if device.type == "cuda":
+        cache = torch.cuda.get_device_properties(device).L2_cache_size
+        sets = max(1, min(512, math.ceil(4 * cache / (3 * n * dtype.itemsize))))
+    generator = torch.Generator(device).manual_seed(0)
+    step = math.ceil(n * dtype.itemsize / 256) * 256 // dtype.itemsize  # every tensor starts at 256 bytes, as torch's
+    flat = [torch.randn(sets, step, generator=generator, device=device, dtype=dtype) for _ in range(2)]
+    flat.insert(0, torch.empty_like(flat[0]))
+    return [(c[:n], a[:n], b[:n]) for c, a, b in zip(*flat, strict=True)]
+
+
+def wrong(calls: dict[str, Callable], tensors: Tensors) -> list[str]:
+    """The calls whose result is not torch's, to the last bit."""
+    c, a, b = tensors
+    expected = a + b
+    found = []
+    for name, call in calls.items():
+        c.fill_(math.nan)  # what a call leaves out stays NaN
+        result = call(c, a, b)
+        if not torch.equal(c if result is None else result, expected):
+            found.append(name)
+    return found
+
+
+def measure(compiler: str, calls: dict[str, Callable], sets: list[Tensors]) -> list[Result]:
+    """Time every call on every clock that the device has."""
+    c, a, b = sets[0]
+    timings: dict[tuple[str, str], clock.Timing] = {}
+    # Enough calls in a graph to outlast its own launch, about 500 us at 3 TB/s.
+    repeats = max(len(sets), min(512, math.ceil(500 / max(1, 3 * c.nbytes / 3e6))))
+    for name, call in calls.items():
+        timings[name, "host"] = clock.host(functools.partial(call, c, a, b), c.device)
+        if c.is_cuda:
+            rotating = [functools.partial(call, *sets[i % len(sets)]) for i in range(repeats)]
+            timings[name, "gpu"] = clock.gpu(rotating)
+    moved = 3 * c.nbytes
+    return [
+        Result(
+            compiler=compiler,
+            call=name,
+            dtype=str(c.dtype).removeprefix("torch."),
+            n=c.numel(),
+            bytes=moved,
+            clock=clock_name,
+            **vars(timing),
+            gb_per_s=moved / timing.median_us / 1e3,
+            ratio_to_torch=timing.median_us / timings[COUNTERPART[name], clock_name].median_us,
+        )
+        for (name, clock_name), timing in timings.items()
+    ]

@@ -1,0 +1,125 @@
+"""Where nvcc, c++, ninja and cmake are, and for which GPUs to compile.
+
+Each question has one function; a tool that is missing and needed raises BuildError, whose text is the cure.
+"""
+
+import functools
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sysconfig
+from pathlib import Path
+
+import torch
+
+# No GPU in sight: compile to PTX, which the driver of any GPU since sm_75 (Turing) finishes compiling as it loads it.
+PTX_FOR_ALL = "-gencode=arch=compute_75,code=compute_75"
+
+
+class BuildError(RuntimeError):
+    """A build that did not work. The text says what was found and what to do; no traceback is needed."""
+
+
+def tool_path() -> str:
+    """PATH for a build: a virtual environment that is called by its path, not activated, has its tools off PATH."""
+    folders = [sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath)]
+    if (spec := importlib.util.find_spec("ninja")) and spec.submodule_search_locations:
+        folders.insert(1, str(Path(spec.submodule_search_locations[0], "data", "bin")))
+    return os.pathsep.join(folders)
+
+
+def require(tool: str, cure: str) -> str:
+    """The path of a tool, or a BuildError that names the cure."""
+    found = shutil.which(tool, path=tool_path())
+    if found is None:
+        raise BuildError(f"{tool} is not installed (it is not on PATH). {cure}")
+    return found
+
+
+def host_compiler() -> str:
+    return require(
+        os.environ.get("CXX", "c++"),
+        "A C++ compiler is needed: `sudo apt-get install g++` (Debian, Ubuntu), `sudo dnf install gcc-c++` (Fedora), "
+        "`conda install cxx-compiler`; or set CXX to the one you have.",
+    )
+
+
+@functools.cache
+def find_nvcc() -> Path | None:
+    """nvcc, or None where the CPU part is to be built alone: torch without CUDA, no toolkit, or ADD2_WITH_CUDA=0."""
+    wanted = os.environ.get("ADD2_WITH_CUDA", "")
+    if wanted == "0" or torch.version.cuda is None:
+        return None
+    homes = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"]
+    places = [Path(home, "bin", "nvcc") for home in homes if home]
+    if on_path := shutil.which("nvcc"):
+        places.insert(len(places) - 1, Path(on_path))
+    for place in places:
+        if place.exists():
+            return place
+    if wanted == "1":
+        raise BuildError(f"ADD2_WITH_CUDA=1, but no nvcc is found. {cuda_cure()}")
+    return None
+
+
+def cuda_cure() -> str:
+    if torch.version.cuda is None:
+        return f"torch {torch.__version__} has no CUDA in it; install a CUDA build: `python3 -m pip install torch`."
+    major = torch.version.cuda.split(".")[0]
+    return (
+        f"Install CUDA toolkit {major} (torch {torch.__version__} was built with it), and set CUDA_HOME to its folder."
+    )
+
+
+def cuda_root(nvcc: Path) -> Path:
+    """The toolkit that an nvcc belongs to: the folder with bin/, include/ and lib64/.
+
+    Not simply nvcc's grandparent: /usr/local/bin/nvcc is often a wrapper script that starts the nvcc of a toolkit
+    elsewhere, and torch, which takes the grandparent, then finds no headers. nvcc itself knows: --dryrun prints TOP.
+    """
+    dryrun = subprocess.run([nvcc, "--dryrun", "-x", "cu", "-c", os.devnull], capture_output=True, text=True)
+    for line in dryrun.stderr.splitlines():
+        if match := re.match(r"#\$ TOP=(.+)", line):
+            return Path(match[1].strip()).resolve()
+    return nvcc.resolve().parent.parent
+
+
+def arch_list() -> str | None:
+    """The GPUs to compile for, in torch's notation such as "8.0;9.0+PTX". None: PTX for all of them.
+
+    TORCH_CUDA_ARCH_LIST wins; else the GPUs of this machine.
+    """
+    if "TORCH_CUDA_ARCH_LIST" in os.environ:
+        return os.environ["TORCH_CUDA_ARCH_LIST"]
+    if not torch.cuda.is_available():
+        return None
+    capabilities = {torch.cuda.get_device_capability(i) for i in range(torch.cuda.device_count())}
+    return ";".join(f"{major}.{minor}" for major, minor in sorted(capabilities))
+
+
+def cmake_architectures(arch_list: str | None) -> str:
+    """The same in CMake's notation: "8.0;9.0+PTX" is "80-real;90"."""
+    if arch_list is None:
+        return "75-virtual"
+    architectures = []
+    for arch in re.split(r"[;, ]+", arch_list.strip()):
+        match = re.fullmatch(r"(\d+)\.(\d+)([af]?)(\+PTX)?", arch)
+        if match is None:
+            raise BuildError(f"TORCH_CUDA_ARCH_LIST has '{arch}' in it, expected numbers such as 8.0 or 9.0+PTX.")
+        major, minor, family, ptx = match.groups()
+        architectures.append(major + minor + family + ("" if ptx else "-real"))
+    return ";".join(architectures)
+
+
+def environment() -> dict[str, str]:
+    """os.environ for a build, with what torch's cpp_extension reads: PATH, CUDA_HOME, TORCH_CUDA_ARCH_LIST."""
+    env = dict(os.environ, PATH=tool_path())
+    if nvcc := find_nvcc():
+        env["CUDA_HOME"] = str(cuda_root(nvcc))
+        if archs := arch_list():
+            env["TORCH_CUDA_ARCH_LIST"] = archs
+        else:
+            env.pop("TORCH_CUDA_ARCH_LIST", None)
+    return env

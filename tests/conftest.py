@@ -1,0 +1,51 @@
+"""What all tests share. `python3 -m pytest` runs everything; `--build cmake` runs tests/operator with that build."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def pytest_addoption(parser):
+    parser.addoption("--build", choices=("jit", "setup", "cmake"), default="jit", help="build that tests/operator uses")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_jit_cache(tmp_path_factory):
+    """Tests build from nothing, and leave the user's cache alone. A nested pytest uses its parent's cache."""
+    if "ADD2_TEST_CACHE" not in os.environ:
+        folder = str(tmp_path_factory.mktemp("jit cache"))  # with a space, as a user's home may have
+        os.environ |= {"TORCH_EXTENSIONS_DIR": folder, "ADD2_TEST_CACHE": folder}
+
+
+@pytest.fixture
+def run():
+    """Run a program of the project (or any Python arguments) in a process of its own; returns the finished process."""
+
+    def run(*arguments, root=ROOT, cwd=None, status=0, drop=(), **env):
+        command = [sys.executable, *map(str, arguments)]
+        if str(arguments[0]).endswith(".py"):
+            command[1] = str(root / arguments[0])
+        environment = {name: value for name, value in os.environ.items() if name not in drop} | env
+        done = subprocess.run(
+            command, cwd=cwd or root, env=environment, capture_output=True, text=True, timeout=600, check=False
+        )
+        assert done.returncode == status, f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}"
+        assert "Traceback" not in done.stderr, done.stderr
+        return done
+
+    return run
+
+
+@pytest.fixture
+def project(tmp_path):
+    """A copy of the project, without what builds have left, in a folder whose path has spaces."""
+    copy = tmp_path / "a copy of it"
+    built = shutil.ignore_patterns(".*", "build", "*.so", "*.egg-info", "__pycache__", "docs")
+    shutil.copytree(ROOT, copy, ignore=built)
+    return copy

@@ -1,0 +1,49 @@
+"""The operator's own tests, in one process with one build: jit, or what --build says. They are made to be copied."""
+
+import pytest
+import torch
+
+DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
+DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
+
+
+@pytest.fixture(scope="session", autouse=True)
+def build(request, own_jit_cache):
+    from lab import compilers
+
+    return compilers.load(request.config.getoption("--build"))
+
+
+@pytest.fixture(params=DEVICES)
+def device(request):
+    return request.param
+
+
+@pytest.fixture(params=DTYPES, ids=str)
+def dtype(request):
+    return request.param
+
+
+@pytest.fixture
+def cuda():
+    if not torch.cuda.is_available():
+        pytest.skip("needs a GPU")
+    return "cuda"
+
+
+def pytest_generate_tests(metafunc):
+    if "way" in metafunc.fixturenames:
+        metafunc.parametrize("way", ["add2", "torch_launch_add2"])
+
+
+@pytest.fixture
+def add(way):
+    """Both ways to add, as one function of a and b that returns the result."""
+    import add2
+
+    def launch(a, b):
+        c = torch.full(a.shape, float("nan"), dtype=a.dtype, device=a.device)
+        assert add2.torch_launch_add2(c, a, b, a.numel()) is None
+        return c
+
+    return add2.add2 if way == "add2" else launch

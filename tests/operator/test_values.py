@@ -1,0 +1,137 @@
+"""Results equal torch's, bit for bit, whatever the dtype, the length, the alignment and the strides."""
+
+import math
+import os
+
+import pytest
+import torch
+
+
+def same_bits(found: torch.Tensor, expected: torch.Tensor) -> bool:
+    """Stricter than torch.equal: 0.0 and -0.0 differ. (NaNs are compared as NaNs: their bits are nobody's promise.)"""
+    assert found.dtype == expected.dtype
+    assert found.device == expected.device
+    assert found.shape == expected.shape
+    both_nan = found.isnan() & expected.isnan()
+    integer = {2: torch.int16, 4: torch.int32, 8: torch.int64}[found.element_size()]
+    equal = found.contiguous().view(integer) == expected.contiguous().view(integer)
+    return bool((equal | both_nan).all())
+
+
+@pytest.mark.parametrize("n", [0, 1, 3, 7, 8, 31, 1000, 1023, 1024, 4099, 2**20 + 3])
+def test_lengths(add, device, dtype, n):
+    a, b = torch.randn(2, n, device=device, dtype=dtype)
+    assert same_bits(add(a, b), a + b)
+
+
+@pytest.mark.parametrize("offsets", [(1, 0), (0, 1), (1, 1), (1, 2), (3, 5)])
+def test_views_that_are_not_aligned(add, device, dtype, offsets):
+    n = 10_001
+    whole_a, whole_b = torch.randn(2, n + 8, device=device, dtype=dtype)
+    a, b = (whole[offset : offset + n] for whole, offset in zip((whole_a, whole_b), offsets, strict=True))
+    assert same_bits(add(a, b), a + b)
+
+
+def test_result_that_is_not_aligned(device, dtype):
+    import add2
+
+    a, b = torch.randn(2, 1000, device=device, dtype=dtype)
+    whole = torch.full((1002,), math.nan, device=device, dtype=dtype)
+    add2.torch_launch_add2(whole[1:1001], a, b, 1000)
+    assert same_bits(whole[1:1001], a + b)
+    assert whole[0].isnan()
+    assert whole[1001].isnan()
+
+
+STRIDED = {
+    "transposed": lambda x: x.t(),
+    "every other": lambda x: x[::2, ::3],
+    "expanded": lambda x: x[:1].expand(50, -1),
+    "one element, expanded": lambda x: x[0, 0].expand(7, 9),
+    "permuted": lambda x: x.view(4, 10, 60).permute(2, 0, 1),
+    "channels last": lambda x: x.view(2, 4, 10, 30).to(memory_format=torch.channels_last),
+    "column": lambda x: x[:, 3],
+    "no elements": lambda x: x[:0],
+    "no dimensions": lambda x: x[2, 2],
+}
+
+
+@pytest.mark.parametrize("view", STRIDED.values(), ids=STRIDED.keys())
+def test_strides(add, device, dtype, view):
+    x, y = torch.randn(2, 40, 60, device=device, dtype=dtype)
+    a, b = view(x), view(y)
+    c = add(a, b)
+    assert same_bits(c, a + b)
+    assert c.is_contiguous()
+    assert same_bits(add(a, b.contiguous()), a + b)
+
+
+def test_special_values(add, device, dtype):
+    info = torch.finfo(dtype)
+    values = [0.0, -0.0, 1.0, -1.0, math.inf, -math.inf, math.nan, info.max, -info.max, info.tiny, -info.tiny]
+    values += [info.tiny / 2, info.smallest_normal * info.eps, info.eps, 1 + info.eps]
+    special = torch.tensor(values, dtype=torch.float64).to(dtype).to(device)
+    a, b = (x.flatten() for x in torch.meshgrid(special, special, indexing="ij"))
+    assert same_bits(add(a, b), a + b)
+
+
+def test_result_is_new_memory(device):
+    import add2
+
+    a, b = torch.randn(2, 100, device=device)
+    before = a.clone(), b.clone()
+    c = add2.add2(a, b)
+    c.zero_()
+    assert torch.equal(a, before[0])
+    assert torch.equal(b, before[1])
+    assert c._base is None
+
+
+@pytest.mark.parametrize("which", ["a", "b", "both"])
+def test_in_place(device, dtype, which):
+    import add2
+
+    a, b = torch.randn(2, 5003, device=device, dtype=dtype)
+    if which == "both":
+        b = a
+    expected = a + b
+    c = b if which == "b" else a
+    add2.torch_launch_add2(c, a, b, 5003)
+    assert same_bits(c, expected)
+
+
+@pytest.mark.parametrize("n", [0, 1, 5, 99, 100])
+def test_only_n_elements_are_written(device, dtype, n):
+    import add2
+
+    a, b = torch.randn(2, 100, device=device, dtype=dtype)
+    c = torch.full((10, 10), math.nan, device=device, dtype=dtype)
+    add2.torch_launch_add2(c, a, b, n)
+    assert same_bits(c.flatten()[:n], (a + b)[:n])
+    assert c.flatten()[n:].isnan().all()
+
+
+def test_longer_than_32_bits_count(device):
+    """n beyond 2^31. One tensor serves as both inputs and the result, so that 4.3 GB are enough."""
+    import add2
+
+    n = 2**31 + 11
+    free = (
+        torch.cuda.mem_get_info()[0] if device == "cuda" else os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    )
+    if free < 3 * n * 2:
+        pytest.skip("needs 13 GB of free memory")
+    x = torch.empty(n, device=device, dtype=torch.bfloat16)
+    x[: n - 4096].fill_(1.5)
+    x[n - 4096 :].fill_(2.5)
+    add2.torch_launch_add2(x, x, x, n)
+    assert (x[-4096:] == 5).all()
+    for start in (0, 2**30, 2**31 - 4096 * 2):
+        assert (x[start : start + 4096] == 3).all()
+
+
+def test_neg_bit(add, device):
+    """z.conj().imag is a float tensor whose sign torch has not applied yet; the dispatcher applies it."""
+    a, b = (torch.randn(33, dtype=torch.complex64, device=device).conj().imag for _ in range(2))
+    assert a.is_neg()
+    assert same_bits(add(a, b), a + b)

@@ -1,0 +1,225 @@
+"""The three builds, from the outside: they work wherever the project lies, and fail with a message."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parent.parent
+COMPILERS = ("jit", "setup", "cmake")
+LOAD = """
+import json, sys, torch
+from lab import compilers
+build = compilers.load(sys.argv[1])
+import add2
+x = torch.arange(7.0)
+assert torch.equal(add2.add2(x, x), 2 * x)
+print(json.dumps({"seconds": build.seconds, "cached": build.cached, "library": str(build.library)}))
+"""
+QUICK = ("--device", "cpu", "--sizes", "1000")
+
+
+@pytest.mark.parametrize("build", ["setup", "cmake"])
+def test_operator(build):
+    """The tests in tests/operator, which run with jit in this process, with the other builds in theirs."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/operator", "--build", build]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1200)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("build", COMPILERS)
+def test_from_nothing_and_again(build, project, run, tmp_path):
+    """In a folder with spaces, from another working directory; the second time nothing is built."""
+    env = {"TORCH_EXTENSIONS_DIR": str(tmp_path / "cache")}
+    first = run("time.py", "--compiler", build, *QUICK, root=project, cwd=tmp_path, **env)
+    assert "built and loaded" in first.stdout
+    assert "c++ " in first.stderr or "g++ " in first.stderr  # the commands are shown
+    second = run("time.py", "--compiler", build, *QUICK, root=project, cwd=tmp_path, **env)
+    assert "loaded, built before" in second.stdout
+    assert "c++ " not in second.stderr
+    left = {"jit": "", "setup": "add2/_C.abi3.so", "cmake": "build/libadd2.so"}[build]
+    assert not left or (project / left).exists()
+
+
+@pytest.mark.parametrize("build", COMPILERS)
+def test_changed_source_is_built_again(build, project, run, tmp_path):
+    env = {"TORCH_EXTENSIONS_DIR": str(tmp_path / "cache")}
+    run("-c", LOAD, build, root=project, **env)
+    header = project / "kernel" / "add2_checks.h"
+    header.write_text(header.read_text().replace("add2 does not broadcast", "add2 never broadcasts"))
+    again = run("-c", LOAD, build, root=project, **env)
+    assert not json.loads(again.stdout)["cached"]
+    code = LOAD + "\ntry: add2.add2(x, x[1:])\nexcept RuntimeError as error: print(error)"
+    assert "never broadcasts" in run("-c", code, build, root=project, **env).stdout
+
+
+@pytest.mark.parametrize("build", COMPILERS)
+def test_failed_compilation(build, project, run, tmp_path):
+    """The first errors and where the log is, exit status 1; after the mistake is mended it builds."""
+    env = {"TORCH_EXTENSIONS_DIR": str(tmp_path / "cache")}
+    source = project / "kernel" / "add2_cpu.cpp"
+    good = source.read_text()
+    source.write_text(good + "\nint broken = no_such_name;\n")
+    for _ in range(2):
+        failed = run("time.py", "--compiler", build, *QUICK, root=project, status=1, **env)
+        assert "no_such_name" in failed.stderr
+        log = Path(failed.stderr.split("The whole log: ")[1].strip())
+        assert "no_such_name" in log.read_text()
+    source.write_text(good)
+    run("time.py", "--compiler", build, *QUICK, root=project, **env)
+
+
+@pytest.mark.parametrize("build", COMPILERS)
+def test_killed_while_building(build, project, run, tmp_path):
+    env = {"TORCH_EXTENSIONS_DIR": str(tmp_path / "cache")}
+    started = subprocess.Popen(
+        [sys.executable, "-c", LOAD, build],
+        cwd=project,
+        env=os.environ | env,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert "building" in started.stderr.readline()
+    time.sleep(1.5)
+    os.killpg(started.pid, signal.SIGKILL)
+    started.wait()
+    assert not json.loads(run("-c", LOAD, build, root=project, **env).stdout)["cached"]
+
+
+def test_start_together_build_once(project, tmp_path):
+    env = os.environ | {"TORCH_EXTENSIONS_DIR": str(tmp_path / "cache")}
+    command = [sys.executable, "-c", LOAD, "jit"]
+    processes = [subprocess.Popen(command, cwd=project, env=env, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    built = [json.loads(process.communicate()[0])["cached"] for process in processes]
+    assert sorted(built) == [False, True, True]
+
+
+def links_to_tools(folder: Path, without: tuple[str, ...]) -> str:
+    """A PATH with everything on it but some tools."""
+    folder.mkdir()
+    for place in reversed(os.environ["PATH"].split(os.pathsep)):
+        for tool in Path(place).glob("*"):
+            if tool.name not in without and tool.is_file():
+                link = folder / tool.name
+                link.unlink(missing_ok=True)
+                link.symlink_to(tool)
+    return str(folder)
+
+
+@pytest.mark.parametrize("build", COMPILERS)
+def test_environment_that_is_not_activated(build, project, run, tmp_path):
+    """Python is called by its path; ninja is installed in its environment, but not on PATH."""
+    path = links_to_tools(tmp_path / "bin", without=("ninja", "python", "python3"))
+    run("-c", LOAD, build, root=project, PATH=path, TORCH_EXTENSIONS_DIR=str(tmp_path / "cache"))
+
+
+@pytest.mark.skipif(torch.version.cuda is None, reason="needs a CUDA build of torch")
+@pytest.mark.parametrize("build", COMPILERS)
+def test_nvcc_behind_a_wrapper(build, project, run, tmp_path):
+    """nvcc on PATH is a script in a folder where no toolkit is."""
+    from lab import toolchain
+
+    if toolchain.find_nvcc() is None:
+        pytest.skip("needs nvcc")
+    path = links_to_tools(tmp_path / "bin", without=("nvcc",))
+    wrapper = Path(path, "nvcc")
+    wrapper.write_text(f'#!/bin/sh\nexec "{toolchain.cuda_root(toolchain.find_nvcc())}/bin/nvcc" "$@"\n')
+    wrapper.chmod(0o755)
+    env = {"PATH": path, "TORCH_EXTENSIONS_DIR": str(tmp_path / "cache")}
+    done = run("-c", LOAD, build, root=project, drop=("CUDA_HOME", "CUDA_PATH"), **env)
+    assert "for CUDA" in done.stderr
+
+
+@pytest.mark.parametrize("build", COMPILERS)
+def test_cpu_part_alone(build, project, run, tmp_path):
+    env = {"TORCH_EXTENSIONS_DIR": str(tmp_path / "cache"), "ADD2_WITH_CUDA": "0"}
+    done = run("time.py", "--compiler", build, *QUICK, root=project, **env)
+    assert "for the CPU alone" in done.stderr
+    if torch.cuda.is_available():
+        refused = run("time.py", "--compiler", build, "--device", "cuda", root=project, status=1, **env)
+        assert "no CUDA code" in refused.stderr
+        assert "Install CUDA toolkit" in refused.stderr
+
+
+@pytest.mark.parametrize("build", COMPILERS)
+def test_no_compiler(build, project, run, tmp_path):
+    env = {"TORCH_EXTENSIONS_DIR": str(tmp_path / "cache"), "CXX": "no-such-compiler"}
+    done = run("time.py", "--compiler", build, *QUICK, root=project, status=1, **env)
+    assert "no-such-compiler is not installed" in done.stderr
+    assert "apt-get install g++" in done.stderr
+
+
+def test_no_cmake(project, run, tmp_path):
+    path = links_to_tools(tmp_path / "bin", without=("cmake",))
+    if shutil.which("cmake", path=str(Path(sys.executable).parent)):
+        pytest.skip("cmake is installed in this environment")
+    done = run("time.py", "--compiler", "cmake", *QUICK, root=project, status=1, PATH=path)
+    assert "pip install cmake" in done.stderr
+
+
+def test_registered_once(run):
+    code = LOAD + "\ntry: compilers.load('cmake')\nexcept compilers.BuildError as error: print(error)"
+    assert "only once" in run("-c", code, "jit").stdout
+
+
+def test_import_without_a_build(project, run):
+    code = "try: import add2\nexcept ImportError as error: print(error)"
+    assert "pip install --no-build-isolation" in run("-c", code, root=project).stdout
+
+
+def test_installed(project, tmp_path, run):
+    """An editable install: `import add2` from anywhere, nothing else loaded before."""
+    site = tmp_path / "site"
+    command = [sys.executable, "-m", "pip", "install", "-q", "--no-build-isolation", "--no-deps", "--target", site]
+    subprocess.run([*command, project], check=True, capture_output=True, text=True)
+    code = "import add2, torch; x = torch.ones(3); print(add2.add2(x, x).tolist(), add2.__file__)"
+    done = run("-c", code, cwd=tmp_path, PYTHONPATH=str(site))
+    assert done.stdout.startswith("[2.0, 2.0, 2.0]")
+    assert str(site) in done.stdout
+
+
+@pytest.mark.parametrize("build", ["jit", "setup"])
+def test_pybind11(build, run, tmp_path):
+    file = tmp_path / "times.json"
+    run("time.py", "--compiler", build, "--binding", "pybind11", *QUICK, "--json", file)
+    content = json.loads(file.read_text())
+    assert [row["binding"] for row in content["build"]] == ["dispatcher", "pybind11"]
+    assert "pybind11" in [row["call"] for row in content["results"]]
+
+
+PYBIND11 = """
+import sys, torch
+from lab import compilers
+module = compilers.load(sys.argv[1], "pybind11").module
+for device in ["cpu"] + ["cuda"] * torch.cuda.is_available():
+    for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16):
+        a, b, c = torch.randn(3, 1003, device=device, dtype=dtype)
+        module.torch_launch_add2(c, a, b, 1003)
+        assert torch.equal(c, a + b)
+        assert torch.equal(module.forward(a, b), a + b)
+        assert all(torch.equal(grad, a) for grad in module.backward(a))
+    def refused(words, kind, *arguments, call=module.torch_launch_add2):
+        try: call(*arguments)
+        except kind as error: assert words in str(error), error
+        else: raise AssertionError(words)
+    refused("n is 1004", RuntimeError, c, a, b, 1004)
+    refused("a has dtype Float", RuntimeError, c, a.float(), b, 3)
+    refused("c shares memory", RuntimeError, c[1:], c[:-1], b, 3)
+    refused("dense", RuntimeError, c, a.to_sparse(), b, 3)
+    refused("incompatible", TypeError, c, None, b, 3)
+    refused("does not broadcast", RuntimeError, a, b[1:], call=module.forward)
+print("done")
+"""
+
+
+@pytest.mark.parametrize("build", ["jit", "setup"])
+def test_pybind11_values_and_checks(build, run):
+    assert run("-c", PYBIND11, build).stdout == "done\n"
