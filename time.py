@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from lab import arguments, compilers, measure, report, toolchain
+from lab import arguments, compilers, host_cost, measure, report, toolchain
 
 
 def parse():
@@ -21,6 +21,7 @@ def parse():
     parser.add_argument("--binding", choices=compilers.BINDINGS, default="dispatcher", help="pybind11: time it besides")
     parser.add_argument("--dtype", choices=[*measure.DTYPES, "all"], default="float32", help="of the elements")
     parser.add_argument("--sizes", type=arguments.sizes, default="1048576", help="elements: 1000,2^20 or 2^10..2^28")
+    parser.add_argument("--host-cost", action="store_true", help="show besides what a call costs the host, at n = 1024")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to FILE")
     args = parser.parse_args()
     if args.compiler == "cmake" and args.binding == "pybind11":
@@ -62,9 +63,14 @@ def main() -> int:
                 rows = measure.measure(args.compiler, calls, sets)
                 print(report.table(rows))
                 results += rows
+    costs = []
+    if args.host_cost and not wrong:
+        costs = host_cost.measure(args.device, builds[-1].module)
+        print(host_cost.table(costs))
     if args.json:
         rows = [report.build_row(build) for build in builds]
-        report.write_json(args.json, report.to_json(environment, rows, results, not wrong))
+        content = report.to_json(environment, rows, results, not wrong)
+        report.write_json(args.json, content | {"host_cost": [vars(cost) for cost in costs]})
     if wrong:
         return report.fail(f"the result differs from torch's: {'; '.join(wrong)}")
     if not results:

@@ -1,65 +1,122 @@
-"""The operator's public functions, and what torch must know of them beyond their kernels."""
+"""The operator's public functions, and what torch must know of them: gradient, fake kernel, vmap, autocast.
+
+torch finds a gradient by a kernel at the dispatch key "Autograd": a Python function if registered from Python, called
+even where no gradient is wanted, at several times the operator's cost. So we ask first; no_autograd has none there.
+"""
 
 import torch
 from torch import Tensor
+from torch._C import _dispatch_call_boxed, _increment_version  # 0.5 us faster than the operator's own __call__
+from torch._functorch.autograd_function import enable_single_level_autograd_function
+from torch.autograd import forward_ad
+from torch.autograd.function import _SingleLevelFunction
 
-_DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+from .function import Add2Function, batch_first
+
+_ops = torch.ops.add2
+_call, _add2, _launch = _dispatch_call_boxed, _ops.add2.no_autograd._handle, _ops.torch_launch_add2.no_autograd._handle
+_NOT_DIFFERENTIABLE = "torch_launch_add2: an argument requires grad; use add2(a, b), or call it under torch.no_grad()"
 
 
 def add2(a: Tensor, b: Tensor) -> Tensor:
     """Return `a + b` as a new contiguous tensor, bit for bit what `torch.add(a, b)` computes.
 
-    Args:
-        a: a tensor of any shape and strides; float32, float64, float16 or bfloat16; on a CPU or a CUDA device.
-        b: a tensor of a's shape, dtype and device. There is no broadcasting and no type promotion.
-
-    Raises:
-        RuntimeError: shape, dtype or device is not as above. Nothing has been computed then.
-
-    Differentiable in a and b. On CUDA the call is asynchronous, on the current stream of the tensors' device.
+    a is of any shape and strides; float32, float64, float16 or bfloat16; on a CPU or a CUDA device. b has a's shape,
+    dtype and device (torch.autocast promotes dtypes as for torch.add). Otherwise RuntimeError; TypeError for no tensor.
+    Differentiable any number of times. On CUDA asynchronous, on the current stream of the tensors' device.
     """
-    return torch.ops.add2.add2(a, b)
+    if torch.compiler.is_compiling():
+        return _ops.add2.default(a, b)  # what a graph should hold
+    try:
+        wanted = a.requires_grad or b.requires_grad
+    except AttributeError:
+        raise TypeError(f"add2: expected tensors, found {type(a)}, {type(b)}") from None
+    if (wanted and torch.is_grad_enabled()) or forward_ad._current_level >= 0:
+        return _ops.add2.default(a, b) if torch._C._are_functorch_transforms_active() else _SingleLevel.apply(a, b)
+    return _call(_add2, a, b) if type(a) is type(b) is Tensor else _ops.add2.no_autograd(a, b)
 
 
 def torch_launch_add2(c: Tensor, a: Tensor, b: Tensor, n: int) -> None:
-    """Write `a + b` into c, for the first n elements of each in row-major order: c[0:n] = a[0:n] + b[0:n].
+    """Write the first n elements of a + b, in row-major order, into c: c[0:n] = a[0:n] + b[0:n].
 
-    Args:
-        c: the contiguous tensor that is written. It may be a or b themselves, but may not overlap them otherwise.
-        a, b: the inputs, of any shape and strides, with c's dtype and device.
-        n: the number of elements, from 0 to the number of elements of the smallest of the three.
-
-    Raises:
-        RuntimeError: an argument is not as above. Nothing has been written then.
-
-    Not differentiable: use `add2` where gradients are wanted.
+    As add2, but: 0 <= n <= the number of elements of each. c is contiguous, and may be a or b, but may not overlap them
+    otherwise (a strided one counts from its first element to its last). Nothing may require a gradient, except under
+    torch.no_grad(). Where an error is raised, nothing has been written.
     """
-    torch.ops.add2.torch_launch_add2(c, a, b, n)
+    if torch.compiler.is_compiling():
+        return _ops.torch_launch_add2.default(c, a, b, n)
+    try:
+        wanted = c.requires_grad or a.requires_grad or b.requires_grad
+    except AttributeError:
+        raise TypeError(f"torch_launch_add2: expected tensors, found {type(c)}, {type(a)}, {type(b)}") from None
+    if wanted and torch.is_grad_enabled():
+        raise RuntimeError(_NOT_DIFFERENTIABLE)
+    _call(_launch, c, a, b, n)
+    _increment_version((c,))  # a graph that has saved c must notice that it was written
 
 
-# A fake kernel computes shape, dtype and device but no values: torch.compile and torch.export trace with it. It
-# repeats the checks, so that a wrong call fails when it is traced.
-@torch.library.register_fake("add2::add2")
-def _(a: Tensor, b: Tensor) -> Tensor:
-    torch._check(a.dtype in _DTYPES, lambda: f"add2: a has dtype {a.dtype}, expected one of {_DTYPES}")
-    torch._check(b.dtype == a.dtype, lambda: f"add2: b has dtype {b.dtype}, expected {a.dtype} like a")
-    torch._check(b.device == a.device, lambda: f"add2: b is on {b.device}, expected {a.device} like a")
-    torch._check(
-        b.shape == a.shape,
-        lambda: f"add2: b has shape {list(b.shape)}, expected {list(a.shape)} like a (add2 does not broadcast)",
-    )
+# The same for torch.ops.add2. A transform of torch.func brings a call here once for each of its levels; each level is
+# differentiated alone ("single-level"), and the call goes on below this key, to the next level or to the kernel.
+class _SingleLevel(_SingleLevelFunction):
+    @staticmethod
+    def forward(ctx, a: Tensor, b: Tensor, keyset=None) -> Tensor:
+        if keyset is None:  # from add2() above: there is but one level
+            return _ops.add2.no_autograd(a, b)
+        with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True):
+            return _below_autograd(_ops.add2.default, keyset, a, b)
+
+    backward, jvp = Add2Function.backward, Add2Function.jvp
+
+
+def _below_autograd(op, keyset, *arguments):
+    with torch._C._AutoDispatchBelowAutograd():
+        return op.redispatch(keyset & torch._C._after_autograd_keyset, *arguments)
+
+
+def _add2_autograd(keyset, a: Tensor, b: Tensor) -> Tensor:
+    if (torch.is_grad_enabled() and (a.requires_grad or b.requires_grad)) or forward_ad._current_level >= 0:
+        with enable_single_level_autograd_function():
+            return _SingleLevel.apply(a, b, keyset)
+    return _below_autograd(_ops.add2.default, keyset, a, b)
+
+
+def _launch_autograd(keyset, c: Tensor, a: Tensor, b: Tensor, n: int) -> None:
+    if torch.is_grad_enabled() and (c.requires_grad or a.requires_grad or b.requires_grad):
+        raise RuntimeError(_NOT_DIFFERENTIABLE)
+    _below_autograd(_ops.torch_launch_add2.default, keyset, c, a, b, n)
+    _increment_version((c,))
+
+
+# Fake kernels compute shape, dtype and device but no values: torch.compile, torch.export and device "meta" use them.
+def _add2_fake(a: Tensor, b: Tensor) -> Tensor:
+    for what in ("shape", "dtype", "device"):
+        found, expected = getattr(b, what), getattr(a, what)
+        torch._check(found == expected, lambda w=what, f=found, e=expected: f"add2: b has {w} {f}, expected {e} like a")
+    torch._check(a.dtype.is_floating_point, lambda: f"add2: a has dtype {a.dtype}, expected a floating-point one")
     return torch.empty_like(a, memory_format=torch.contiguous_format)
 
 
-@torch.library.register_fake("add2::torch_launch_add2")
-def _(c: Tensor, a: Tensor, b: Tensor, n: int) -> None:
-    return None
+def _launch_fake(c: Tensor, a: Tensor, b: Tensor, n: int) -> None:
+    good = all(x.dtype == c.dtype and x.device == c.device and n <= x.numel() for x in (c, a, b))
+    good = good and n >= 0 and c.is_contiguous() and c.dtype.is_floating_point
+    torch._check(good, lambda: "torch_launch_add2: c, a, b differ in dtype or device, or c or n is not as documented")
 
 
-# d(a + b)/da = d(a + b)/db = 1: the gradient of the result is the gradient of each input. Nothing has to be saved.
-def _backward(ctx, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
-    needs_a, needs_b = ctx.needs_input_grad
-    return grad if needs_a else None, grad if needs_b else None
+# x + f(x) with x in float32 and f(x) in bfloat16 is what residual networks do under autocast.
+def _add2_autocast(a: Tensor, b: Tensor) -> Tensor:
+    dtype = torch.promote_types(a.dtype, b.dtype)
+    with torch.autocast(a.device.type, enabled=False):
+        return add2(a.to(dtype), b.to(dtype))
 
 
-torch.library.register_autograd("add2::add2", _backward)
+_library = torch.library.Library("add2", "FRAGMENT")  # adds to what kernel/add2.cpp has registered
+_library.impl("add2", _add2_autograd, "Autograd", with_keyset=True)
+_library.impl("torch_launch_add2", _launch_autograd, "Autograd", with_keyset=True)
+_library.impl("add2.no_autograd", torch.library.fallthrough_kernel, "Autograd")
+_library.impl("torch_launch_add2.no_autograd", torch.library.fallthrough_kernel, "Autograd")
+for _overload in ("", ".no_autograd"):
+    torch.library.register_fake(f"add2::add2{_overload}", _add2_fake)
+    torch.library.register_fake(f"add2::torch_launch_add2{_overload}", _launch_fake)
+    torch.library.register_vmap(f"add2::add2{_overload}", lambda *x: (_ops.add2.default(*batch_first(*x)), 0))
+    _library.impl(f"add2{_overload}", _add2_autocast, "AutocastCPU")
+    _library.impl(f"add2{_overload}", _add2_autocast, "AutocastCUDA")

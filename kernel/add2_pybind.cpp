@@ -22,18 +22,32 @@
 
 namespace {
 
+checks::Argument describe(const char* name, const at::Tensor& tensor) {
+  using checks::Argument;
+  // The dispatcher would have refused these by their key; here they must be asked.
+  if (tensor.layout() != at::kStrided || tensor.is_quantized() || tensor.is_neg() ||
+      !(tensor.is_cpu() || tensor.is_cuda())) {
+    checks::refuse("add2: ", name, " is of type ", tensor.toString(),
+                   ", expected a dense tensor on a CPU or a CUDA device");
+  }
+  const auto device = tensor.is_cuda() ? Argument::CUDA : Argument::CPU;
+  return {name,
+          tensor.scalar_type(),
+          device,
+          tensor.get_device(),
+          tensor.numel(),
+          tensor.is_contiguous(),
+          tensor.const_data_ptr(),
+          tensor.dim(),
+          tensor.sizes().data(),
+          tensor.strides().data()};
+}
+
 // torch_launch_add2(c, a, b, n): c[0:n] = a[0:n] + b[0:n], checked and launched as by the
 // dispatcher's operator.
 void torch_launch_add2(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b, int64_t n) {
-  for (const at::Tensor* tensor : {&c, &a, &b}) {
-    // The dispatcher would have refused these by their key; here they must be asked.
-    if (tensor->layout() != at::kStrided || tensor->is_quantized() || tensor->is_neg() ||
-        !(tensor->is_cpu() || tensor->is_cuda())) {
-      checks::refuse("torch_launch_add2: found a tensor of type ", tensor->toString(),
-                     ", expected dense tensors on a CPU or a CUDA device");
-    }
-  }
-  const Add2Dtype dtype = checks::check_launch(c, a, b, n);
+  const Add2Dtype dtype =
+      checks::check_launch(describe("c", c), describe("a", a), describe("b", b), n);
   const at::Tensor x = a.contiguous(), y = b.contiguous();  // copies only where they are not
   const char* error = nullptr;
   if (c.is_cpu()) {
@@ -53,7 +67,7 @@ void torch_launch_add2(const at::Tensor& c, const at::Tensor& a, const at::Tenso
 // A pair for a torch.autograd.Function. Written over ATen, there is one function for CPU and GPU,
 // and no kernel at all: at::add looks at its tensors and calls torch's own.
 at::Tensor forward(const at::Tensor& a, const at::Tensor& b) {
-  checks::check_add2(a, b);
+  checks::check_add2(describe("a", a), describe("b", b));
   return at::add(a, b);
 }
 

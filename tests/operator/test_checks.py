@@ -2,6 +2,8 @@
 
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 
 def x(*shape, dtype=torch.float32, device="cpu"):
@@ -83,3 +85,117 @@ def test_correct_after_a_refusal(device):
     with pytest.raises(RuntimeError):
         add2.add2(a, b[1:])
     assert torch.equal(add2.add2(a, b), a + b)
+
+
+def sparse(device):
+    return x(3, 3, device=device).to_sparse()
+
+
+# what is no argument at all: b for add2(a, b) and torch_launch_add2(c, a, b, n), the error's type
+FOREIGN = {
+    "None": (lambda d: None, TypeError),
+    "a Python number": (lambda d: 1.0, TypeError),
+    "a list": (lambda d: [1.0, 1.0], TypeError),
+    "sparse": (lambda d: sparse(d), (RuntimeError, NotImplementedError)),
+    "quantized": (
+        lambda d: torch.quantize_per_tensor(x(3, 3), 0.1, 0, torch.qint8),
+        (RuntimeError, NotImplementedError),
+    ),
+    "meta": (lambda d: x(3, 3, device="meta"), RuntimeError),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*quantize.*")
+@pytest.mark.parametrize("case", FOREIGN, ids=FOREIGN)
+@pytest.mark.parametrize("position", [0, 1])
+def test_foreign_arguments(device, case, position):
+    import add2
+
+    make, kind = FOREIGN[case]
+    arguments = [x(3, 3, device=device), x(3, 3, device=device)]
+    arguments[position] = make(device)
+    with pytest.raises(kind):
+        add2.add2(*arguments)
+    with pytest.raises(kind):
+        add2.torch_launch_add2(x(3, 3, device=device), *arguments, 9)
+    with pytest.raises(kind):
+        add2.torch_launch_add2(make(device), x(3, 3, device=device), x(3, 3, device=device), 9)
+
+
+def test_output_that_requires_grad(device):
+    """As torch.add(out=c) does: writing into a tensor is not differentiable, so it is refused where it would count."""
+    import add2
+
+    c, a, b = x(3, 5, device=device)
+    for launch in (add2.torch_launch_add2, torch.ops.add2.torch_launch_add2):
+        for wants in range(3):
+            arguments = [tensor.clone().requires_grad_(index == wants) for index, tensor in enumerate((c, a, b))]
+            with pytest.raises(RuntimeError, match="requires grad"):
+                launch(*arguments, 5)
+            with torch.no_grad():
+                launch(*arguments, 5)
+
+
+@pytest.mark.parametrize("n", [None, 1.5, "3", 2**70])
+def test_n_that_is_no_number_of_elements(device, n):
+    import add2
+
+    with pytest.raises((RuntimeError, TypeError, OverflowError)):
+        add2.torch_launch_add2(*x(3, 5, device=device), n)
+
+
+DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.bool, torch.complex64]
+
+
+@st.composite
+def tensors(draw, device):
+    """Any small tensor: of any of the dtypes, strided or not, perhaps no tensor at all."""
+    shape = draw(st.lists(st.integers(0, 4), max_size=3))
+    dtype = draw(st.sampled_from(DTYPES))
+    made = torch.ones(shape, dtype=dtype, device=device)
+    kind = draw(st.sampled_from(["as is", "as is", "transposed", "expanded", "every other", "None", "number"]))
+    if kind == "transposed":
+        return made.movedim(0, -1) if made.dim() else made
+    if kind == "expanded":
+        return made.expand(2, *made.shape)
+    if kind == "every other":
+        return made[::2] if made.dim() else made
+    return {"as is": made, "None": None, "number": 2.0}[kind]
+
+
+def acceptable(a, b):
+    both = isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)
+    return both and a.shape == b.shape and a.dtype == b.dtype and a.dtype in DTYPES[:4]
+
+
+@settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_random_calls_of_add2(device, data):
+    """A call is either right, and then computes what torch computes, or refused."""
+    import add2
+
+    a, b = data.draw(tensors(device)), data.draw(tensors(device))
+    if acceptable(a, b):
+        assert torch.equal(add2.add2(a, b), a + b)
+    else:
+        with pytest.raises((RuntimeError, TypeError)):
+            add2.add2(a, b)
+
+
+@settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_random_calls_of_torch_launch_add2(device, data):
+    import add2
+
+    c, a, b = (data.draw(tensors(device)) for _ in range(3))
+    n = data.draw(st.integers(-2, 10))
+    arguments = (c, a, b)
+    good = all(isinstance(tensor, torch.Tensor) for tensor in arguments)
+    good = good and c.dtype == a.dtype == b.dtype and c.dtype in DTYPES[:4]
+    good = good and 0 <= n <= min(tensor.numel() for tensor in arguments) and c.is_contiguous()
+    if good:
+        add2.torch_launch_add2(c, a, b, n)
+        assert torch.equal(c.flatten()[:n], (a.flatten()[:n] + b.flatten()[:n]))
+    else:
+        with pytest.raises((RuntimeError, TypeError)):
+            add2.torch_launch_add2(c, a, b, n)

@@ -1,0 +1,60 @@
+"""The gradient by hand: an autograd.Function, and an nn.Module around it. ops.py differentiates with the former."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+
+class Add2Function(torch.autograd.Function):
+    """c = a + b; dc/da = dc/db = 1. apply(a, b, forward[, backward]); forward(a, b) -> c, backward(dc) -> (da, db)."""
+
+    @staticmethod
+    def forward(a: Tensor, b: Tensor, forward: Callable, backward: Callable | None = None) -> Tensor:
+        return forward(a, b)
+
+    @staticmethod
+    def setup_context(ctx, inputs: tuple, output: Tensor) -> None:  # apart from forward(): torch.func.grad needs it so
+        ctx.backward_of = inputs[3] if len(inputs) > 3 else None
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """One gradient for each input of forward(): None for what is no tensor, and for what needs none."""
+        grad_a, grad_b = ctx.backward_of(grad) if getattr(ctx, "backward_of", None) else (grad, grad)
+        gradients = (grad_a, grad_b, None, None)
+        return tuple(x if needed else None for x, needed in zip(gradients, ctx.needs_input_grad, strict=False))
+
+    @staticmethod
+    def jvp(ctx, tangent_a: Tensor, tangent_b: Tensor, *_: None) -> Tensor:
+        with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True):  # for derivatives of derivatives
+            return tangent_a + tangent_b
+
+    @staticmethod
+    def vmap(info, in_dims: tuple, a: Tensor, b: Tensor, *functions: Callable) -> tuple[Tensor, int]:
+        return Add2Function.apply(*batch_first(info, in_dims, a, b), *functions), 0
+
+
+def batch_first(info, in_dims: tuple, *inputs: Tensor) -> list[Tensor]:
+    """For vmap: a batch of additions is one addition; an input that is no batch is the same for all of it."""
+    pairs = zip(inputs, in_dims, strict=False)
+    return [x.expand(info.batch_size, *x.shape) if dim is None else x.movedim(dim, 0) for x, dim in pairs]
+
+
+def launch(a: Tensor, b: Tensor) -> Tensor:
+    """add2 by the raw call, which counts elements and does not look at shapes."""
+    torch._check(a.shape == b.shape, lambda: f"b has shape {[*b.shape]}, expected {[*a.shape]} like a")
+    c = torch.empty_like(a, memory_format=torch.contiguous_format)
+    torch.ops.add2.torch_launch_add2.no_autograd(c, a, b, c.numel())
+    return c
+
+
+class Add2(torch.nn.Module):
+    """add2 as a layer without parameters; `binding` is a module of --binding pybind11, or None for the raw call."""
+
+    def __init__(self, binding: object = None) -> None:
+        super().__init__()
+        self.functions = (launch,) if binding is None else (binding.forward, binding.backward)
+
+    def forward(self, a: Tensor, b: Tensor) -> Tensor:
+        return Add2Function.apply(a, b, *self.functions)

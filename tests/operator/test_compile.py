@@ -1,0 +1,147 @@
+"""The compiler: opcheck, torch.compile, torch.export, and an AOTInductor package that contains add2."""
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.library import opcheck
+
+
+def inputs(device, dtype=torch.float32, **options):
+    return torch.randn(2, 6, device=device, dtype=dtype, **options), torch.randn(2, 6, device=device, dtype=dtype)
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize("view", ["contiguous", "strided", "empty"])
+def test_opcheck_add2(device, dtype, requires_grad, view):
+    a, b = torch.randn(2, 4, 6, device=device, dtype=dtype)
+    if view == "strided":
+        a, b = a.t(), b.t()
+    if view == "empty":
+        a, b = a[:0], b[:0]
+    opcheck(torch.ops.add2.add2.default, (a.detach().requires_grad_(requires_grad), b))
+    if not requires_grad:
+        opcheck(torch.ops.add2.add2.no_autograd, (a, b))
+
+
+def test_opcheck_torch_launch_add2(device, dtype):
+    a, b, c = torch.randn(3, 24, device=device, dtype=dtype)
+    opcheck(torch.ops.add2.torch_launch_add2.default, (c, a, b, 24))
+    opcheck(torch.ops.add2.torch_launch_add2.default, (c, a, b, 7))
+    opcheck(torch.ops.add2.torch_launch_add2.no_autograd, (c, a, b, 24))
+
+
+def model(a, b):
+    import add2
+
+    return add2.add2(a * 2, b).relu() + add2.add2(b, a)
+
+
+def expected(a, b):
+    return (a * 2 + b).relu() + (b + a)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_compile(device, backend, dynamic):
+    """No graph break, forward and backward, new shapes; the same bits as eager."""
+    torch.compiler.reset()
+    compiled = torch.compile(model, fullgraph=True, dynamic=dynamic, backend=backend)
+    for n in (6, 9, 1):
+        a, b = (torch.randn(3, n, device=device, requires_grad=True) for _ in range(2))
+        result = compiled(a, b)
+        assert torch.equal(result, expected(a, b))
+        result.sum().backward()
+        found = a.grad.clone(), b.grad.clone()
+        a.grad = b.grad = None
+        expected(a, b).sum().backward()
+        assert torch.equal(found[0], a.grad)
+        assert torch.equal(found[1], b.grad)
+
+
+def test_compile_torch_launch_add2(device):
+    """An operator that writes into its argument: the graph must keep the order of writing and reading."""
+    import add2
+
+    def double_twice(a):
+        c = torch.empty_like(a)
+        add2.torch_launch_add2(c, a, a, a.numel())
+        d = c + 1
+        add2.torch_launch_add2(c, c, c, a.numel())
+        return c, d
+
+    torch.compiler.reset()
+    a = torch.randn(10, device=device)
+    c, d = torch.compile(double_twice, fullgraph=True, backend="aot_eager")(a)
+    assert torch.equal(c, 4 * a)
+    assert torch.equal(d, 2 * a + 1)
+
+
+def test_wrong_shapes_fail_while_tracing(device):
+    import add2
+
+    torch.compiler.reset()
+    compiled = torch.compile(add2.add2, fullgraph=True, backend="aot_eager")
+    with pytest.raises(Exception, match="add2"):
+        compiled(torch.ones(3, device=device), torch.ones(4, device=device))
+
+
+class Model(torch.nn.Module):
+    def forward(self, a, b):
+        return model(a, b)
+
+
+def exported(device):
+    dim = torch.export.Dim("n", min=2, max=1000)
+    arguments = torch.randn(2, 6, device=device), torch.randn(2, 6, device=device)
+    return torch.export.export(Model(), arguments, dynamic_shapes=({1: dim}, {1: dim}))
+
+
+def test_export(device, tmp_path):
+    torch.export.save(exported(device), tmp_path / "model.pt2")
+    program = torch.export.load(tmp_path / "model.pt2")
+    assert "torch.ops.add2.add2.default" in program.graph_module.code
+    for n in (6, 11):
+        a, b = torch.randn(2, 2, n, device=device)
+        assert torch.equal(program.module()(a, b), expected(a, b))
+
+
+AOT_INDUCTOR = """
+import sys, torch
+from lab import compilers
+compilers.load(sys.argv[1])
+from tests.operator.test_compile import expected, exported
+package = torch._inductor.aoti_compile_and_package(exported(sys.argv[2]), package_path=sys.argv[3])
+runner = torch._inductor.aoti_load_package(package)
+for n in (6, 11):
+    a, b = torch.randn(2, 2, n, device=sys.argv[2])
+    assert torch.equal(runner(a, b), expected(a, b))
+print("done")
+"""
+
+
+def test_aot_inductor(device, tmp_path, run, request):
+    """Compiled ahead of time into a package, which is loaded and run; add2 in it is called through the dispatcher.
+
+    In a process of its own, and by the system's c++: a compiler that CXX names may link the C++ runtime statically, and
+    what torch generates for a package crashes then.
+    """
+    build = request.config.getoption("--build")
+    done = run("-c", AOT_INDUCTOR, build, device, tmp_path / "model.pt2", drop=("CXX",))
+    assert done.stdout.endswith("done\n")
+
+
+def test_fake_and_meta(device, dtype):
+    import add2
+
+    with FakeTensorMode():
+        c = add2.add2(torch.empty(3, 4, device=device, dtype=dtype), torch.empty(3, 4, device=device, dtype=dtype))
+    assert (c.shape, c.dtype, c.device.type) == ((3, 4), dtype, device)
+    a = torch.empty(4, 3, device="meta", dtype=dtype).t()
+    c = add2.add2(a, a)
+    assert (c.shape, c.dtype, c.device.type) == ((3, 4), dtype, "meta")
+    assert c.is_contiguous()
+    assert add2.torch_launch_add2(c, a, a, 12) is None
+    with pytest.raises(RuntimeError, match="add2"):
+        add2.torch_launch_add2(c, a, a, 13)
+    with pytest.raises(RuntimeError, match=r"add2: b has shape .*12.*, expected .*3, 4"):
+        add2.add2(a, torch.empty(12, device="meta", dtype=dtype))

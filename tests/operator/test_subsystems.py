@@ -1,0 +1,223 @@
+"""What surrounds an operator in a model: autocast, inference, profiler, CUDA graphs, threads, processes, memory."""
+
+import os
+import threading
+
+import pytest
+import torch
+
+
+def pair(device, n=1000, **options):
+    return torch.randn(n, device=device, **options), torch.randn(n, device=device, **options)
+
+
+def test_autocast_promotes_as_torch_add(device):
+    """x + f(x), f(x) computed in bfloat16: the sum is float32. Equal dtypes stay. The gradients keep their dtypes."""
+    import add2
+
+    x = torch.randn(4, 4, device=device, requires_grad=True)
+    weight = torch.randn(4, 4, device=device, requires_grad=True)
+    with torch.autocast(device, torch.bfloat16):
+        low = x @ weight
+        assert low.dtype == torch.bfloat16
+        for add in (add2.add2, torch.ops.add2.add2):
+            assert torch.equal(add(x, low), x + low)
+            assert add(x, low).dtype == torch.float32
+            assert add(low, low).dtype == torch.bfloat16
+            add(x, low).sum().backward(retain_graph=True)
+            assert x.grad.dtype == torch.float32
+            found, x.grad, weight.grad = (x.grad, weight.grad), None, None
+            (x + low).sum().backward(retain_graph=True)
+            assert torch.equal(found[0], x.grad)
+            assert torch.equal(found[1], weight.grad)
+            x.grad = weight.grad = None
+    with pytest.raises(RuntimeError, match="dtype"):
+        add2.add2(x, low)
+
+
+def test_inference_mode(device):
+    import add2
+
+    a, b = pair(device)
+    with torch.inference_mode():
+        c = add2.add2(a, b)
+        assert c.is_inference()
+        add2.torch_launch_add2(c, c, b, c.numel())
+    assert torch.equal(c, a + b + b)
+
+
+def test_default_dtype_and_device_do_not_matter(device):
+    import add2
+
+    a, b = pair(device)
+    with torch.device("meta"):
+        assert torch.equal(add2.add2(a, b), a + b)
+
+
+def test_subclass(device):
+    """A tensor subclass sees the operator as it sees torch's."""
+    import add2
+
+    class Tagged(torch.Tensor):
+        pass
+
+    a, b = pair(device)
+    c = add2.add2(a.as_subclass(Tagged), b)
+    assert type(c) is Tagged
+    assert torch.equal(c.as_subclass(torch.Tensor), a + b)
+
+
+def test_threads(device):
+    """Several Python threads at once, each with its own tensors (and on a GPU its own stream)."""
+    import add2
+
+    failed = []
+
+    def work(seed):
+        generator = torch.Generator(device).manual_seed(seed)
+        stream = torch.cuda.Stream() if device == "cuda" else None
+        with torch.cuda.stream(stream):
+            for n in range(1, 200):
+                a, b = (torch.randn(100 * n, device=device, generator=generator) for _ in range(2))
+                if not torch.equal(add2.add2(a, b), a + b):
+                    failed.append((seed, n))
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+
+
+class Sums(torch.utils.data.Dataset):
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        import add2
+
+        a = torch.full((100_000,), float(index))
+        return add2.add2(a, a)
+
+
+def test_forked_data_loader_worker():
+    """A worker is a fork of a process that has already used the thread pool."""
+    import add2
+
+    a = torch.ones(10_000_000)
+    add2.add2(a, a)
+    loader = torch.utils.data.DataLoader(
+        Sums(), batch_size=2, num_workers=2, multiprocessing_context="fork", timeout=60
+    )
+    assert [batch[:, 0].tolist() for batch in loader] == [[0, 2], [4, 6], [8, 10], [12, 14]]
+
+
+def test_profiler(device):
+    """The operator, and on a GPU the kernel, appear under their names."""
+    import add2
+
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    if device == "cuda":
+        activities.append(torch.profiler.ProfilerActivity.CUDA)
+    a, b = pair(device)
+    with torch.profiler.profile(activities=activities) as profile:
+        c = add2.add2(a, b)
+        add2.torch_launch_add2(c, a, b, c.numel())
+        if device == "cuda":
+            torch.cuda.synchronize()
+    names = [event.name for event in profile.events()]
+    assert "add2::add2" in names
+    assert "add2::torch_launch_add2" in names
+    if device == "cuda":
+        assert any("add2_vector<float>" in name for name in names), names
+
+
+def test_memory_of_the_result_alone(cuda):
+    import add2
+
+    a, b = pair(cuda, n=2**20)
+    add2.add2(a, b)
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before, blocks = torch.cuda.memory_allocated(), torch.cuda.memory_stats()["allocation.all.allocated"]
+    c = add2.add2(a, b)
+    assert torch.cuda.max_memory_allocated() - before == c.nbytes
+    assert torch.cuda.memory_stats()["allocation.all.allocated"] == blocks + 1
+    add2.torch_launch_add2(c, a, b, c.numel())
+    assert torch.cuda.memory_stats()["allocation.all.allocated"] == blocks + 1
+
+
+def test_memory_on_a_cpu():
+    """One allocation, of the result's size; none for torch_launch_add2."""
+    import add2
+
+    a, b = pair("cpu", n=2**20)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+        c = add2.add2(a, b)
+        add2.torch_launch_add2(c, a, b, c.numel())
+    assert [event.cpu_memory_usage for event in profile.events() if event.name == "[memory]"] == []
+    used = {event.name: event.cpu_memory_usage for event in profile.events() if event.name.startswith("add2::")}
+    assert used == {"add2::add2": c.nbytes, "add2::torch_launch_add2": 0}
+
+
+def test_no_leak():
+    """A million bytes a call would be seen: the process does not grow over calls, refused ones included."""
+    import add2
+
+    def resident():
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    a, b = pair("cpu", n=10_000, requires_grad=True)
+
+    def calls(count):
+        for _ in range(count):
+            add2.add2(a, b).sum().backward()
+            with pytest.raises(RuntimeError):
+                add2.add2(a, b[1:])
+
+    calls(200)
+    before = resident()
+    calls(1000)
+    assert resident() - before < 20e6  # 1000 results are 40 MB
+
+
+def test_cuda_graph(cuda):
+    """Capture and replay of forward, backward and the raw call, with new values in the same memory."""
+    import add2
+
+    a = torch.randn(1000, device=cuda, requires_grad=True)
+    b, c = torch.randn(2, 1000, device=cuda)
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            a.grad = None
+            (add2.add2(a, b) * b).sum().backward()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    a.grad = None
+    with torch.cuda.graph(graph):
+        total = add2.add2(a, b)
+        (total * b).sum().backward()
+        add2.torch_launch_add2(c, b, b, 1000)
+    for _ in range(2):
+        with torch.no_grad():
+            a.copy_(torch.randn(1000, device=cuda))
+            b.copy_(torch.randn(1000, device=cuda))
+        graph.replay()
+        assert torch.equal(total, a + b)
+        assert torch.equal(a.grad, b)
+        assert torch.equal(c, b + b)
+
+
+def test_no_cuda_error_is_left_behind(cuda):
+    import add2
+
+    a, b = pair(cuda)
+    for wrong in ((a, b[1:]), (a, b.cpu()), (a.int(), b.int())):
+        with pytest.raises(RuntimeError):
+            add2.add2(*wrong)
+    torch.cuda.synchronize()
+    assert torch.equal(add2.add2(a, b), a + b)
