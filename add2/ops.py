@@ -6,7 +6,7 @@ even where no gradient is wanted, at several times the operator's cost. So we as
 
 import torch
 from torch import Tensor
-from torch._C import _dispatch_call_boxed, _increment_version  # 0.5 us faster than the operator's own __call__
+from torch._C import _dispatch_call_boxed, _increment_version
 from torch._functorch.autograd_function import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction
@@ -14,7 +14,7 @@ from torch.autograd.function import _SingleLevelFunction
 from .function import Add2Function, batch_first
 
 _ops = torch.ops.add2
-_call, _add2, _launch = _dispatch_call_boxed, _ops.add2.no_autograd._handle, _ops.torch_launch_add2.no_autograd._handle
+_add2, _launch = _ops.add2.no_autograd._handle, _ops.torch_launch_add2.no_autograd._handle  # 0.5 us faster than calls
 _NOT_DIFFERENTIABLE = "torch_launch_add2: an argument requires grad; use add2(a, b), or call it under torch.no_grad()"
 
 
@@ -33,7 +33,7 @@ def add2(a: Tensor, b: Tensor) -> Tensor:
         raise TypeError(f"add2: expected tensors, found {type(a)}, {type(b)}") from None
     if (wanted and torch.is_grad_enabled()) or forward_ad._current_level >= 0:
         return _ops.add2.default(a, b) if torch._C._are_functorch_transforms_active() else _SingleLevel.apply(a, b)
-    return _call(_add2, a, b) if type(a) is type(b) is Tensor else _ops.add2.no_autograd(a, b)
+    return _dispatch_call_boxed(_add2, a, b) if type(a) is type(b) is Tensor else _ops.add2.no_autograd(a, b)
 
 
 def torch_launch_add2(c: Tensor, a: Tensor, b: Tensor, n: int) -> None:
@@ -51,7 +51,7 @@ def torch_launch_add2(c: Tensor, a: Tensor, b: Tensor, n: int) -> None:
         raise TypeError(f"torch_launch_add2: expected tensors, found {type(c)}, {type(a)}, {type(b)}") from None
     if wanted and torch.is_grad_enabled():
         raise RuntimeError(_NOT_DIFFERENTIABLE)
-    _call(_launch, c, a, b, n)
+    _dispatch_call_boxed(_launch, c, a, b, n)
     _increment_version((c,))  # a graph that has saved c must notice that it was written
 
 
@@ -97,16 +97,15 @@ def _add2_fake(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _launch_fake(c: Tensor, a: Tensor, b: Tensor, n: int) -> None:
-    good = all(x.dtype == c.dtype and x.device == c.device and n <= x.numel() for x in (c, a, b))
-    good = good and n >= 0 and c.is_contiguous() and c.dtype.is_floating_point
+    good = all(x.dtype == c.dtype and x.device == c.device and 0 <= n <= x.numel() for x in (c, a, b))
+    good = good and c.is_contiguous() and c.dtype.is_floating_point
     torch._check(good, lambda: "torch_launch_add2: c, a, b differ in dtype or device, or c or n is not as documented")
 
 
 # x + f(x) with x in float32 and f(x) in bfloat16 is what residual networks do under autocast.
 def _add2_autocast(a: Tensor, b: Tensor) -> Tensor:
-    dtype = torch.promote_types(a.dtype, b.dtype)
     with torch.autocast(a.device.type, enabled=False):
-        return add2(a.to(dtype), b.to(dtype))
+        return add2(*(x.to(torch.promote_types(a.dtype, b.dtype)) for x in (a, b)))
 
 
 _library = torch.library.Library("add2", "FRAGMENT")  # adds to what kernel/add2.cpp has registered

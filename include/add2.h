@@ -29,6 +29,9 @@ enum Add2Dtype { ADD2_FLOAT32 = 0, ADD2_FLOAT64 = 1, ADD2_FLOAT16 = 2, ADD2_BFLO
 ADD2_API const char* launch_add2_cpu(void* c, const void* a, const void* b, int64_t n,
                                      enum Add2Dtype dtype);
 
+// The CUDA device that is current in this thread, or -1.
+ADD2_API int add2_current_cuda_device(void);
+
 // In memory of the current CUDA device; asynchronous, in the order of the stream.
 ADD2_API const char* launch_add2_cuda(void* c, const void* a, const void* b, int64_t n,
                                       enum Add2Dtype dtype, struct CUstream_st* stream);

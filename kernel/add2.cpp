@@ -28,10 +28,9 @@ extern "C" __attribute__((weak)) AOTITorchError aoti_torch_get_current_cuda_stre
 
 namespace {
 
-Argument describe(const char* name, Tensor tensor) {
+Argument describe(const char* name, Tensor tensor, bool with_shape = false) {
   static const int32_t cpu = aoti_torch_device_type_cpu(), cuda = aoti_torch_device_type_cuda();
   int32_t device_type, device_index, dtype;
-  int64_t *sizes, *strides;
   Argument is{};
   is.name = name;
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(tensor, &device_type));
@@ -40,11 +39,14 @@ Argument describe(const char* name, Tensor tensor) {
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_numel(tensor, &is.numel));
   TORCH_ERROR_CODE_CHECK(aoti_torch_is_contiguous(tensor, &is.contiguous));
   TORCH_ERROR_CODE_CHECK(torch_get_const_data_ptr(tensor, &is.data));
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dim(tensor, &is.dim));
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_sizes(tensor, &sizes));
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_strides(tensor, &strides));
-  is.sizes = sizes;
-  is.strides = strides;
+  if (with_shape || !is.contiguous) {
+    int64_t *sizes, *strides;
+    TORCH_ERROR_CODE_CHECK(aoti_torch_get_dim(tensor, &is.dim));
+    TORCH_ERROR_CODE_CHECK(aoti_torch_get_sizes(tensor, &sizes));
+    TORCH_ERROR_CODE_CHECK(aoti_torch_get_strides(tensor, &strides));
+    is.sizes = sizes;
+    is.strides = strides;
+  }
   is.dtype = boxed::to<checks::ScalarType>(boxed::from(dtype));
   is.device_index = device_index;
   is.device = device_type == cpu    ? Argument::CPU
@@ -63,7 +65,7 @@ const char* launch(void* c, const void* x, const void* y, int64_t n, Add2Dtype d
   // enough.
   const auto device = static_cast<int32_t>(like.device_index);
   std::optional<torch::stable::accelerator::DeviceGuard> guard;
-  if (torch::stable::accelerator::getCurrentDeviceIndex() != device) guard.emplace(device);
+  if (add2_current_cuda_device() != device) guard.emplace(device);
   // The caller's stream, as in `with torch.cuda.stream(s):`, not stream 0: torch's own kernels are
   // queued there.
   void* stream = nullptr;
@@ -128,7 +130,7 @@ struct Owned {
 // add2(Tensor a, Tensor b) -> Tensor
 void add2(StableIValue* stack, uint64_t, uint64_t) {
   const Owned a(stack[0]), b(stack[1]);
-  const Argument a_is = describe("a", a.tensor), b_is = describe("b", b.tensor);
+  const Argument a_is = describe("a", a.tensor, true), b_is = describe("b", b.tensor, true);
   const Add2Dtype dtype = checks::check_add2(a_is, b_is);
   Owned c(empty_contiguous_like(a.tensor, a_is));
   std::optional<torch::stable::Tensor> a_copy, b_copy;

@@ -41,7 +41,7 @@ struct Argument {
   int64_t numel;
   bool contiguous;
   const void* data;
-  int64_t dim;
+  int64_t dim;  // this and the next two may be left out of a contiguous tensor
   const int64_t *sizes, *strides;
 
   std::string device_text() const {
@@ -102,8 +102,10 @@ inline Add2Dtype check_add2(const Argument& a, const Argument& b) {
 inline void check_overlap(const char* op, const Argument& c, const Argument& input, int64_t n,
                           int64_t element_size) {
   if (n == 0 || (input.contiguous && input.data == c.data)) return;
-  int64_t reach = 1;
-  for (int64_t i = 0; i < input.dim; ++i) reach += (input.sizes[i] - 1) * input.strides[i];
+  int64_t reach = input.contiguous ? input.numel : 1;
+  for (int64_t i = 0; !input.contiguous && i < input.dim; ++i) {
+    reach += (input.sizes[i] - 1) * input.strides[i];
+  }
   const auto begin = reinterpret_cast<uintptr_t>(input.data);
   const auto c_begin = reinterpret_cast<uintptr_t>(c.data);
   if (begin < c_begin + c.numel * element_size && c_begin < begin + reach * element_size) {

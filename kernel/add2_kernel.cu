@@ -102,13 +102,16 @@ struct Plain {
 template <typename T>
 struct Fast {
   static void launch(void* c, const void* a, const void* b, int64_t n, cudaStream_t stream) {
-    constexpr int kThreads = 128;
+    // Small: more blocks, so that every multiprocessor gets some. Large: fewer of them to schedule.
+    // On an H200, 1024 threads instead of 256 cost a tenth at 2^14 float32 elements and gain 0.5%
+    // at 2^24.
+    const int threads = n * int64_t(sizeof(T)) < (16 << 20) ? 256 : 1024;
     constexpr int kLanes = sizeof(int4) / sizeof(T);
     const auto addresses = reinterpret_cast<uintptr_t>(c) | reinterpret_cast<uintptr_t>(a) |
                            reinterpret_cast<uintptr_t>(b);
     const bool aligned = addresses % sizeof(int4) == 0;
     const auto kernel = aligned ? add2_vector<T> : add2_unaligned<T>;
-    kernel<<<blocks_for(n, kThreads * (aligned ? kLanes : 4)), kThreads, 0, stream>>>(
+    kernel<<<blocks_for(n, threads * (aligned ? kLanes : 4)), threads, 0, stream>>>(
         static_cast<T*>(c), static_cast<const T*>(a), static_cast<const T*>(b), n);
   }
 };
@@ -138,6 +141,11 @@ const char* launch(void* c, const void* a, const void* b, int64_t n, Add2Dtype d
 }
 
 }  // namespace
+
+extern "C" int add2_current_cuda_device() {
+  int device = -1;
+  return cudaGetDevice(&device) == cudaSuccess ? device : -1;
+}
 
 extern "C" const char* launch_add2_plain(void* c, const void* a, const void* b, int64_t n,
                                          Add2Dtype dtype, CUstream_st* stream) {

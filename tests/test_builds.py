@@ -26,12 +26,23 @@ print(json.dumps({"seconds": build.seconds, "cached": build.cached, "library": s
 QUICK = ("--device", "cpu", "--sizes", "1000")
 
 
+@pytest.fixture(scope="module")
+def operator_tests():
+    """The tests in tests/operator, which run with jit in this process, with the other builds: both at the same time."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/operator", "--build"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    started = {build: subprocess.Popen([*command, build], cwd=ROOT, **pipes) for build in ("setup", "cmake")}
+    yield started
+    for process in started.values():
+        process.kill()
+        process.wait()
+
+
 @pytest.mark.parametrize("build", ["setup", "cmake"])
-def test_operator(build):
-    """The tests in tests/operator, which run with jit in this process, with the other builds in theirs."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/operator", "--build", build]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1200)
-    assert done.returncode == 0, done.stdout + done.stderr
+def test_operator(build, operator_tests):
+    process = operator_tests[build]
+    output, _ = process.communicate(timeout=1200)
+    assert process.returncode == 0, output
 
 
 @pytest.mark.parametrize("build", COMPILERS)
