@@ -10,6 +10,7 @@ from torch._C import _dispatch_call_boxed, _increment_version
 from torch._functorch.autograd_function import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction
+from torch.compiler import is_compiling
 
 from .function import Add2Function, batch_first
 
@@ -25,7 +26,7 @@ def add2(a: Tensor, b: Tensor) -> Tensor:
     dtype and device (torch.autocast promotes dtypes as for torch.add). Otherwise RuntimeError; TypeError for no tensor.
     Differentiable any number of times. On CUDA asynchronous, on the current stream of the tensors' device.
     """
-    if torch.compiler.is_compiling():
+    if is_compiling():
         return _ops.add2.default(a, b)  # what a graph should hold
     try:
         wanted = a.requires_grad or b.requires_grad
@@ -43,7 +44,7 @@ def torch_launch_add2(c: Tensor, a: Tensor, b: Tensor, n: int) -> None:
     otherwise (a strided one counts from its first element to its last). Nothing may require a gradient, except under
     torch.no_grad(). Where an error is raised, nothing has been written.
     """
-    if torch.compiler.is_compiling():
+    if is_compiling():
         return _ops.torch_launch_add2.default(c, a, b, n)
     try:
         wanted = c.requires_grad or a.requires_grad or b.requires_grad

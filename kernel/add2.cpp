@@ -28,6 +28,19 @@ extern "C" __attribute__((weak)) AOTITorchError aoti_torch_get_current_cuda_stre
 
 namespace {
 
+// torch numbers its dtypes behind functions. The four in question are asked for once, the others
+// when one turns up.
+checks::ScalarType dtype_of(int32_t dtype) {
+  using checks::ScalarType;
+  static const int32_t f32 = aoti_torch_dtype_float32(), f64 = aoti_torch_dtype_float64(),
+                       f16 = aoti_torch_dtype_float16(), bf16 = aoti_torch_dtype_bfloat16();
+  if (dtype == f32) return ScalarType::Float;
+  if (dtype == f64) return ScalarType::Double;
+  if (dtype == f16) return ScalarType::Half;
+  if (dtype == bf16) return ScalarType::BFloat16;
+  return boxed::to<ScalarType>(boxed::from(dtype));
+}
+
 Argument describe(const char* name, Tensor tensor, bool with_shape = false) {
   static const int32_t cpu = aoti_torch_device_type_cpu(), cuda = aoti_torch_device_type_cuda();
   int32_t device_type, device_index, dtype;
@@ -47,7 +60,7 @@ Argument describe(const char* name, Tensor tensor, bool with_shape = false) {
     is.sizes = sizes;
     is.strides = strides;
   }
-  is.dtype = boxed::to<checks::ScalarType>(boxed::from(dtype));
+  is.dtype = dtype_of(dtype);
   is.device_index = device_index;
   is.device = device_type == cpu    ? Argument::CPU
               : device_type == cuda ? Argument::CUDA

@@ -99,7 +99,7 @@ def test_killed_while_building(build, project, run, tmp_path):
         start_new_session=True,
     )
     assert "building" in started.stderr.readline()
-    time.sleep(1.5)
+    time.sleep(0.3)
     os.killpg(started.pid, signal.SIGKILL)
     started.wait()
     assert not json.loads(run("-c", LOAD, build, root=project, **env).stdout)["cached"]
