@@ -9,8 +9,7 @@ from torch import Tensor
 from torch._C import _dispatch_call_boxed, _increment_version
 from torch._functorch.autograd_function import enable_single_level_autograd_function
 from torch.autograd import forward_ad
-from torch.autograd.function import _SingleLevelFunction
-from torch.compiler import is_compiling
+from torch.compiler import is_dynamo_compiling
 
 from .function import Add2Function, batch_first
 
@@ -26,15 +25,16 @@ def add2(a: Tensor, b: Tensor) -> Tensor:
     dtype and device (torch.autocast promotes dtypes as for torch.add). Otherwise RuntimeError; TypeError for no tensor.
     Differentiable any number of times. On CUDA asynchronous, on the current stream of the tensors' device.
     """
-    if is_compiling():
+    if is_dynamo_compiling():
         return _ops.add2.default(a, b)  # what a graph should hold
     try:
         wanted = a.requires_grad or b.requires_grad
     except AttributeError:
         raise TypeError(f"add2: expected tensors, found {type(a)}, {type(b)}") from None
     if (wanted and torch.is_grad_enabled()) or forward_ad._current_level >= 0:
-        return _ops.add2.default(a, b) if torch._C._are_functorch_transforms_active() else _SingleLevel.apply(a, b)
-    return _dispatch_call_boxed(_add2, a, b) if type(a) is type(b) is Tensor else _ops.add2.no_autograd(a, b)
+        traced = torch._C._are_functorch_transforms_active() or torch.compiler.is_compiling()
+        return _ops.add2.default(a, b) if traced else _SingleLevel.apply(a, b)
+    return _dispatch_call_boxed(_add2, a, b) if type(a) is type(b) is Tensor else _ops.add2.default(a, b)
 
 
 def torch_launch_add2(c: Tensor, a: Tensor, b: Tensor, n: int) -> None:
@@ -44,7 +44,7 @@ def torch_launch_add2(c: Tensor, a: Tensor, b: Tensor, n: int) -> None:
     otherwise (a strided one counts from its first element to its last). Nothing may require a gradient, except under
     torch.no_grad(). Where an error is raised, nothing has been written.
     """
-    if is_compiling():
+    if is_dynamo_compiling():
         return _ops.torch_launch_add2.default(c, a, b, n)
     try:
         wanted = c.requires_grad or a.requires_grad or b.requires_grad
@@ -58,7 +58,7 @@ def torch_launch_add2(c: Tensor, a: Tensor, b: Tensor, n: int) -> None:
 
 # The same for torch.ops.add2. A transform of torch.func brings a call here once for each of its levels; each level is
 # differentiated alone ("single-level"), and the call goes on below this key, to the next level or to the kernel.
-class _SingleLevel(_SingleLevelFunction):
+class _SingleLevel(torch.autograd.function._SingleLevelFunction):
     @staticmethod
     def forward(ctx, a: Tensor, b: Tensor, keyset=None) -> Tensor:
         if keyset is None:  # from add2() above: there is but one level
