@@ -9,6 +9,7 @@
 // nothing of it; a gradient has to be written by hand.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/add.h>
+#include <c10/core/GradMode.h>
 #include <torch/csrc/utils/pybind.h>  // how pybind11 turns a Python tensor into an at::Tensor
 #ifdef ADD2_WITH_CUDA
 #include <c10/cuda/CUDAGuard.h>
@@ -48,6 +49,10 @@ checks::Argument describe(const char* name, const at::Tensor& tensor) {
 void torch_launch_add2(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b, int64_t n) {
   const Add2Dtype dtype =
       checks::check_launch(describe("c", c), describe("a", a), describe("b", b), n);
+  // The dispatcher's operator has a kernel for this; here nothing stands between the caller and c.
+  if (at::GradMode::is_enabled() && (c.requires_grad() || a.requires_grad() || b.requires_grad())) {
+    checks::refuse("torch_launch_add2: an argument requires grad, expected none outside no_grad()");
+  }
   const at::Tensor x = a.contiguous(), y = b.contiguous();  // copies only where they are not
   const char* error = nullptr;
   if (c.is_cpu()) {
@@ -62,6 +67,8 @@ void torch_launch_add2(const at::Tensor& c, const at::Tensor& a, const at::Tenso
 #endif
   }
   if (error) checks::refuse("torch_launch_add2: ", error);
+  c.unsafeGetTensorImpl()
+      ->bump_version();  // a graph that has saved c must notice that it was written
 }
 
 // A pair for a torch.autograd.Function. Written over ATen, there is one function for CPU and GPU,

@@ -6,14 +6,12 @@
 Start at load(), at the end.
 """
 
-import contextlib
 import os
 import shlex
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -149,7 +147,7 @@ def _jit_cached(compiler: str, binding: str) -> tuple[Path, bool]:
         toolchain.require("ninja", "Install it: `python3 -m pip install ninja`.")
         _announce(compiler, binding)
         start = time.perf_counter()
-        with _environ(toolchain.environment()), _quiet_cpp_extension():
+        with toolchain.in_build_environment():
             try:
                 jit(unfinished, binding)
             except (RuntimeError, OSError, ImportError) as error:
@@ -235,30 +233,3 @@ def _import_module(library: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-@contextlib.contextmanager
-def _environ(env: dict[str, str]) -> Iterator[None]:
-    """os.environ for the time of a build; torch's load() reads it."""
-    before = dict(os.environ)
-    try:
-        os.environ.clear()
-        os.environ.update(env)
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
-
-
-@contextlib.contextmanager
-def _quiet_cpp_extension() -> Iterator[None]:
-    """Without its warning that there is no GPU; we have looked for one ourselves."""
-    import logging
-
-    logger = logging.getLogger("torch.utils.cpp_extension")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)

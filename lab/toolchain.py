@@ -3,13 +3,16 @@
 Each question has one function; a tool that is missing and needed raises BuildError, whose text is the cure.
 """
 
+import contextlib
 import functools
 import importlib.util
+import logging
 import os
 import re
 import shutil
 import subprocess
 import sysconfig
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -91,8 +94,8 @@ def arch_list() -> str | None:
 
     TORCH_CUDA_ARCH_LIST wins; else the GPUs of this machine.
     """
-    if "TORCH_CUDA_ARCH_LIST" in os.environ:
-        return os.environ["TORCH_CUDA_ARCH_LIST"]
+    if given := os.environ.get("TORCH_CUDA_ARCH_LIST"):
+        return given
     if not torch.cuda.is_available():
         return None
     capabilities = {torch.cuda.get_device_capability(i) for i in range(torch.cuda.device_count())}
@@ -124,3 +127,21 @@ def environment() -> dict[str, str]:
         else:
             env.pop("TORCH_CUDA_ARCH_LIST", None)
     return env
+
+
+@contextlib.contextmanager
+def in_build_environment() -> Iterator[None]:
+    """That environment in this process, for torch's load(), which reads os.environ; and without the warning by
+    cpp_extension that there is no GPU: we have looked for one ourselves."""
+    before, logger = dict(os.environ), logging.getLogger("torch.utils.cpp_extension")
+    level = logger.level
+    try:
+        logger.setLevel(logging.ERROR)
+        env = environment()
+        os.environ.clear()
+        os.environ.update(env)
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+        logger.setLevel(level)

@@ -11,7 +11,10 @@ DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
 def build(request, own_jit_cache):
     from lab import compilers
 
-    return compilers.load(request.config.getoption("--build"))
+    build = compilers.load(request.config.getoption("--build"))
+    import add2  # noqa: F401  (its fake kernels and gradients, for tests that use torch.ops.add2 alone)
+
+    return build
 
 
 @pytest.fixture(params=DEVICES)

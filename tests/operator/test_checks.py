@@ -168,7 +168,7 @@ def acceptable(a, b):
     return both and a.shape == b.shape and a.dtype == b.dtype and a.dtype in DTYPES[:4]
 
 
-@settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_random_calls_of_add2(device, data):
     """A call is either right, and then computes what torch computes, or refused."""
@@ -182,7 +182,7 @@ def test_random_calls_of_add2(device, data):
             add2.add2(a, b)
 
 
-@settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_random_calls_of_torch_launch_add2(device, data):
     import add2
