@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from lab import arguments, compilers, host_cost, measure, report, toolchain
+from lab import arguments, compilers, host_cost, measure, report
 
 
 def parse():
@@ -40,24 +40,23 @@ def main() -> int:
     builds = [compilers.load(args.compiler)]
     if args.binding == "pybind11":
         builds.append(compilers.load(args.compiler, "pybind11"))
-    if args.device.type == "cuda" and not compilers.has_cuda_code(builds[0].library):
-        return report.fail(f"this build of add2 has no CUDA code, as no nvcc was found. {toolchain.cuda_cure()}")
-    environment = report.environment(args.device)
+    device = arguments.choose_device(args, compilers.has_cuda_code(builds[0].library))
+    environment = report.environment(device)
     print(report.describe(environment))
     for build in builds:
         print(report.describe_build(build))
 
     # 2. Check against torch, 3. time against torch.
-    calls = measure.calls(builds[0].library, args.device, builds[-1].module)
+    calls = measure.calls(builds[0].library, device, builds[-1].module)
     results: list[measure.Result] = []
     wrong: list[str] = []
     dtypes = list(measure.DTYPES) if args.dtype == "all" else [args.dtype]
     for dtype in (measure.DTYPES[name] for name in dtypes):
         for n in args.sizes:
-            if not measure.fits(n, dtype, args.device):
-                print(f"{n} elements of {dtype} do not fit in the memory of {args.device}: left out", file=sys.stderr)
+            if not measure.fits(n, dtype, device):
+                print(f"{n} elements of {dtype} do not fit in the memory of {device}: left out", file=sys.stderr)
                 continue
-            sets = measure.buffers(n, dtype, args.device)
+            sets = measure.buffers(n, dtype, device)
             wrong += [f"{call} for {n} elements of {dtype}" for call in measure.wrong(calls, sets[0])]
             if not wrong:
                 rows = measure.measure(args.compiler, calls, sets)
@@ -65,7 +64,7 @@ def main() -> int:
                 results += rows
     costs = []
     if args.host_cost and not wrong:
-        costs = host_cost.measure(args.device, builds[-1].module)
+        costs = host_cost.measure(device, builds[-1].module)
         print(host_cost.table(costs))
     if args.json:
         rows = [report.build_row(build) for build in builds]
@@ -87,7 +86,8 @@ def each_in_a_process_of_its_own(args) -> int:
             file = Path(folder, f"{compiler}.json")
             binding = "dispatcher" if compiler == "cmake" else args.binding
             command = [sys.executable, __file__, "--compiler", compiler, "--binding", binding, "--json", file]
-            command += ["--device", str(args.device), "--dtype", args.dtype, "--sizes", ",".join(map(str, args.sizes))]
+            command += ["--dtype", args.dtype, "--sizes", ",".join(map(str, args.sizes))]
+            command += ["--device", str(args.device)] if "device" in args else []
             status = max(status, subprocess.run(command, stdout=subprocess.DEVNULL).returncode)
             if file.exists():
                 parts.append(json.loads(file.read_text()))

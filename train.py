@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from lab import arguments, compilers, report, toolchain
+from lab import arguments, compilers, report
 
 
 class Model(torch.nn.Module):
@@ -45,25 +45,22 @@ def parse():
     return parser.parse_args()
 
 
-def load(args) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None:
-    """The add to train with, or None where its build cannot run on the device."""
+def load(args) -> tuple[Callable[[torch.Tensor, torch.Tensor], torch.Tensor], torch.device]:
+    """The add to train with, and the device to train on."""
     if args.compiler == "torch":
-        return torch.add
+        return torch.add, arguments.choose_device(args, has_cuda_code=True)
     build = compilers.load(args.compiler)
-    if args.device.type == "cuda" and not compilers.has_cuda_code(build.library):
-        return None
+    device = arguments.choose_device(args, compilers.has_cuda_code(build.library))
     print(report.describe_build(build))
     import add2  # after load(): it finds the operator registered
 
-    return add2.add2
+    return add2.add2, device
 
 
 def main() -> int:
     args = parse()
-    add = load(args)
-    if add is None:
-        return report.fail(f"this build of add2 has no CUDA code, as no nvcc was found. {toolchain.cuda_cure()}")
-    for epoch, loss in enumerate(train(add, args.device, args.epochs, args.seed)):
+    add, device = load(args)
+    for epoch, loss in enumerate(train(add, device, args.epochs, args.seed)):
         if epoch % 25 == 0:
             print(f"epoch {epoch:3d}: loss = {loss.item():.3f}")
     return 0

@@ -1,4 +1,5 @@
-// The CUDA kernels of add2 and their launchers, without torch: this file compiles in two seconds.
+// The CUDA kernels of add2 and their launchers, without torch: this file compiles in about a
+// second.
 //
 // Read it from top to bottom: the plain kernel that every tutorial starts with, then the one in
 // use. Both are bound by memory: an addition per 12 bytes (float32) is nothing, so what counts is
@@ -12,9 +13,8 @@
 namespace {
 
 // torch adds halves in float32 and rounds once, and so do we. Intrinsics, not operators: torch
-// compiles .cu files with
-// __CUDA_NO_HALF_OPERATORS__, CMake does not, and `a + b` on halves would build in one and fail in
-// the other.
+// compiles .cu files with __CUDA_NO_HALF_OPERATORS__, CMake does not, and `a + b` on halves would
+// build in one and fail in the other.
 __device__ float add(float a, float b) { return a + b; }
 __device__ double add(double a, double b) { return a + b; }
 __device__ __half add(__half a, __half b) {
@@ -26,7 +26,7 @@ __device__ __nv_bfloat16 add(__nv_bfloat16 a, __nv_bfloat16 b) {
 
 // 1. Plain: a grid-stride loop, one element at a time. Right for any n and any grid, and the loop
 // reads like C. Each thread has two loads of 4 bytes in flight and waits for them before the next
-// two: about two thirds of the bandwidth of an H200.
+// two: 2.3 of the 4.8 TB/s that the memory of an H200 can do.
 template <typename T>
 __global__ void add2_plain(T* c, const T* a, const T* b, int64_t n) {
   for (int64_t i = blockIdx.x * int64_t(blockDim.x) + threadIdx.x; i < n;
@@ -38,7 +38,7 @@ __global__ void add2_plain(T* c, const T* a, const T* b, int64_t n) {
 // 2. In use: 16 bytes a thread, the widest load there is, so four times the bytes in flight for
 // float32. No loop: every thread does one vector, and the hardware's block scheduler is the loop.
 // __ldcs and __stcs mark the data as read or written once ("streaming"), so that it leaves the L2
-// cache first.
+// cache first. 4.4 TB/s on the same card, which is what torch.add reaches, and a little more.
 template <typename T>
 __global__ void add2_vector(T* c, const T* a, const T* b, int64_t n) {
   constexpr int kLanes = sizeof(int4) / sizeof(T);
@@ -80,7 +80,7 @@ __global__ void add2_unaligned(T* c, const T* a, const T* b, int64_t n) {
   }
 }
 
-// A grid has at most 2^31 - 1 blocks in x: with 128 threads of one element each that is 2^38
+// A grid has at most 2^31 - 1 blocks in x: with 256 threads of one element each that is 2^39
 // elements, more than any GPU's memory holds, so the number of blocks needs no check.
 unsigned blocks_for(int64_t items, int64_t items_per_block) {
   return static_cast<unsigned>((items + items_per_block - 1) / items_per_block);
@@ -103,8 +103,8 @@ template <typename T>
 struct Fast {
   static void launch(void* c, const void* a, const void* b, int64_t n, cudaStream_t stream) {
     // Small: more blocks, so that every multiprocessor gets some. Large: fewer of them to schedule.
-    // On an H200, 1024 threads instead of 256 cost a tenth at 2^14 float32 elements and gain 0.5%
-    // at 2^24.
+    // On an H200, 1024 threads instead of 256 cost 6 to 12% at 2^13 and 2^14 float32 elements and
+    // gain 0.6% at 2^24.
     const int threads = n * int64_t(sizeof(T)) < (16 << 20) ? 256 : 1024;
     constexpr int kLanes = sizeof(int4) / sizeof(T);
     const auto addresses = reinterpret_cast<uintptr_t>(c) | reinterpret_cast<uintptr_t>(a) |

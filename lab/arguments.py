@@ -2,8 +2,11 @@
 
 import argparse
 import re
+import sys
 
 import torch
+
+from . import toolchain
 
 MAX_SIZE = 2**40
 
@@ -11,12 +14,28 @@ MAX_SIZE = 2**40
 def parser(description: str, compilers: list[str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--compiler", choices=compilers, default="jit", help="how add2 is built")
-    parser.add_argument("--device", type=device, default=default_device(), help="cuda, cuda:1, cpu")
+    parser.add_argument("--device", type=device, default=argparse.SUPPRESS, help="cuda, cuda:1, cpu (default: a GPU)")
     return parser
 
 
-def default_device() -> torch.device:
-    return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
+def choose_device(args: argparse.Namespace, has_cuda_code: bool) -> torch.device:
+    """The device that was asked for, else a GPU if there is one that the build can use.
+
+    Raises:
+        BuildError: a GPU was asked for, and the build has no CUDA code.
+    """
+    asked = getattr(args, "device", None)
+    if asked is not None and (asked.type == "cpu" or has_cuda_code):
+        return asked
+    without = f"this build of add2 has no CUDA code, as no nvcc was found. {toolchain.cuda_cure()}"
+    if asked is not None:
+        raise toolchain.BuildError(without)
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    if not has_cuda_code:
+        print(f"using the CPU, not the GPU: {without}", file=sys.stderr)
+        return torch.device("cpu")
+    return torch.device("cuda", torch.cuda.current_device())
 
 
 def device(text: str) -> torch.device:

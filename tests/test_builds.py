@@ -158,6 +158,8 @@ def test_cpu_part_alone(build, project, run, tmp_path):
         refused = run("time.py", "--compiler", build, "--device", "cuda", root=project, status=1, **env)
         assert "no CUDA code" in refused.stderr
         assert "Install CUDA toolkit" in refused.stderr
+        fallen_back = run("time.py", "--compiler", build, "--sizes", "1000", root=project, **env)
+        assert "using the CPU, not the GPU" in fallen_back.stderr
 
 
 @pytest.mark.parametrize("build", COMPILERS)
