@@ -15,7 +15,7 @@ from .function import Add2Function, batch_first
 
 _ops = torch.ops.add2
 _add2, _launch = _ops.add2.no_autograd._handle, _ops.torch_launch_add2.no_autograd._handle  # 0.5 us faster than calls
-_NOT_DIFFERENTIABLE = "torch_launch_add2: an argument requires grad; use add2(a, b), or call it under torch.no_grad()"
+_NOT_DIFFERENTIABLE = "torch_launch_add2: an argument requires grad, or a dual level is open; use add2(a, b)"
 
 
 def add2(a: Tensor, b: Tensor) -> Tensor:
@@ -28,7 +28,7 @@ def add2(a: Tensor, b: Tensor) -> Tensor:
     if is_dynamo_compiling():
         return _ops.add2.default(a, b)  # what a graph should hold
     try:
-        wanted = a.requires_grad or b.requires_grad
+        wanted = a.requires_grad | b.requires_grad
     except AttributeError:
         raise TypeError(f"add2: expected tensors, found {type(a)}, {type(b)}") from None
     if (wanted and torch.is_grad_enabled()) or forward_ad._current_level >= 0:
@@ -47,13 +47,13 @@ def torch_launch_add2(c: Tensor, a: Tensor, b: Tensor, n: int) -> None:
     if is_dynamo_compiling():
         return _ops.torch_launch_add2.default(c, a, b, n)
     try:
-        wanted = c.requires_grad or a.requires_grad or b.requires_grad
+        wanted = c.requires_grad | a.requires_grad | b.requires_grad
     except AttributeError:
         raise TypeError(f"torch_launch_add2: expected tensors, found {type(c)}, {type(a)}, {type(b)}") from None
-    if wanted and torch.is_grad_enabled():
+    if (wanted and torch.is_grad_enabled()) or forward_ad._current_level >= 0:
         raise RuntimeError(_NOT_DIFFERENTIABLE)
+    _increment_version((c,))  # a graph that has saved c must notice that it is written
     _dispatch_call_boxed(_launch, c, a, b, n)
-    _increment_version((c,))  # a graph that has saved c must notice that it was written
 
 
 # The same for torch.ops.add2. A transform of torch.func brings a call here once for each of its levels; each level is
@@ -82,10 +82,10 @@ def _add2_autograd(keyset, a: Tensor, b: Tensor) -> Tensor:
 
 
 def _launch_autograd(keyset, c: Tensor, a: Tensor, b: Tensor, n: int) -> None:
-    if torch.is_grad_enabled() and (c.requires_grad or a.requires_grad or b.requires_grad):
+    if (torch.is_grad_enabled() and torch._C._any_requires_grad(c, a, b)) or forward_ad._current_level >= 0:
         raise RuntimeError(_NOT_DIFFERENTIABLE)
-    _below_autograd(_ops.torch_launch_add2.default, keyset, c, a, b, n)
     _increment_version((c,))
+    _below_autograd(_ops.torch_launch_add2.default, keyset, c, a, b, n)
 
 
 # Fake kernels compute shape, dtype and device but no values: torch.compile, torch.export and device "meta" use them.

@@ -53,6 +53,7 @@ void torch_launch_add2(const at::Tensor& c, const at::Tensor& a, const at::Tenso
   if (at::GradMode::is_enabled() && (c.requires_grad() || a.requires_grad() || b.requires_grad())) {
     checks::refuse("torch_launch_add2: an argument requires grad, expected none outside no_grad()");
   }
+  c.unsafeGetTensorImpl()->bump_version();                  // a graph that has saved c must notice
   const at::Tensor x = a.contiguous(), y = b.contiguous();  // copies only where they are not
   const char* error = nullptr;
   if (c.is_cpu()) {
@@ -67,8 +68,6 @@ void torch_launch_add2(const at::Tensor& c, const at::Tensor& a, const at::Tenso
 #endif
   }
   if (error) checks::refuse("torch_launch_add2: ", error);
-  c.unsafeGetTensorImpl()
-      ->bump_version();  // a graph that has saved c must notice that it was written
 }
 
 // A pair for a torch.autograd.Function. Written over ATen, there is one function for CPU and GPU,

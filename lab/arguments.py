@@ -26,8 +26,10 @@ def choose_device(args: argparse.Namespace, has_cuda_code: bool) -> torch.device
     """
     asked = getattr(args, "device", None)
     if asked is not None and (asked.type == "cpu" or has_cuda_code):
+        if asked.type == "cuda":
+            torch.cuda.set_device(asked)  # for streams, events and graphs, which belong to the current device
         return asked
-    without = f"this build of add2 has no CUDA code, as no nvcc was found. {toolchain.cuda_cure()}"
+    without = f"this build of add2 has no CUDA code: {toolchain.cuda_cure()}"
     if asked is not None:
         raise toolchain.BuildError(without)
     if not torch.cuda.is_available():

@@ -8,6 +8,7 @@ import contextlib
 import hashlib
 import json
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,17 +18,21 @@ import torch
 from . import toolchain
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCES = ["include/*", "kernel/*", "setup.py", "CMakeLists.txt", "lab/compilers.py"]
+SOURCES = ["include/*", "kernel/*", "setup.py", "CMakeLists.txt", "lab/compilers.py", "lab/toolchain.py"]
+
+_VARIABLES = ("CXX", "CC", "CXXFLAGS", "CFLAGS", "CPPFLAGS", "LDFLAGS", "CPATH", "LIBRARY_PATH")
+_VARIABLES += ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN", "CUDAFLAGS", "CUDAHOSTCXX")
 
 
 def fingerprint(*parts: object) -> str:
     """A short name for all that decides what a build's result is: sources, torch, toolchain, and the given parts."""
     digest = hashlib.sha256()
-    for path in sorted(path for pattern in SOURCES for path in ROOT.glob(pattern)):
+    for path in sorted(path for pattern in SOURCES for path in ROOT.glob(pattern) if path.is_file()):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     nvcc = toolchain.find_nvcc()
-    compilers = [nvcc and (str(nvcc.resolve()), nvcc.stat().st_mtime_ns), os.environ.get("CXX"), os.environ.get("CC")]
-    flags = [os.environ.get(name) for name in ("CXXFLAGS", "CFLAGS", "LDFLAGS", "NVCC_APPEND_FLAGS")]
+    cxx = shutil.which(os.environ.get("CXX") or "c++")
+    compilers = [(os.path.realpath(path), os.stat(path).st_mtime_ns) for path in (nvcc, cxx) if path]
+    flags = [os.environ.get(name) for name in _VARIABLES]
     archs = toolchain.arch_list() if nvcc else None
     digest.update(repr([torch.__file__, torch.__version__, str(ROOT), compilers, flags, archs, parts]).encode())
     return digest.hexdigest()[:16]

@@ -55,6 +55,8 @@ def jit(folder: Path, binding: str = "dispatcher") -> Path:
         # As torch's -I flags are quoted but its -L flags are not, a space in a path would break the link.
         cpp_extension.CUDA_HOME = shlex.quote(os.environ["CUDA_HOME"])
     cpp_extension.TORCH_LIB_PATH = shlex.quote(str(Path(torch.__file__).parent / "lib"))
+    # torch counts the loads of a name in a process, and would call the second one add2_v1.
+    cpp_extension.JIT_EXTENSION_VERSIONER.entries.pop(name, None)
     cpp_extension.load(
         name=name,
         sources=[str(ROOT / "kernel" / source) for source in _sources(binding, with_cuda)],
@@ -81,7 +83,7 @@ def setup(log: Path, binding: str = "dispatcher") -> None:
 
 def cmake(log: Path) -> None:
     """CMake: CMakeLists.txt leaves build/libadd2.so. --fresh: a cache of another torch or compiler is not reused."""
-    program = toolchain.require("cmake", "Install it: `python3 -m pip install cmake`, or `apt-get install cmake`.")
+    program = toolchain.require("cmake", "Install 3.25 or later: `python3 -m pip install cmake`.")
     configure = [program, "--fresh", "-S", ".", "-B", "build", f"-DPython3_EXECUTABLE={sys.executable}"]
     configure += [f"-DTORCH_DIR={Path(torch.__file__).parent}"]
     if shutil.which("ninja", path=toolchain.tool_path()):

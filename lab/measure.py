@@ -85,12 +85,11 @@ def plain_kernel(library: Path) -> Callable:
 
 def fits(n: int, dtype: torch.dtype, device: torch.device) -> bool:
     """Whether the inputs, the result and what torch returns beside them have room in the device's free memory."""
-    needed = 5 * n * dtype.itemsize
+    needed = 7 * n * dtype.itemsize
     if device.type == "cuda":
         return needed < torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device)
-    import os
-
-    return needed < os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    return needed < 1024 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
 
 
 def buffers(n: int, dtype: torch.dtype, device: torch.device) -> list[Tensors]:

@@ -68,8 +68,9 @@ def table(results: list[Result]) -> str:
 
 LEGEND = """
 Medians. host us: launch + kernel + synchronization, by the host's clock, synchronized before and after.
-GPU us: the kernel alone, by the GPU's clock, on memory larger than its cache (GB/s and x torch are of this time;
-without a GPU, of the host's). x torch: the time over that of torch's counterpart; under 1 is faster."""
+GPU us: the kernel alone, by the GPU's clock, over up to 512 sets of inputs, so that large ones are not in its cache;
+torch.add and add2 write to the same new block each time. GB/s and x torch are of this time, else of the host's.
+x torch: the time over that of torch's counterpart; under 1 is faster."""
 
 
 def to_json(environment: dict, builds: list[dict], results: list[Result], correct: bool) -> dict:

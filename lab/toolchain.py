@@ -9,6 +9,7 @@ import importlib.util
 import logging
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sysconfig
@@ -43,7 +44,7 @@ def require(tool: str, cure: str) -> str:
 
 def host_compiler() -> str:
     return require(
-        os.environ.get("CXX", "c++"),
+        shlex.split(os.environ.get("CXX") or "c++")[0],  # CXX may be "ccache g++"
         "A C++ compiler is needed: `sudo apt-get install g++` (Debian, Ubuntu), `sudo dnf install gcc-c++` (Fedora), "
         "`conda install cxx-compiler`; or set CXX to the one you have.",
     )
@@ -63,16 +64,20 @@ def find_nvcc() -> Path | None:
         if place.exists():
             return place
     if wanted == "1":
-        raise BuildError(f"ADD2_WITH_CUDA=1, but no nvcc is found. {cuda_cure()}")
+        raise BuildError(f"ADD2_WITH_CUDA=1, but {cuda_cure()}")
     return None
 
 
 def cuda_cure() -> str:
+    """Why find_nvcc() found none, and what to do."""
+    if os.environ.get("ADD2_WITH_CUDA") == "0":
+        return "ADD2_WITH_CUDA=0 is set in the environment; unset it."
     if torch.version.cuda is None:
         return f"torch {torch.__version__} has no CUDA in it; install a CUDA build: `python3 -m pip install torch`."
     major = torch.version.cuda.split(".")[0]
     return (
-        f"Install CUDA toolkit {major} (torch {torch.__version__} was built with it), and set CUDA_HOME to its folder."
+        f"no nvcc is found. Install CUDA toolkit {major} (torch {torch.__version__} was built with it),"
+        " and set CUDA_HOME to its folder."
     )
 
 

@@ -136,6 +136,28 @@ def test_output_that_requires_grad(device):
                 launch(*arguments, 5)
 
 
+def test_forward_derivative_is_refused(device):
+    """A tangent would be lost without a word: torch_launch_add2 has no derivative in any direction."""
+    import add2
+
+    c, a, b = x(3, 5, device=device)
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(a, b)
+        for launch in (add2.torch_launch_add2, torch.ops.add2.torch_launch_add2):
+            with pytest.raises(RuntimeError, match="dual level"):
+                launch(c, dual, b, 5)
+
+
+def test_no_tensor_beside_one_that_requires_grad(device):
+    import add2
+
+    a = x(5, device=device).requires_grad_()
+    with pytest.raises(TypeError, match="expected tensors"):
+        add2.add2(a, 1.0)
+    with pytest.raises(TypeError, match="expected tensors"):
+        add2.torch_launch_add2(x(5, device=device), a, None, 5)
+
+
 @pytest.mark.parametrize("n", [None, 1.5, "3", 2**70])
 def test_n_that_is_no_number_of_elements(device, n):
     import add2
