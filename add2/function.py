@@ -1,4 +1,4 @@
-"""The gradient by hand: an autograd.Function, and an nn.Module around it. ops.py differentiates with the former."""
+"""The gradient by hand: an autograd.Function, and an nn.Module around it. ops.py has its backward and jvp from here."""
 
 from collections.abc import Callable
 
