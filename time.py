@@ -2,18 +2,18 @@
 
     python3 time.py --compiler jit
     python3 time.py --compiler all --dtype all --sizes 2^10..2^28 --json times.json
+    python3 time.py --sync-study                       # how to time a launch, and how not to
 
 (This file has the name of a module of Python's own. That is safe for `time`, which is compiled into the interpreter
 and found first, and for few others: a script called random.py or types.py would break every import after it.)
 """
 
-import json
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from lab import arguments, compilers, host_cost, measure, report
+from lab import all_builds, arguments, compilers, health, host_cost, measure, report, sync_study, timeline
+from lab.record import Record, build_row, differences, differences_table, write
 
 
 def parse():
@@ -21,92 +21,100 @@ def parse():
     parser.add_argument("--binding", choices=compilers.BINDINGS, default="dispatcher", help="pybind11: time it besides")
     parser.add_argument("--dtype", choices=[*measure.DTYPES, "all"], default="float32", help="of the elements")
     parser.add_argument("--sizes", type=arguments.sizes, default="1048576", help="elements: 1000,2^20 or 2^10..2^28")
-    parser.add_argument("--host-cost", action="store_true", help="show besides what a call costs the host, at n = 1024")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to FILE")
+    also = parser.add_argument_group("measured besides")
+    also.add_argument("--host-cost", action="store_true", help="what a call costs the host, at n = 1024")
+    also.add_argument("--sync-study", action="store_true", help="the four ways to synchronize, and what each measures")
+    also.add_argument("--timeline", type=arguments.picture, metavar="FILE.png", help="draw them (needs a GPU)")
+    also.add_argument("--trace", type=arguments.writable, metavar="FILE.json", help="write them for ui.perfetto.dev")
+    to = parser.add_argument_group("where it goes")
+    to.add_argument("--plot", type=arguments.picture, metavar="FILE.png", help="draw GB/s and ratio over the sizes")
+    to.add_argument("--json", type=arguments.writable, metavar="FILE", help="write all figures to FILE")
+    to.add_argument("--csv", type=arguments.writable, metavar="FILE", help="the same as one table")
+    to.add_argument("--against", type=arguments.record, metavar="FILE", help="compare with an earlier run's --json")
     args = parser.parse_args()
     if args.compiler == "cmake" and args.binding == "pybind11":
         parser.error("the cmake build has no Python in it, so no pybind11 binding; use --compiler jit or setup")
-    if args.compiler == "all" and args.host_cost:
-        parser.error("--host-cost is of one build: use --compiler jit, setup or cmake")
-    if args.json and not args.json.resolve().parent.is_dir():
-        parser.error(f"--json {args.json}: there is no folder {args.json.resolve().parent}")
+    if args.compiler == "all" and (args.sync_study or args.timeline or args.trace):
+        parser.error("--sync-study, --timeline and --trace are of one build: use --compiler jit, setup or cmake")
+    if args.timeline and not arguments.has_gpu(args):
+        parser.error("--timeline shows what a GPU does, and there is none here (--trace works on a CPU, too)")
     return args
 
 
 def main() -> int:
     args = parse()
     if args.compiler == "all":
-        return each_in_a_process_of_its_own(args)
+        return all_builds.run(args)
 
     # 1. Build, load, register.
     builds = [compilers.load(args.compiler)]
     if args.binding == "pybind11":
         builds.append(compilers.load(args.compiler, "pybind11"))
     device = arguments.choose_device(args, compilers.has_cuda_code(builds[0].library))
-    environment = report.environment(device)
-    print(report.describe(environment))
-    for build in builds:
-        print(report.describe_build(build))
+    if args.timeline and device.type != "cuda":
+        return report.fail("--timeline shows what a GPU does, and add2 runs on the CPU here", status=2)
+    record = Record(report.environment(device), [build_row(build) for build in builds])
+    peak = record.environment.get("peak_gb_per_s")
+    print(report.describe(record.environment), *map(report.describe_build, builds), sep="\n")
 
     # 2. Check against torch, 3. time against torch.
     calls = measure.calls(builds[0].library, device, builds[-1].module)
-    results: list[measure.Result] = []
-    wrong: list[str] = []
     dtypes = list(measure.DTYPES) if args.dtype == "all" else [args.dtype]
-    for dtype in (measure.DTYPES[name] for name in dtypes):
-        for n in args.sizes:
-            if not measure.fits(n, dtype, device):
-                print(f"{n} elements of {dtype} do not fit in the memory of {device}: left out", file=sys.stderr)
-                continue
-            sets = measure.buffers(n, dtype, device)
-            wrong += [f"{call} for {n} elements of {dtype}" for call in measure.wrong(calls, sets[0])]
-            if not wrong:
-                rows = measure.measure(args.compiler, calls, sets)
-                print(report.table(rows))
-                results += rows
-    costs = []
-    if args.host_cost and not wrong:
-        costs = host_cost.measure(device, builds[-1].module)
-        print(host_cost.table(costs))
-    if args.json:
-        rows = [report.build_row(build) for build in builds]
-        content = report.to_json(environment, rows, results, not wrong)
-        report.write_json(args.json, content | {"host_cost": [vars(cost) for cost in costs]})
+    wrong: list[str] = []
+    try:
+        with health.watched(device, record.warnings):
+            for dtype, n in report.progress([(dtype, n) for dtype in dtypes for n in args.sizes]):
+                if not measure.fits(n, measure.DTYPES[dtype], device):
+                    report.note(f"{n} elements of {dtype} do not fit in the memory of {device}: left out")
+                    continue
+                sets = measure.buffers(n, measure.DTYPES[dtype], device)
+                wrong += [f"{call} for {n} elements of {dtype}" for call in measure.wrong(calls, sets[0])]
+                if not wrong:
+                    record.results += measure.measure(args.compiler, calls, sets)
+                    report.show(report.table([row for row in record.results if (row.dtype, row.n) == (dtype, n)], peak))
+        if not wrong:
+            besides(args, record, calls, device, builds[-1].module)
+    except KeyboardInterrupt:
+        record.complete = False
+
+    # 4. What it comes to.
+    record.correct = not wrong
+    if len({(row.dtype, row.n) for row in record.results}) > 1:
+        print(report.summary(record.results, peak))
+    if record.results:
+        print(report.legend(record.results))
+    if args.against:
+        record.against = differences(record.results, args.against["results"])
+        print(differences_table(record.against, args.against))
+    for warning in record.warnings:
+        report.note(f"warning: {warning}")
+    record.save(args)
     if wrong:
         return report.fail(f"the result differs from torch's: {'; '.join(wrong)}")
-    if not results:
+    if not record.complete:
+        return report.fail("interrupted; what was measured until then is above, and in the files", status=130)
+    if not record.results:
         return report.fail("nothing was timed; give --sizes that fit in memory", status=2)
-    print(report.LEGEND)
     return 0
 
 
-def each_in_a_process_of_its_own(args) -> int:
-    """--compiler all: a process can register the operator once, so each build gets one; their figures in one table."""
-    parts, status = [], 0
-    with tempfile.TemporaryDirectory() as folder:
-        for compiler in compilers.COMPILERS:
-            file = Path(folder, f"{compiler}.json")
-            binding = "dispatcher" if compiler == "cmake" else args.binding
-            command = [sys.executable, __file__, "--compiler", compiler, "--binding", binding, "--json", file]
-            command += ["--dtype", args.dtype, "--sizes", ",".join(map(str, args.sizes))]
-            command += ["--device", str(args.device)] if "device" in args else []
-            code = subprocess.run(command, stdout=subprocess.DEVNULL).returncode
-            status = max(status, code if code >= 0 else 128 - code)  # below 0: killed by a signal
-            if file.exists():
-                parts.append(json.loads(file.read_text()))
-    if not parts:
-        return status
-    results = [measure.Result(**row) for part in parts for row in part["results"]]
-    builds = [row for part in parts for row in part["build"]]
-    print(report.describe(parts[0]["environment"]))
-    for row in builds:
-        print(report.describe_build(compilers.Build(**row)))
-    print(report.table(results), report.LEGEND, sep="\n")
-    if args.json:
-        correct = status == 0 and all(part["correct"] for part in parts)
-        content = report.to_json(parts[0]["environment"], builds, results, correct)
-        report.write_json(args.json, content | {"host_cost": []})
-    return status
+def besides(args, record, calls, device, module) -> None:
+    """What is measured if an option asks for it."""
+    if args.host_cost:
+        record.host_cost = host_cost.measure(device, module)
+        print(host_cost.table(record.host_cost))
+    if args.sync_study:
+        dtype = measure.DTYPES["float32" if args.dtype == "all" else args.dtype]
+        for n in sync_study.sizes(device):
+            if measure.fits(n, dtype, device):
+                record.sync_study += sync_study.run(calls, dtype, n, device)
+    if args.timeline or args.trace:
+        with tempfile.TemporaryDirectory() as folder:
+            trace = Path(folder, "trace.json")
+            timeline.record(calls[timeline.CALL], device, trace)
+            record.timeline = timeline.spans(trace)
+            if args.trace:
+                write(args.trace, trace.read_bytes())
 
 
 if __name__ == "__main__":

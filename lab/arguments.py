@@ -1,11 +1,16 @@
 """Command-line arguments that both programs share. A wrong one ends in one line on stderr and exit status 2."""
 
 import argparse
+import errno
+import json
 import re
 import sys
+import tempfile
+from pathlib import Path
 
 import torch
 
+from . import picture as pictures
 from . import toolchain
 
 MAX_SIZE = 2**40
@@ -38,6 +43,12 @@ def choose_device(args: argparse.Namespace, has_cuda_code: bool) -> torch.device
         print(f"using the CPU, not the GPU: {without}", file=sys.stderr)
         return torch.device("cpu")
     return torch.device("cuda", torch.cuda.current_device())
+
+
+def has_gpu(args: argparse.Namespace) -> bool:
+    """Whether a GPU will be used, unless the build turns out to have no CUDA code."""
+    asked = getattr(args, "device", None)
+    return torch.cuda.is_available() if asked is None else asked.type == "cuda"
 
 
 def device(text: str) -> torch.device:
@@ -87,3 +98,44 @@ def count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"'{text}' is not a whole number from 1 on")
     return int(text)
+
+
+def writable(text: str) -> Path:
+    """A file that can be written, tried out now and not after an hour of measuring."""
+    path = Path(text)
+    try:
+        if path.exists():
+            path.open("ab").close()
+        if path.is_symlink() or (path.exists() and not path.is_file()):
+            pass  # /dev/stdout and the like
+        else:
+            tempfile.TemporaryFile(dir=path.resolve().parent).close()
+    except OSError as error:
+        reason = f"there is no folder {path.resolve().parent}" if error.errno == errno.ENOENT else error.strerror
+        raise argparse.ArgumentTypeError(f"cannot write {text}: {reason}") from error
+    return path
+
+
+def picture(text: str) -> Path:
+    """A file for a picture, of a kind that can be drawn; and something to draw it with."""
+    path = writable(text)
+    if path.suffix not in (".png", ".pdf", ".svg"):
+        raise argparse.ArgumentTypeError(f"'{text}' is no .png, .pdf or .svg")
+    if reason := pictures.missing():
+        raise argparse.ArgumentTypeError(reason)
+    return path
+
+
+def record(text: str) -> dict:
+    """What `time.py --json` wrote earlier."""
+    try:
+        content = json.loads(Path(text).read_text())
+        for row in content["results"]:
+            for name in ("compiler", "call", "dtype", "n", "clock", "median_us", "low_us", "high_us"):
+                row[name]
+        content["environment"]["name"], content["environment"]["torch"]
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"cannot read {text}: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise argparse.ArgumentTypeError(f"{text} is not what `time.py --json FILE` writes") from error
+    return content

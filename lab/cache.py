@@ -53,10 +53,15 @@ def is_current(stamp: Path, library: Path, key: str) -> bool:
         return False
 
 
-def write_stamp(stamp: Path, library: Path, key: str) -> None:
+def write_stamp(stamp: Path, library: Path, key: str, seconds: float) -> None:
     unfinished = stamp.with_suffix(".tmp")
-    unfinished.write_text(json.dumps({"key": key, "library": _identity(library)}))
+    unfinished.write_text(json.dumps({"key": key, "library": _identity(library), "seconds": seconds}))
     unfinished.replace(stamp)
+
+
+def cold_seconds(stamp: Path) -> float:
+    """What the build that left this stamp took."""
+    return json.loads(stamp.read_text())["seconds"]
 
 
 def _identity(library: Path) -> list[int]:

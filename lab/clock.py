@@ -1,19 +1,30 @@
 """Clocks: how long a call takes, on the host and on the GPU. All times are in microseconds.
 
-A launch is asynchronous: the call returns before the kernel has run. So a host clock must synchronize, before (or it
-times the queue of earlier calls too) and after (or it times the launch alone). What it then shows is launch + kernel +
-synchronization. For the kernel alone the GPU's own clock is needed: events, which the GPU stamps as it passes them.
+A launch is asynchronous: the call returns before the kernel has run. So each clock says what it measures:
+
+    host        launch + kernel + synchronization: synchronized before (else earlier calls are timed too) and after
+                (else the launch alone is timed; lab/sync_study.py shows all four ways)
+    events      the kernel, and what two events around it cost: stamps that the GPU writes as it passes them
+    gpu         the kernel without its launch: many calls captured in a CUDA graph, which is replayed between two events
+    gpu warm    the same on one set of tensors, which stays in the GPU's L2 cache
+
+`events` and `gpu` are cold: what a call reads is not in the L2 cache, as for data that was made long ago.
 """
 
-import itertools
+import functools
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 
 Call = Callable[[], object]
+
+# A median that is known to half a percent is good enough to stop. The budget ends what never becomes so.
+PRECISION = 0.005
+BUDGET_S = 0.08
 
 
 @dataclass
@@ -27,12 +38,52 @@ class Timing:
 
     @classmethod
     def of(cls, samples: Sequence[float]) -> "Timing":
-        ordered = sorted(samples)
+        return cls(_at(samples, 0.5), _at(samples, 0.05), _at(samples, 0.95), len(samples))
 
-        def at(share: float) -> float:
-            return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
-        return cls(at(0.5), at(0.05), at(0.95), len(ordered))
+def _at(samples: Sequence[float], share: float) -> float:
+    return sorted(samples)[min(len(samples) - 1, int(share * len(samples)))]
+
+
+def repeat(samplers: Sequence[Callable[[], list[float]]], least: int) -> list[Timing]:
+    """Take samples, in turn so that all see the same machine, until each median is known to PRECISION or time is up.
+
+    Not before half of the time, though: a machine has moods that are longer than a few samples. How well a median is
+    known: 1.57 times the distance between the quartiles over the square root of the number of samples, the notch of a
+    box plot (McGill, Tukey and Larsen, "Variations of Box Plots", 1978).
+    """
+    found: list[list[float]] = [[] for _ in samplers]
+    start = time.perf_counter()
+    while True:
+        for samples, sampler in zip(found, samplers, strict=True):
+            samples += sampler()
+        count = len(found[0])
+        spent = (time.perf_counter() - start) / BUDGET_S / len(samplers)
+        if count >= 10 and spent > 1:
+            break
+        if (
+            count >= least
+            and spent > 0.5
+            and count % 10 == 0
+            and all(_notch(samples) <= PRECISION for samples in found)
+        ):
+            break
+    return [Timing.of(samples) for samples in found]
+
+
+def _notch(samples: Sequence[float]) -> float:
+    return 1.57 * (_at(samples, 0.75) - _at(samples, 0.25)) / math.sqrt(len(samples)) / _at(samples, 0.5)
+
+
+@contextmanager
+def phase(name: str) -> Iterator[None]:
+    """Name what happens inside, for torch.profiler and, as an NVTX range, for `nsys profile`."""
+    with torch.profiler.record_function(name):
+        if not torch.cuda.is_available():
+            yield
+            return
+        with torch.cuda.nvtx.range(name):
+            yield
 
 
 def synchronize(device: torch.device) -> None:
@@ -41,28 +92,63 @@ def synchronize(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def host(call: Call, device: torch.device, budget_s: float = 0.2, warm_up: int = 10) -> Timing:
-    """Time single calls by the host's clock, synchronized before and after, for about budget_s seconds."""
-    for _ in range(warm_up):  # the first calls also load the kernel, fill the allocator's cache, wake the GPU
-        call()
-    samples: list[float] = []
-    end = time.perf_counter() + budget_s
-    while len(samples) < 10 or time.perf_counter() < end:
-        synchronize(device)
-        start = time.perf_counter()
-        call()
-        synchronize(device)
-        samples.append((time.perf_counter() - start) * 1e6)
-    return Timing.of(samples)
+def host(calls: Sequence[Call], device: torch.device) -> list[Timing]:
+    """Time single calls by the host's clock, synchronized before and after, on the same tensors each time."""
+
+    def sampler(call: Call) -> Callable[[], list[float]]:
+        def sample() -> list[float]:
+            synchronize(device)
+            start = time.perf_counter()
+            call()
+            synchronize(device)
+            return [(time.perf_counter() - start) * 1e6]
+
+        return sample
+
+    samplers = [sampler(call) for call in calls]
+    end = time.perf_counter() + BUDGET_S * len(calls)
+    with phase("host: warm-up"):  # the first calls also load the kernel, fill the allocator's cache, wake the GPU
+        for i in range(10):
+            if i == 0 or time.perf_counter() < end:
+                for sample in samplers:
+                    sample()
+    with phase("host: timed"):
+        return repeat(samplers, least=30)
 
 
-def gpu(calls: Sequence[Call], budget_s: float = 0.2) -> Timing:
+def flush(device: torch.device) -> Call:
+    """What empties the GPU's L2 cache: writing four times as much as it holds, as NVBench and Triton's do_bench do."""
+    ballast = torch.empty(torch.cuda.get_device_properties(device).L2_cache_size, dtype=torch.float32, device=device)
+    return ballast.zero_
+
+
+def events(call: Call, flush: Call) -> Timing:
+    """Time single calls between two events, each with a cold cache. The flush also keeps the GPU busy until the host
+    has queued the call; else the GPU would wait between the events, and the host's launch would be timed."""
+
+    def sample() -> list[float]:
+        pairs = [[torch.cuda.Event(enable_timing=True) for _ in "ab"] for _ in range(10)]
+        for start, end in pairs:
+            flush()
+            start.record()
+            call()
+            end.record()
+        torch.cuda.synchronize()
+        return [start.elapsed_time(end) * 1e3 for start, end in pairs]
+
+    sample()  # warm-up
+    with phase("events: timed"):
+        return repeat([sample], least=20)[0]
+
+
+def gpu(calls: Sequence[Call], flush: Call | None = None) -> Timing:
     """Time calls by the GPU's clock, without their launches: captured once in a CUDA graph, which is then replayed.
 
-    `calls` should do the same on different memory ("rotating buffers"), more than the L2 cache holds; else the cache
-    is measured. A sample is one replay, from event to event, over the number of calls in it. Replays are queued
-    back to back, so that the GPU never waits for the host between two events.
+    A sample is one replay, from event to event, over the number of calls in it. For a cold cache the calls should do
+    the same on different memory ("rotating buffers"), either more than the cache holds, or with a flush before each
+    replay. One call, repeated, finds its data in the cache if it fits there.
     """
+    _capture_one_to_forget()
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -70,20 +156,36 @@ def gpu(calls: Sequence[Call], budget_s: float = 0.2) -> Timing:
             call()
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with phase("graph: captured"), torch.cuda.graph(graph):
         for call in calls:
             call()
 
-    def replays(count: int) -> list[float]:
-        events = [torch.cuda.Event(enable_timing=True) for _ in range(count + 2)]
-        for event in events:
-            event.record()
+    def sample() -> list[float]:
+        pairs = [[torch.cuda.Event(enable_timing=True) for _ in "ab"] for _ in range(6)]
+        for start, end in pairs:
+            if flush:
+                flush()
+            start.record()
             graph.replay()
+            end.record()
         torch.cuda.synchronize()
-        # The first interval is left out: the host was still on its way to queue it.
-        times = [before.elapsed_time(after) for before, after in itertools.pairwise(events[1:])]
-        return [milliseconds * 1e3 / len(calls) for milliseconds in times]
+        return [start.elapsed_time(end) * 1e3 / len(calls) for start, end in pairs[1:]]
 
-    first = replays(3)
-    count = max(10, min(1000, math.ceil(budget_s * 1e6 / (min(first) * len(calls)))))
-    return Timing.of(replays(count))
+    sample()  # warm-up; and the first of six is left out each time, as the host was still on its way to queue it
+    with phase("graph: replayed"):
+        return repeat([sample], least=20)[0]
+
+
+@functools.cache
+def _capture_one_to_forget() -> None:
+    """The first graph of a process is unlike the others: on an H100 and a H200 its kernels of 2^10 elements took 1.3 us
+    after a flush, and in every later graph the same ones took 1.6."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        torch.zeros(1, device="cuda")
+    graph.replay()
+    torch.cuda.synchronize()
+    _KEPT.append(graph)
+
+
+_KEPT: list[torch.cuda.CUDAGraph] = []

@@ -28,13 +28,14 @@ BINDINGS = ("dispatcher", "pybind11")
 
 @dataclass
 class Build:
-    """What load() returns: which library, and what it took to have it loaded."""
+    """What build() and load() return: which library, and what it took to have it built (build) or loaded (load)."""
 
     compiler: str
     binding: str
     library: Path
     seconds: float
     cached: bool
+    cold_seconds: float  # what it took to build it from nothing, when that was done last
     module: ModuleType | None = None  # pybind11's Python module
 
 
@@ -96,34 +97,44 @@ def cmake(log: Path) -> None:
     _run([configure, [program, "--build", "build", "--verbose", "--parallel", str(os.cpu_count())]], log)
 
 
-def load(compiler: str, binding: str = "dispatcher") -> Build:
-    """Build add2 if that is needed, load it, and register the operator; with progress on stderr.
+def build(compiler: str, binding: str = "dispatcher") -> Build:
+    """Build add2 if that is needed, with progress on stderr.
 
     Args:
         compiler: "jit", "setup" or "cmake".
-        binding: "dispatcher", the operator torch.ops.add2; or "pybind11" (jit and setup), which builds the classic
-            Python module instead and returns it as Build.module.
+        binding: "dispatcher", the operator torch.ops.add2; or "pybind11" (jit and setup), the classic Python module.
 
     Raises:
-        BuildError: a tool is missing, a compilation failed, or another build has registered the operator.
+        BuildError: a tool is missing, or a compilation failed.
     """
     if compiler not in COMPILERS or binding not in BINDINGS:
         raise ValueError(f"there is no build {compiler!r} with binding {binding!r}")
     if binding == "pybind11" and compiler == "cmake":
         raise BuildError("The cmake build has no Python in it, so no pybind11 binding; use jit or setup.")
+    start = time.perf_counter()
+    library, cached, stamp = (_jit_cached if compiler == "jit" else _built_in_place)(compiler, binding)
+    return Build(compiler, binding, library, time.perf_counter() - start, cached, cache.cold_seconds(stamp))
+
+
+def load(compiler: str, binding: str = "dispatcher") -> Build:
+    """build(), then load the library: that registers the operator, or gives pybind11's module as Build.module.
+
+    Raises:
+        BuildError: as build() does; and if another build has registered the operator, or the library does not load.
+    """
     if binding == "dispatcher" and hasattr(torch.ops.add2, "add2"):
         raise BuildError("Another build of add2 is loaded: a process can register an operator only once.")
     start = time.perf_counter()
-    library, cached = (_jit_cached if compiler == "jit" else _built_in_place)(compiler, binding)
-    module = None
+    found = build(compiler, binding)
     if binding == "pybind11":
-        module = _import_module(library)
+        found.module = _import_module(found.library)
     elif not hasattr(torch.ops.add2, "add2"):  # jit's load() has done it, if it has just built
         try:
-            torch.ops.load_library(library)
+            torch.ops.load_library(found.library)
         except OSError as error:
-            raise BuildError(f"{library} does not load: {error}") from error
-    return Build(compiler, binding, library, time.perf_counter() - start, cached, module)
+            raise BuildError(f"{found.library} does not load: {error}") from error
+    found.seconds = time.perf_counter() - start
+    return found
 
 
 def has_cuda_code(library: Path) -> bool:
@@ -133,15 +144,19 @@ def has_cuda_code(library: Path) -> bool:
     return hasattr(ctypes.CDLL(str(library)), "launch_add2_cuda")
 
 
-def _jit_cached(compiler: str, binding: str) -> tuple[Path, bool]:
-    """One folder for each fingerprint, so that a change of the sources and a change back find their library again."""
+def _jit_cached(compiler: str, binding: str) -> tuple[Path, bool, Path]:
+    """One folder for each fingerprint, so that a change of the sources and a change back find their library again.
+
+    Returns the library, whether it was there already, and its stamp.
+    """
     folder = cache.jit_folder() / f"add2-{binding}-{cache.fingerprint(compiler, binding, sys.version)}"
     library = folder / ("add2.so" if binding == "dispatcher" else "add2_pybind.so")
+    stamp = folder / "stamp.json"
     if folder.exists():  # it got its name when it was finished
-        return library, True
+        return library, True, stamp
     with cache.locked(folder.with_suffix(".lock")):
         if folder.exists():  # built by the process that we have waited for
-            return library, True
+            return library, True, stamp
         unfinished = folder.with_suffix(".unfinished")
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir()
@@ -157,35 +172,42 @@ def _jit_cached(compiler: str, binding: str) -> tuple[Path, bool]:
                 log.write_text(str(error))
                 raise BuildError(commands.explain_failure(str(error), log)) from error
             listing = subprocess.run(["ninja", "-t", "commands"], cwd=unfinished, capture_output=True, text=True)
+        cache.write_stamp(unfinished / stamp.name, unfinished / library.name, folder.name, time.perf_counter() - start)
         unfinished.rename(folder)
         _report(listing.stdout, start, library)
-    return library, False
+    return library, False, stamp
 
 
-def _built_in_place(compiler: str, binding: str) -> tuple[Path, bool]:
+def _built_in_place(compiler: str, binding: str) -> tuple[Path, bool, Path]:
     """setup and cmake leave their library in the project's folder; a stamp in build/ says what it was built from."""
     build = ROOT / "build"
     stamps = {name: build / f"{compiler}-{name}.json" for name in BINDINGS}
     key = cache.fingerprint(compiler)
     library = _in_place_library(compiler, binding)
     if cache.is_current(stamps[binding], library, key):
-        return library, True
+        return library, True, stamps[binding]
     with cache.locked(build / "lock"):
         if cache.is_current(stamps[binding], library, key):
-            return library, True
+            return library, True, stamps[binding]
         stamps[binding].unlink(missing_ok=True)
         toolchain.host_compiler()
         _announce(compiler, binding)
         start = time.perf_counter()
         log = build / f"{compiler}-{binding}.log"
         if compiler == "setup":
+            operator = _in_place_library(compiler, "dispatcher")
+            built_before = cache.is_current(stamps["dispatcher"], operator, key)
+            if binding == "dispatcher":  # from nothing, as the other builds; pybind11's finds the kernels compiled
+                for objects in build.glob("temp.*"):
+                    shutil.rmtree(objects)
             setup(log, binding)
-            cache.write_stamp(stamps["dispatcher"], _in_place_library(compiler, "dispatcher"), key)
+            if built_before:  # setup.py has touched it
+                cache.write_stamp(stamps["dispatcher"], operator, key, cache.cold_seconds(stamps["dispatcher"]))
         else:
             cmake(log)
-        cache.write_stamp(stamps[binding], library, key)
+        cache.write_stamp(stamps[binding], library, key, time.perf_counter() - start)
         _report(log.read_text(), start, library)
-    return library, False
+    return library, False, stamps[binding]
 
 
 def _in_place_library(compiler: str, binding: str) -> Path:

@@ -27,14 +27,21 @@ COUNTERPART = {
     "torch_launch_add2": "torch.add(out)",
     "pybind11": "torch.add(out)",
     "plain kernel": "torch.add(out)",
+    "copy": "torch.add(out)",
 }
+
+# From the 5th to the 95th percentile more than this share of the median: a figure to doubt.
+WIDE = 0.25
 
 Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 
 @dataclass
 class Result:
-    """One line of the table, as it stands in the JSON file. Bytes: two inputs read, one result written."""
+    """One line of the table, as it stands in the JSON file. Bytes: what is read and written, 2 + 1 tensors; copy 1 + 1.
+
+    doubt: why the figure is not to be trusted, or empty.
+    """
 
     compiler: str
     call: str
@@ -48,6 +55,7 @@ class Result:
     samples: int
     gb_per_s: float
     ratio_to_torch: float
+    doubt: str
 
 
 def calls(library: Path, device: torch.device, module: ModuleType | None) -> dict[str, Callable]:
@@ -64,6 +72,9 @@ def calls(library: Path, device: torch.device, module: ModuleType | None) -> dic
         found["pybind11"] = lambda c, a, b: module.torch_launch_add2(c, a, b, c.numel())
     if device.type == "cuda":
         found["plain kernel"] = plain_kernel(library)
+        # What the memory can do: one stream in, one out. By a kernel: c.copy_(a) is a cudaMemcpyAsync, and that runs at
+        # 2.8 TB/s instead of 4.2 when a graph replays it, from 512 MB on (H200).
+        found["copy"] = lambda c, a, b: torch.neg(a, out=c)
     return found
 
 
@@ -93,16 +104,19 @@ def fits(n: int, dtype: torch.dtype, device: torch.device) -> bool:
 
 
 def buffers(n: int, dtype: torch.dtype, device: torch.device) -> list[Tensors]:
-    """Tensors c, a, b of n random elements; on a GPU as many sets as it takes to be four times its L2 cache."""
+    """Tensors c, a, b of n random elements; on a GPU so many sets that they are four times its L2 cache, up to 512."""
     sets = 1
     if device.type == "cuda":
-        cache = torch.cuda.get_device_properties(device).L2_cache_size
-        sets = max(1, min(512, math.ceil(4 * cache / (3 * n * dtype.itemsize))))
+        sets = max(1, min(512, math.ceil(4 * cache_size(device) / (3 * n * dtype.itemsize))))
     generator = torch.Generator(device).manual_seed(0)
     step = math.ceil(n * dtype.itemsize / 256) * 256 // dtype.itemsize  # every tensor starts at 256 bytes, as torch's
     flat = [torch.randn(sets, step, generator=generator, device=device, dtype=dtype) for _ in range(2)]
     flat.insert(0, torch.empty_like(flat[0]))
     return [(c[:n], a[:n], b[:n]) for c, a, b in zip(*flat, strict=True)]
+
+
+def cache_size(device: torch.device) -> int:
+    return torch.cuda.get_device_properties(device).L2_cache_size
 
 
 def wrong(calls: dict[str, Callable], tensors: Tensors) -> list[str]:
@@ -111,6 +125,8 @@ def wrong(calls: dict[str, Callable], tensors: Tensors) -> list[str]:
     expected = a + b
     found = []
     for name, call in calls.items():
+        if name == "copy":
+            continue
         c.fill_(math.nan)  # what a call leaves out stays NaN
         result = call(c, a, b)
         if not torch.equal(c if result is None else result, expected):
@@ -119,28 +135,39 @@ def wrong(calls: dict[str, Callable], tensors: Tensors) -> list[str]:
 
 
 def measure(compiler: str, calls: dict[str, Callable], sets: list[Tensors]) -> list[Result]:
-    """Time every call on every clock that the device has."""
+    """Time every call on every clock that the device has (see lab/clock.py)."""
     c, a, b = sets[0]
+    size = 3 * c.nbytes
     timings: dict[tuple[str, str], clock.Timing] = {}
-    # Enough calls in a graph to outlast its own launch, about 500 us at 3 TB/s.
-    repeats = max(len(sets), min(512, math.ceil(500 / max(1, 3 * c.nbytes / 3e6))))
-    for name, call in calls.items():
-        timings[name, "host"] = clock.host(functools.partial(call, c, a, b), c.device)
-        if c.is_cuda:
+    flush = clock.flush(c.device) if c.is_cuda else None
+    once = {name: functools.partial(call, c, a, b) for name, call in calls.items()}
+    for name, timing in zip(once, clock.host(list(once.values()), c.device), strict=True):
+        timings[name, "host"] = timing
+    for name, call in calls.items() if flush else ():
+        with clock.phase(f"{name}, {c.numel()} elements of {c.dtype}"):
+            timings[name, "events"] = clock.events(once[name], flush)
+            # Enough calls in a graph to outlast its own launch, about 500 us at 3 TB/s.
+            repeats = max(len(sets), min(512, math.ceil(500 / max(1, size / 3e6))))
             rotating = [functools.partial(call, *sets[i % len(sets)]) for i in range(repeats)]
-            timings[name, "gpu"] = clock.gpu(rotating)
-    moved = 3 * c.nbytes
-    return [
-        Result(
-            compiler=compiler,
-            call=name,
-            dtype=str(c.dtype).removeprefix("torch."),
-            n=c.numel(),
-            bytes=moved,
-            clock=clock_name,
-            **vars(timing),
-            gb_per_s=moved / timing.median_us / 1e3,
-            ratio_to_torch=timing.median_us / timings[COUNTERPART[name], clock_name].median_us,
+            enough = len(sets) * size >= 4 * cache_size(c.device)
+            timings[name, "gpu"] = clock.gpu(rotating, None if enough else flush)
+            if size <= cache_size(c.device):
+                timings[name, "gpu warm"] = clock.gpu([once[name]] * repeats)
+    rows = []
+    for (name, clock_name), timing in timings.items():
+        moved = (2 if name == "copy" else 3) * c.nbytes
+        rows.append(
+            Result(
+                compiler=compiler,
+                call=name,
+                dtype=str(c.dtype).removeprefix("torch."),
+                n=c.numel(),
+                bytes=moved,
+                clock=clock_name,
+                **vars(timing),
+                gb_per_s=moved / timing.median_us / 1e3,
+                ratio_to_torch=timing.median_us / timings[COUNTERPART[name], clock_name].median_us,
+                doubt="wide spread" if timing.high_us - timing.low_us > WIDE * timing.median_us else "",
+            )
         )
-        for (name, clock_name), timing in timings.items()
-    ]
+    return rows

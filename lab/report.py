@@ -1,12 +1,13 @@
-"""What time.py prints and writes: the machine, the builds, the table, the JSON file."""
+"""What time.py prints: the machine, the builds, the tables, the progress, the errors."""
 
-import dataclasses
-import json
+import datetime
 import os
 import platform
+import shlex
 import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -16,20 +17,32 @@ from .measure import Result
 from .toolchain import BuildError
 
 
-def environment(device: torch.device) -> dict[str, str | int]:
+def environment(device: torch.device) -> dict[str, str | int | float]:
     """What a figure depends on beside the code."""
-    found: dict[str, str | int] = {
+    found: dict[str, str | int | float] = {
         "device": str(device),
         "name": _cpu_name(),
         "torch": torch.__version__,
         "cuda": torch.version.cuda or "none",
         "python": platform.python_version(),
         "threads": torch.get_num_threads(),
+        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
+        "command": command(),
     }
     if device.type == "cuda":
-        found["name"] = torch.cuda.get_device_name(device)
+        properties = torch.cuda.get_device_properties(device)
+        found["name"] = properties.name
         found["driver"] = _driver()
+        found["l2_bytes"] = properties.L2_cache_size
+        if clock_khz := getattr(properties, "memory_clock_rate", 0):
+            # Two transfers in each cycle of the memory's clock, each as wide as the bus.
+            found["peak_gb_per_s"] = 2 * clock_khz * 1e3 * properties.memory_bus_width / 8 / 1e9
     return found
+
+
+def command() -> str:
+    """What the user typed."""
+    return shlex.join(["python3", Path(sys.argv[0]).name, *sys.argv[1:]])
 
 
 def describe(environment: dict[str, str | int]) -> str:
@@ -44,50 +57,96 @@ def describe_build(build: Build) -> str:
     return f"add2 by {build.compiler} ({build.binding}): {what} in {build.seconds:.2f} s: {build.library}"
 
 
-def table(results: list[Result]) -> str:
-    """A block for each dtype and size, a line for each call; GB/s and the ratio by the GPU's clock where it ran."""
+def table(results: Sequence[Result], peak: float | None = None) -> str:
+    """A block for each dtype and size, a line for each call. peak: the memory's GB/s, for the share of it."""
     by_line: dict[tuple[str, int], dict[tuple[str, str], dict[str, Result]]] = {}
     for result in results:
         line = by_line.setdefault((result.dtype, result.n), {}).setdefault((result.compiler, result.call), {})
         line[result.clock] = result
-    text = []
     several = len({result.compiler for result in results}) > 1
+    text = []
     for (dtype, n), lines in by_line.items():
-        has_gpu = any("gpu" in clocks for clocks in lines.values())
+        clocks = [name for name in CLOCKS if any(name in line for line in lines.values())]
+        best = "gpu" if "gpu" in clocks else "host"
         text.append(f"\n{n} elements of {dtype}, {3 * n * _itemsize(dtype) / 1e6:.6g} MB read and written")
-        head = f"{'call':<26}{'host us':>10}" + (f"{'GPU us':>10}" if has_gpu else "")
-        text.append(head + f"{'GB/s':>10}{'x torch':>10}")
-        for (compiler, call), clocks in lines.items():
-            label = f"{call} ({compiler})" if several else call
-            gpu = f"{clocks['gpu'].median_us:>10.2f}" if has_gpu else ""
-            best = clocks["gpu" if has_gpu else "host"]
-            line = f"{label:<26}{clocks['host'].median_us:>10.2f}{gpu}"
-            text.append(line + f"{best.gb_per_s:>10.1f}{best.ratio_to_torch:>10.3f}")
+        head = f"{'call':<26}" + "".join(f"{CLOCKS[name] + ' us':>11}" for name in clocks)
+        text.append(head + f"{'GB/s':>9}" + (f"{'% peak':>8}" if peak else "") + f"{'x torch':>9}")
+        for (compiler, call), found in lines.items():
+            line = f"{f'{call} ({compiler})' if several else call:<26}"
+            for name in clocks:
+                line += (
+                    f"{found[name].median_us:>10.2f}{'~' if found[name].doubt else ' '}" if name in found else " " * 11
+                )
+            line += f"{found[best].gb_per_s:>9.1f}" + (f"{found[best].gb_per_s / peak:>8.1%}" if peak else "")
+            text.append(line + ("" if call == "copy" else f"{found[best].ratio_to_torch:>9.3f}"))
     return "\n".join(text)
 
 
-LEGEND = """
-Medians. host us: launch + kernel + synchronization, by the host's clock, synchronized before and after.
-GPU us: the kernel alone, by the GPU's clock, over up to 512 sets of inputs, so that large ones are not in its cache;
-torch.add and add2 write to the same new block each time. GB/s and x torch are of this time, else of the host's.
-x torch: the time over that of torch's counterpart; under 1 is faster."""
+def summary(results: Sequence[Result], peak: float | None = None) -> str:
+    """The sweep in short: a line for each dtype and size, torch.add(out) against torch_launch_add2."""
+    best = "gpu" if any(result.clock == "gpu" for result in results) else "host"
+    found = {(row.dtype, row.n, row.call, row.compiler): row for row in results if row.clock == best}
+    compilers = list(dict.fromkeys(row.compiler for row in results))
+    text = [f"\n{CLOCKS[best]} us, torch.add(out) and torch_launch_add2"]
+    for compiler in compilers:
+        label = f" ({compiler})" if len(compilers) > 1 else ""
+        head = f"{'dtype' + label:<18}{'n':>13}{'torch us':>12}{'add2 us':>12}{'GB/s':>9}"
+        text.append(head + (f"{'% peak':>8}" if peak else "") + f"{'x torch':>9}")
+        for (dtype, n, call, of), row in found.items():
+            if call == "torch_launch_add2" and of == compiler:
+                torchs = found[dtype, n, "torch.add(out)", of]
+                line = f"{dtype:<18}{n:>13}{torchs.median_us:>12.2f}{row.median_us:>12.2f}{row.gb_per_s:>9.1f}"
+                text.append(line + (f"{row.gb_per_s / peak:>8.1%}" if peak else "") + f"{row.ratio_to_torch:>9.3f}")
+    return "\n".join(text)
 
 
-def to_json(environment: dict, builds: list[dict], results: list[Result], correct: bool) -> dict:
-    rows = [dataclasses.asdict(result) for result in results]
-    return {"environment": environment, "build": builds, "results": rows, "correct": correct}
+CLOCKS = {"host": "host", "events": "events", "gpu": "GPU", "gpu warm": "warm GPU"}  # heads of columns, in order
+
+_LEGEND = {
+    "host": "host       launch + kernel + synchronization by the host's clock, on the same tensors again and again",
+    "events": "events     the kernel between two events, with a cold L2 cache, and what the events themselves cost",
+    "gpu": "GPU        the kernel alone, by replayed CUDA graphs, with a cold L2 cache (tensors in turn)\n"
+    "           torch.add and add2 return new memory; in a graph it is the same block each time",
+    "gpu warm": "warm GPU   the same on one set of tensors, where they fit in the L2 cache",
+}
 
 
-def build_row(build: Build) -> dict:
-    row = {name: getattr(build, name) for name in ("compiler", "binding", "library", "seconds", "cached")}
-    return row | {"library": str(build.library)}
+def legend(results: Sequence[Result]) -> str:
+    clocks = [name for name in CLOCKS if any(result.clock == name for result in results)]
+    best = CLOCKS["gpu" if "gpu" in clocks else "host"]
+    text = ["\nMedians in microseconds:", *(_LEGEND[name] for name in clocks)]
+    text.append(
+        f"x torch    the time ({best}) over that of torch's counterpart; under 1 is faster. GB/s are of {best}, too"
+    )
+    if any(result.call == "copy" for result in results):
+        text.append("copy       torch.neg(a, out=c): one tensor read and one written, by a kernel")
+    if any(result.doubt for result in results):
+        text.append("~          not to be trusted: between the 5th and the 95th percentile lies more than a quarter")
+    return "\n".join(text)
 
 
-def write_json(path: Path, content: dict) -> None:
-    """In one piece: a reader of the file never sees half of it."""
-    unfinished = path.with_name(path.name + ".tmp")
-    unfinished.write_text(json.dumps(content, indent=1) + "\n")
-    unfinished.replace(path)
+def progress(points: Sequence[tuple[str, int]]) -> Iterator[tuple[str, int]]:
+    """The points (dtype, n), with a word on stderr where there are many: on a terminal one line that renews itself."""
+    last = time.monotonic()
+    terminal = sys.stderr.isatty()
+    for i, (dtype, n) in enumerate(points, 1):
+        if len(points) > 1 and (terminal or time.monotonic() - last > 10):
+            last = time.monotonic()
+            text = f"[{i}/{len(points)}] {n} elements of {dtype}"
+            print(f"\r{text}\x1b[K" if terminal else text, end="" if terminal else "\n", file=sys.stderr, flush=True)
+        yield dtype, n
+
+
+def show(text: str) -> None:
+    """Print on stdout, in place of the progress line if there is one."""
+    if sys.stderr.isatty():
+        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+    print(text, flush=True)
+
+
+def note(text: str) -> None:
+    """One line on stderr, in place of the progress line if there is one."""
+    print(f"\r\x1b[K{text}" if sys.stderr.isatty() else text, file=sys.stderr, flush=True)
 
 
 def fail(message: object, status: int = 1) -> int:
