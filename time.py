@@ -21,6 +21,7 @@ def parse():
     parser.add_argument("--binding", choices=compilers.BINDINGS, default="dispatcher", help="pybind11: time it besides")
     parser.add_argument("--dtype", choices=[*measure.DTYPES, "all"], default="float32", help="of the elements")
     parser.add_argument("--sizes", type=arguments.sizes, default="1048576", help="elements: 1000,2^20 or 2^10..2^28")
+    parser.add_argument("--kernels", action="store_true", help="time each kernel of the lesson besides")
     also = parser.add_argument_group("measured besides")
     also.add_argument("--host-cost", action="store_true", help="what a call costs the host, at n = 1024")
     also.add_argument("--sync-study", action="store_true", help="the four ways to synchronize, and what each measures")
@@ -34,8 +35,8 @@ def parse():
     args = parser.parse_args()
     if args.compiler == "cmake" and args.binding == "pybind11":
         parser.error("the cmake build has no Python in it, so no pybind11 binding; use --compiler jit or setup")
-    if args.compiler == "all" and (args.sync_study or args.timeline or args.trace):
-        parser.error("--sync-study, --timeline and --trace are of one build: use --compiler jit, setup or cmake")
+    if args.compiler == "all" and (args.kernels or args.sync_study or args.timeline or args.trace):
+        parser.error("--kernels, --sync-study, --timeline and --trace are of one build: not with --compiler all")
     if args.timeline and not arguments.has_gpu(args):
         parser.error("--timeline shows what a GPU does, and there is none here (--trace works on a CPU, too)")
     return args
@@ -58,7 +59,7 @@ def main() -> int:
     print(report.describe(record.environment), *map(report.describe_build, builds), sep="\n")
 
     # 2. Check against torch, 3. time against torch.
-    calls = measure.calls(builds[0].library, device, builds[-1].module)
+    calls = measure.calls(builds[0].library, device, builds[-1].module, args.kernels)
     dtypes = list(measure.DTYPES) if args.dtype == "all" else [args.dtype]
     wrong: list[str] = []
     try:

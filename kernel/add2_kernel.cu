@@ -1,9 +1,10 @@
 // The CUDA kernels of add2 and their launchers, without torch: this file compiles in about a
-// second.
+// second. Read it from top to bottom, it is a lesson: from the kernel that every tutorial starts
+// with to the one in use. `python3 time.py --kernels` times the steps.
 //
-// Read it from top to bottom: the plain kernel that every tutorial starts with, then the one in
-// use. Both are bound by memory: an addition per 12 bytes (float32) is nothing, so what counts is
-// how many bytes are under way at once.
+// All of them are bound by memory: one addition for 12 bytes (float32) is nothing, so what counts
+// is how many bytes are under way at once. Figures in the comments
+// are of an H200, whose memory does 4.8 TB/s, with inputs that are not in its L2 cache.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
@@ -12,21 +13,21 @@
 
 namespace {
 
-// torch adds halves in float32 and rounds once, and so do we. Intrinsics, not operators: torch
-// compiles .cu files with __CUDA_NO_HALF_OPERATORS__, CMake does not, and `a + b` on halves would
-// build in one and fail in the other.
+// torch adds halves in float32 and rounds once. __hadd rounds the exact sum once: the same bits,
+// since 24 bits of float32 are enough for twice 11 (or 8) and two more (Figueroa, "When is double
+// rounding innocuous?", 1995). __hadd2 adds two at once. Intrinsics, not operators: torch compiles
+// .cu files with __CUDA_NO_HALF_OPERATORS__, CMake does not, and `a + b` on halves would build in
+// one and fail in the other.
 __device__ float add(float a, float b) { return a + b; }
 __device__ double add(double a, double b) { return a + b; }
-__device__ __half add(__half a, __half b) {
-  return __float2half_rn(__half2float(a) + __half2float(b));
-}
-__device__ __nv_bfloat16 add(__nv_bfloat16 a, __nv_bfloat16 b) {
-  return __float2bfloat16_rn(__bfloat162float(a) + __bfloat162float(b));
-}
+__device__ __half add(__half a, __half b) { return __hadd(a, b); }
+__device__ __half2 add(__half2 a, __half2 b) { return __hadd2(a, b); }
+__device__ __nv_bfloat16 add(__nv_bfloat16 a, __nv_bfloat16 b) { return __hadd(a, b); }
+__device__ __nv_bfloat162 add(__nv_bfloat162 a, __nv_bfloat162 b) { return __hadd2(a, b); }
 
 // 1. Plain: a grid-stride loop, one element at a time. Right for any n and any grid, and the loop
-// reads like C. Each thread has two loads of 4 bytes in flight and waits for them before the next
-// two: 2.3 of the 4.8 TB/s that the memory of an H200 can do.
+// reads like C. But each thread has two loads of 4 bytes in flight and waits for them before the
+// next two: 2.3 of 4.8 TB/s.
 template <typename T>
 __global__ void add2_plain(T* c, const T* a, const T* b, int64_t n) {
   for (int64_t i = blockIdx.x * int64_t(blockDim.x) + threadIdx.x; i < n;
@@ -35,109 +36,127 @@ __global__ void add2_plain(T* c, const T* a, const T* b, int64_t n) {
   }
 }
 
-// 2. In use: 16 bytes a thread, the widest load there is, so four times the bytes in flight for
-// float32. No loop: every thread does one vector, and the hardware's block scheduler is the loop.
-// __ldcs and __stcs mark the data as read or written once ("streaming"), so that it leaves the L2
-// cache first. 4.4 TB/s on the same card, which is what torch.add reaches, and a little more.
+// 16 bytes of elements, which is the widest load there is; halves in pairs.
 template <typename T>
+struct Lane {
+  using type = T;
+};
+template <>
+struct Lane<__half> {
+  using type = __half2;
+};
+template <>
+struct Lane<__nv_bfloat16> {
+  using type = __nv_bfloat162;
+};
+template <typename T>
+union Vector {
+  int4 bytes;
+  typename Lane<T>::type lane[sizeof(int4) / sizeof(typename Lane<T>::type)];
+  __device__ Vector() {}
+};
+
+// 2. Vector: 16 bytes a thread, so four times the bytes in flight for float32, and all of torch's
+// speed: 4.3 TB/s at 2^26 elements. No loop: every thread does one vector, and the hardware's block
+// scheduler is the loop. Two vectors a thread are no faster.
+//
+// 3. Small: the same with 256 threads a block instead of 1024. 2^13 elements of float32 are two
+// blocks of 1024 threads, on two of 132 multiprocessors; eight of 256 take 4% less time.
+//
+// 4. Large: blocks of 1024 again, 0.5% faster from 8 MB on, as there are fewer to schedule. And
+// __stcs marks what is written as the first to leave the L2 cache ("streaming"). The result does
+// not stay there anyhow; but a and b may, for whoever reads them next: up to 16% less time for 2^22
+// elements that are added again and again.
+//
+// Not __ldcs, the same for what is read! It looks even better in a benchmark of its own, 10% at
+// 2^17 elements. But a cache that is full of somebody else's data then keeps them, ours has to do
+// with what little is left, and the kernel is 5 to 10% slower, for as long as nobody else comes:
+// after a matrix product, for example.
+template <typename T, bool kStreaming>
 __global__ void add2_vector(T* c, const T* a, const T* b, int64_t n) {
-  constexpr int kLanes = sizeof(int4) / sizeof(T);
-  const int64_t i = (blockIdx.x * int64_t(blockDim.x) + threadIdx.x) * kLanes;
-  if (i + kLanes <= n) {
-    union Vector {
-      int4 bytes;
-      T lane[kLanes];
-      __device__ Vector() {}
-    } va, vb, vc;
-    va.bytes = __ldcs(reinterpret_cast<const int4*>(a + i));
-    vb.bytes = __ldcs(reinterpret_cast<const int4*>(b + i));
+  constexpr int kElements = sizeof(int4) / sizeof(T);
+  const int64_t i = (blockIdx.x * int64_t(blockDim.x) + threadIdx.x) * kElements;
+  if (i + kElements <= n) {
+    Vector<T> x, y, sum;
+    x.bytes = *reinterpret_cast<const int4*>(a + i);
+    y.bytes = *reinterpret_cast<const int4*>(b + i);
 #pragma unroll
-    for (int k = 0; k < kLanes; ++k) vc.lane[k] = add(va.lane[k], vb.lane[k]);
-    __stcs(reinterpret_cast<int4*>(c + i), vc.bytes);
+    for (int k = 0; k < sizeof(x.lane) / sizeof(x.lane[0]); ++k) {
+      sum.lane[k] = add(x.lane[k], y.lane[k]);
+    }
+    auto* out = reinterpret_cast<int4*>(c + i);
+    if (kStreaming) {
+      __stcs(out, sum.bytes);
+    } else {
+      *out = sum.bytes;
+    }
   } else {
-    for (int64_t k = i; k < n; ++k)
+    for (int64_t k = i; k < n; ++k) {
       c[k] = add(a[k], b[k]);  // the last thread: what fills no vector
+    }
   }
 }
 
-// A view such as x[1:] does not start at a multiple of 16 bytes, and a 16-byte load from there is
-// an error. Then each thread takes four single elements, a block's width apart, so that a warp
-// still reads neighbours and each thread still has eight loads in flight.
+// Unaligned: a view such as x[1:] does not start at a multiple of 16 bytes, and a 16-byte load from
+// there is an error. Then each thread takes four single elements, a block's width apart, so that a
+// warp still reads neighbours and each thread still has eight loads in flight.
 template <typename T>
 __global__ void add2_unaligned(T* c, const T* a, const T* b, int64_t n) {
   constexpr int kSteps = 4;
   const int64_t first = blockIdx.x * int64_t(blockDim.x) * kSteps + threadIdx.x;
-  T va[kSteps], vb[kSteps];
+  T x[kSteps], y[kSteps];
 #pragma unroll
   for (int k = 0; k < kSteps; ++k) {
     const int64_t i = first + k * int64_t(blockDim.x);
-    if (i < n) va[k] = a[i], vb[k] = b[i];
+    if (i < n) x[k] = a[i], y[k] = b[i];
   }
 #pragma unroll
   for (int k = 0; k < kSteps; ++k) {
     const int64_t i = first + k * int64_t(blockDim.x);
-    if (i < n) c[i] = add(va[k], vb[k]);
+    if (i < n) c[i] = add(x[k], y[k]);
   }
 }
 
-// A grid has at most 2^31 - 1 blocks in x: with 256 threads of one element each that is 2^39
-// elements, more than any GPU's memory holds, so the number of blocks needs no check.
-unsigned blocks_for(int64_t items, int64_t items_per_block) {
-  return static_cast<unsigned>((items + items_per_block - 1) / items_per_block);
-}
-
-const char* error_text(cudaError_t error) {
-  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
+// Which of them, and how many threads a block. Aligned: all three pointers at a multiple of 16.
+Add2Kernel choose(const void* c, const void* a, const void* b, int64_t bytes) {
+  const auto addresses = reinterpret_cast<uintptr_t>(c) | reinterpret_cast<uintptr_t>(a) |
+                         reinterpret_cast<uintptr_t>(b);
+  if (addresses % sizeof(int4) != 0) return ADD2_KERNEL_UNALIGNED;
+  return bytes < (8 << 20) ? ADD2_KERNEL_SMALL : ADD2_KERNEL_LARGE;
 }
 
 template <typename T>
-struct Plain {
-  static void launch(void* c, const void* a, const void* b, int64_t n, cudaStream_t stream) {
-    constexpr int kThreads = 1024;
-    add2_plain<T><<<blocks_for(n, kThreads), kThreads, 0, stream>>>(
-        static_cast<T*>(c), static_cast<const T*>(a), static_cast<const T*>(b), n);
-  }
-};
-
-template <typename T>
-struct Fast {
-  static void launch(void* c, const void* a, const void* b, int64_t n, cudaStream_t stream) {
-    // Small: more blocks, so that every multiprocessor gets some. Large: fewer of them to schedule.
-    // On an H200, 1024 threads instead of 256 cost 6 to 12% at 2^13 and 2^14 float32 elements and
-    // gain 0.6% at 2^24.
-    const int threads = n * int64_t(sizeof(T)) < (16 << 20) ? 256 : 1024;
-    constexpr int kLanes = sizeof(int4) / sizeof(T);
-    const auto addresses = reinterpret_cast<uintptr_t>(c) | reinterpret_cast<uintptr_t>(a) |
-                           reinterpret_cast<uintptr_t>(b);
-    const bool aligned = addresses % sizeof(int4) == 0;
-    const auto kernel = aligned ? add2_vector<T> : add2_unaligned<T>;
-    kernel<<<blocks_for(n, threads * (aligned ? kLanes : 4)), threads, 0, stream>>>(
-        static_cast<T*>(c), static_cast<const T*>(a), static_cast<const T*>(b), n);
-  }
-};
-
-// From a dtype known when the program runs to a type known when it is compiled.
-template <template <typename> class Kernel>
-const char* launch(void* c, const void* a, const void* b, int64_t n, Add2Dtype dtype,
+const char* launch(Add2Kernel kernel, void* c, const void* a, const void* b, int64_t n,
                    cudaStream_t stream) {
-  if (n <= 0) return nullptr;  // a grid of zero blocks would be an error
-  switch (dtype) {
-    case ADD2_FLOAT32:
-      Kernel<float>::launch(c, a, b, n, stream);
+  constexpr int kElements = sizeof(int4) / sizeof(T);
+  auto* out = static_cast<T*>(c);
+  auto* x = static_cast<const T*>(a);
+  auto* y = static_cast<const T*>(b);
+  // A grid has at most 2^31 - 1 blocks in x: with 256 threads of one element each that is 2^39
+  // elements, more than any GPU's memory holds, so the number of blocks needs no check.
+  const auto blocks = [n](int64_t elements) { return unsigned((n + elements - 1) / elements); };
+  switch (kernel) {
+    case ADD2_KERNEL_PLAIN:
+      add2_plain<<<blocks(1024), 1024, 0, stream>>>(out, x, y, n);
       break;
-    case ADD2_FLOAT64:
-      Kernel<double>::launch(c, a, b, n, stream);
+    case ADD2_KERNEL_VECTOR:
+      add2_vector<T, false><<<blocks(1024 * kElements), 1024, 0, stream>>>(out, x, y, n);
       break;
-    case ADD2_FLOAT16:
-      Kernel<__half>::launch(c, a, b, n, stream);
+    case ADD2_KERNEL_SMALL:
+      add2_vector<T, false><<<blocks(256 * kElements), 256, 0, stream>>>(out, x, y, n);
       break;
-    case ADD2_BFLOAT16:
-      Kernel<__nv_bfloat16>::launch(c, a, b, n, stream);
+    case ADD2_KERNEL_LARGE:
+      add2_vector<T, true><<<blocks(1024 * kElements), 1024, 0, stream>>>(out, x, y, n);
+      break;
+    case ADD2_KERNEL_UNALIGNED:
+      add2_unaligned<<<blocks(256 * 4), 256, 0, stream>>>(out, x, y, n);
       break;
     default:
-      return "unknown dtype";
+      return "unknown kernel";
   }
-  return error_text(cudaGetLastError());  // a launch reports its failure here, and nowhere else
+  // A launch reports its failure here, and nowhere else.
+  const cudaError_t error = cudaGetLastError();
+  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
 }
 
 }  // namespace
@@ -147,12 +166,25 @@ extern "C" int add2_current_cuda_device() {
   return cudaGetDevice(&device) == cudaSuccess ? device : -1;
 }
 
-extern "C" const char* launch_add2_plain(void* c, const void* a, const void* b, int64_t n,
-                                         Add2Dtype dtype, CUstream_st* stream) {
-  return launch<Plain>(c, a, b, n, dtype, stream);
+extern "C" const char* launch_add2_cuda_kernel(Add2Kernel kernel, void* c, const void* a,
+                                               const void* b, int64_t n, Add2Dtype dtype,
+                                               CUstream_st* stream) {
+  if (n <= 0) return nullptr;  // a grid of zero blocks would be an error
+  switch (dtype) {             // from a dtype known at run time to a type known at compile time
+    case ADD2_FLOAT32:
+      return launch<float>(kernel, c, a, b, n, stream);
+    case ADD2_FLOAT64:
+      return launch<double>(kernel, c, a, b, n, stream);
+    case ADD2_FLOAT16:
+      return launch<__half>(kernel, c, a, b, n, stream);
+    case ADD2_BFLOAT16:
+      return launch<__nv_bfloat16>(kernel, c, a, b, n, stream);
+  }
+  return "unknown dtype";
 }
 
 extern "C" const char* launch_add2_cuda(void* c, const void* a, const void* b, int64_t n,
                                         Add2Dtype dtype, CUstream_st* stream) {
-  return launch<Fast>(c, a, b, n, dtype, stream);
+  const int64_t bytes = n * (dtype == ADD2_FLOAT64 ? 8 : dtype == ADD2_FLOAT32 ? 4 : 2);
+  return launch_add2_cuda_kernel(choose(c, a, b, bytes), c, a, b, n, dtype, stream);
 }

@@ -19,6 +19,9 @@ DTYPES = {
     "bfloat16": torch.bfloat16,
 }
 
+ENUM_ADD2_KERNEL = ("plain", "vector", "small", "large", "unaligned")  # of include/add2.h
+KERNELS = {"cuda": ENUM_ADD2_KERNEL, "cpu": ("plain", "small", "large")}
+
 # A call's counterpart in torch: the same work in the same way, with or without a new tensor for the result.
 COUNTERPART = {
     "torch.add": "torch.add",
@@ -26,7 +29,7 @@ COUNTERPART = {
     "add2": "torch.add",
     "torch_launch_add2": "torch.add(out)",
     "pybind11": "torch.add(out)",
-    "plain kernel": "torch.add(out)",
+    **{f"{name} kernel": "torch.add(out)" for name in ENUM_ADD2_KERNEL},
     "copy": "torch.add(out)",
 }
 
@@ -58,38 +61,42 @@ class Result:
     doubt: str
 
 
-def calls(library: Path, device: torch.device, module: ModuleType | None) -> dict[str, Callable]:
-    """The functions to compare, each of (c, a, b); those that return a tensor leave c alone."""
+def calls(library: Path, device: torch.device, module: ModuleType | None, all_kernels: bool = False) -> dict:
+    """The functions to compare, each of (c, a, b, n); those that return a tensor leave c alone."""
     import add2
 
     found: dict[str, Callable] = {
-        "torch.add": lambda c, a, b: torch.add(a, b),
-        "torch.add(out)": lambda c, a, b: torch.add(a, b, out=c),
-        "add2": lambda c, a, b: add2.add2(a, b),
-        "torch_launch_add2": lambda c, a, b: add2.torch_launch_add2(c, a, b, c.numel()),
+        "torch.add": lambda c, a, b, n: torch.add(a, b),
+        "torch.add(out)": lambda c, a, b, n: torch.add(a, b, out=c),
+        "add2": lambda c, a, b, n: add2.add2(a, b),
+        "torch_launch_add2": lambda c, a, b, n: add2.torch_launch_add2(c, a, b, n),
     }
     if module is not None:
-        found["pybind11"] = lambda c, a, b: module.torch_launch_add2(c, a, b, c.numel())
+        found["pybind11"] = lambda c, a, b, n: module.torch_launch_add2(c, a, b, n)
+    names = KERNELS[device.type] if all_kernels else ["plain"] if device.type == "cuda" else []
+    for name in names:
+        found[f"{name} kernel"] = kernel(library, device, name)
     if device.type == "cuda":
-        found["plain kernel"] = plain_kernel(library)
         # What the memory can do: one stream in, one out. By a kernel: c.copy_(a) is a cudaMemcpyAsync, and that runs at
         # 2.8 TB/s instead of 4.2 when a graph replays it, from 512 MB on (H200).
-        found["copy"] = lambda c, a, b: torch.neg(a, out=c)
+        found["copy"] = lambda c, a, b, n: torch.neg(a, out=c)
     return found
 
 
-def plain_kernel(library: Path) -> Callable:
-    """The plain kernel's launcher, called as the C function that it is: no torch, no checks, no dispatcher."""
-    launcher = ctypes.CDLL(str(library)).launch_add2_plain
-    launcher.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_int64, ctypes.c_int, ctypes.c_void_p]
-    launcher.restype = ctypes.c_char_p
+def kernel(library: Path, device: torch.device, name: str) -> Callable:
+    """One kernel's launcher, called as the C function that it is: no torch, no checks, no dispatcher."""
+    number = ENUM_ADD2_KERNEL.index(name)
     dtypes = list(DTYPES.values())  # in the order of enum Add2Dtype
+    launcher = getattr(ctypes.CDLL(str(library)), f"launch_add2_{device.type}_kernel")
+    launcher.argtypes = [ctypes.c_int] + [ctypes.c_void_p] * 3 + [ctypes.c_int64, ctypes.c_int]
+    launcher.argtypes += [ctypes.c_void_p] * (device.type == "cuda")
+    launcher.restype = ctypes.c_char_p
 
-    def launch(c: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> None:
-        stream = torch.cuda.current_stream(c.device).cuda_stream
-        error = launcher(c.data_ptr(), a.data_ptr(), b.data_ptr(), c.numel(), dtypes.index(c.dtype), stream)
+    def launch(c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, n: int) -> None:
+        stream = [torch.cuda.current_stream(device).cuda_stream] if device.type == "cuda" else []
+        error = launcher(number, c.data_ptr(), a.data_ptr(), b.data_ptr(), n, dtypes.index(c.dtype), *stream)
         if error:
-            raise RuntimeError(error.decode())
+            raise RuntimeError(f"{name} kernel: {error.decode()}")
 
     return launch
 
@@ -128,7 +135,7 @@ def wrong(calls: dict[str, Callable], tensors: Tensors) -> list[str]:
         if name == "copy":
             continue
         c.fill_(math.nan)  # what a call leaves out stays NaN
-        result = call(c, a, b)
+        result = call(c, a, b, c.numel())
         if not torch.equal(c if result is None else result, expected):
             found.append(name)
     return found
@@ -140,7 +147,7 @@ def measure(compiler: str, calls: dict[str, Callable], sets: list[Tensors]) -> l
     size = 3 * c.nbytes
     timings: dict[tuple[str, str], clock.Timing] = {}
     flush = clock.flush(c.device) if c.is_cuda else None
-    once = {name: functools.partial(call, c, a, b) for name, call in calls.items()}
+    once = {name: functools.partial(call, c, a, b, c.numel()) for name, call in calls.items()}
     for name, timing in zip(once, clock.host(list(once.values()), c.device), strict=True):
         timings[name, "host"] = timing
     for name, call in calls.items() if flush else ():
@@ -148,7 +155,7 @@ def measure(compiler: str, calls: dict[str, Callable], sets: list[Tensors]) -> l
             timings[name, "events"] = clock.events(once[name], flush)
             # Enough calls in a graph to outlast its own launch, about 500 us at 3 TB/s.
             repeats = max(len(sets), min(512, math.ceil(500 / max(1, size / 3e6))))
-            rotating = [functools.partial(call, *sets[i % len(sets)]) for i in range(repeats)]
+            rotating = [functools.partial(call, *sets[i % len(sets)], c.numel()) for i in range(repeats)]
             enough = len(sets) * size >= 4 * cache_size(c.device)
             timings[name, "gpu"] = clock.gpu(rotating, None if enough else flush)
             if size <= cache_size(c.device):

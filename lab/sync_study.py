@@ -71,7 +71,7 @@ def run(calls: dict[str, Callable], dtype: torch.dtype, n: int, device: torch.de
     c = torch.empty_like(a)
     studies = []
     for name in CALLS:
-        call = functools.partial(calls[name], c, a, b)
+        call = functools.partial(calls[name], c, a, b, n)
         samples(call, device, True, True)  # the very first calls load the kernel and fill the allocator's cache
         for before, after in CASES:
             times = samples(call, device, before, after)

@@ -24,7 +24,7 @@ def record(call: Callable, device: torch.device, trace: Path) -> None:
     """Run the four cases under the profiler, on n = 2^24 float32 elements, and write the trace."""
     a, b = torch.randn(2, N, device=device)
     c = torch.empty_like(a)
-    once = functools.partial(call, c, a, b)
+    once = functools.partial(call, c, a, b, N)
     activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if device.type == "cuda" else [])
     with profile(activities=activities) as profiler:
         _case(once, device, True, True)  # not drawn: the profiler is slow with its first events

@@ -158,7 +158,7 @@ def test_doubtful_figures_are_marked(monkeypatch):
 
     spread = {True: clock.Timing(10.0, 9.0, 20.0, 50), False: clock.Timing(10.0, 9.9, 10.1, 50)}
     sets = measure.buffers(100, torch.float32, torch.device("cpu"))
-    calls = {"torch.add(out)": lambda c, a, b: torch.add(a, b, out=c)}
+    calls = {"torch.add(out)": lambda c, a, b, n: torch.add(a, b, out=c)}
     for wide in (True, False):
         monkeypatch.setattr(clock, "host", lambda calls, device, wide=wide: [spread[wide]])
         rows = measure.measure("jit", calls, sets)

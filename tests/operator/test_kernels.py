@@ -1,0 +1,85 @@
+"""The kernels one by one, and every rounding of the small dtypes."""
+
+import math
+
+import pytest
+import torch
+from conftest import DEVICES
+from test_values import same_bits
+
+from lab import measure
+
+
+@pytest.fixture(params=[(device, name) for device in DEVICES for name in measure.KERNELS[device]], ids="-".join)
+def kernel(request, build):
+    """A kernel's launcher as a function of (c, a, b, n)."""
+    device, name = request.param
+    launch = measure.kernel(build.library, torch.device(device), name)
+    try:
+        launch(*torch.zeros(3, 8, device=device), 8)
+    except RuntimeError as error:
+        assert device == "cpu"
+        pytest.skip(str(error))
+    launch.device, launch.unaligned = device, device == "cpu" or name in ("plain", "unaligned")
+    return launch
+
+
+@pytest.mark.parametrize("n", [0, 1, 7, 8, 31, 33, 1000, 4099, 2**16, 2**20 + 5])
+def test_each_kernel(kernel, dtype, n):
+    for offset in (0, 1, 3) if kernel.unaligned else (0,):
+        a, b = (x[offset:] for x in torch.randn(2, n + offset, device=kernel.device, dtype=dtype))
+        a, b = (a, b) if kernel.unaligned else (a.clone(), b.clone())
+        whole = torch.full((n + 48,), math.nan, device=kernel.device, dtype=dtype)
+        kernel(whole[offset:], a, b, n)
+        assert same_bits(whole[offset : offset + n], a + b)
+        assert whole[:offset].isnan().all()
+        assert whole[offset + n :].isnan().all()
+
+
+def test_large_tensors(add, device, dtype):
+    """Over 8 MB other kernels are at work: aligned and not, with a rest that fills no vector, and in place."""
+    import add2
+
+    n = 2**22 + 3
+    for offset in (0, 1):
+        a, b = (x[offset:] for x in torch.randn(2, n + offset, device=device, dtype=dtype))
+        assert same_bits(add(a, b), a + b)
+        expected = a + b
+        add2.torch_launch_add2(a, a, b, n)
+        assert same_bits(a, expected)
+
+
+def all_bits(dtype, device):
+    """Every value of a dtype of 16 bits."""
+    return torch.arange(-(2**15), 2**15, dtype=torch.int32, device=device).to(torch.int16).view(dtype)
+
+
+def test_every_pair_of_float16(add, cuda):
+    """2^32 sums: normal, subnormal, infinite, NaN, and every tie."""
+    values = all_bits(torch.float16, cuda)
+    for rows in values.split(2**10):
+        a = rows.repeat_interleave(len(values))
+        b = values.repeat(len(rows))
+        assert same_bits(add(a, b), a + b)
+
+
+@pytest.mark.parametrize("half", [torch.float16, torch.bfloat16], ids=str)
+def test_every_half_with_special_values(add, device, half):
+    """Each value of the dtype plus each special one, and four million random pairs of bit patterns."""
+    info = torch.finfo(half)
+    special = [0.0, -0.0, 1.0, -1.0, math.inf, -math.inf, math.nan, info.max, -info.max, info.tiny, -info.tiny]
+    special += [info.smallest_normal * info.eps, info.eps / 2, 1 + info.eps, 0.5 - info.eps, 3.0, -2049.0]
+    values = all_bits(half, device)
+    for b in torch.tensor(special, dtype=half, device=device):
+        assert same_bits(add(values, b.repeat(len(values))), values + b)
+    a, b = torch.randint(-(2**15), 2**15, (2, 2**22), device=device).to(torch.int16).view(half)
+    assert same_bits(add(a, b), a + b)
+
+
+@pytest.mark.parametrize(("wide", "integer"), [(torch.float32, torch.int32), (torch.float64, torch.int64)], ids=str)
+def test_random_bits(add, device, wide, integer):
+    """A million pairs of random bit patterns: every exponent, infinities, NaNs, subnormals."""
+    bits = torch.iinfo(integer)
+    a, b = torch.randint(bits.min, bits.max, (2, 2**20), dtype=integer, device=device).view(wide)
+    b[::2] = a[::2] * 1.5  # of about the same size, so that the sum is rounded
+    assert same_bits(add(a, b), a + b)
