@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import ROOT
+
+ROOT = Path(__file__).resolve().parent.parent
 
 has_gpu = torch.cuda.is_available()
 needs_gpu = pytest.mark.skipif(not has_gpu, reason="needs a GPU")

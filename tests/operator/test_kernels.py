@@ -4,10 +4,12 @@ import math
 
 import pytest
 import torch
-from conftest import DEVICES
 from test_values import same_bits
 
 from lab import measure
+
+
+DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
 
 
 @pytest.fixture(params=[(device, name) for device in DEVICES for name in measure.KERNELS[device]], ids="-".join)
