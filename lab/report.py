@@ -69,13 +69,13 @@ def table(results: Sequence[Result], peak: float | None = None) -> str:
         clocks = [name for name in CLOCKS if any(name in line for line in lines.values())]
         best = "gpu" if "gpu" in clocks else "host"
         text.append(f"\n{n} elements of {dtype}, {3 * n * _itemsize(dtype) / 1e6:.6g} MB read and written")
-        head = f"{'call':<26}" + "".join(f"{CLOCKS[name] + ' us':>11}" for name in clocks)
+        head = f"{'call':<26}" + "".join(f"{CLOCKS[name] + ' us':>13}" for name in clocks)
         text.append(head + f"{'GB/s':>9}" + (f"{'% peak':>8}" if peak else "") + f"{'x torch':>9}")
         for (compiler, call), found in lines.items():
             line = f"{f'{call} ({compiler})' if several else call:<26}"
             for name in clocks:
                 line += (
-                    f"{found[name].median_us:>10.2f}{'~' if found[name].doubt else ' '}" if name in found else " " * 11
+                    f"{found[name].median_us:>12.2f}{'~' if found[name].doubt else ' '}" if name in found else " " * 13
                 )
             line += f"{found[best].gb_per_s:>9.1f}" + (f"{found[best].gb_per_s / peak:>8.1%}" if peak else "")
             text.append(line + ("" if call == "copy" else f"{found[best].ratio_to_torch:>9.3f}"))

@@ -8,7 +8,6 @@ from test_values import same_bits
 
 from lab import measure
 
-
 DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
 
 
