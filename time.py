@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 from lab import all_builds, arguments, compilers, health, host_cost, measure, report, sync_study, timeline
-from lab.record import Record, build_row, differences, differences_table, write
+from lab.record import Record, build_row, write
 
 
 def parse():
@@ -80,16 +80,8 @@ def main() -> int:
 
     # 4. What it comes to.
     record.correct = not wrong
-    if len({(row.dtype, row.n) for row in record.results}) > 1:
-        print(report.summary(record.results, peak))
-    if record.results:
-        print(report.legend(record.results))
-    if args.against:
-        record.against = differences(record.results, args.against["results"])
-        print(differences_table(record.against, args.against))
-    for warning in record.warnings:
-        report.note(f"warning: {warning}")
-    record.save(args)
+    report.conclude(record.results, peak)
+    record.finish(args)
     if wrong:
         return report.fail(f"the result differs from torch's: {'; '.join(wrong)}")
     if not record.complete:

@@ -3,8 +3,8 @@
 // with to the one in use. `python3 time.py --kernels` times the steps.
 //
 // All of them are bound by memory: one addition for 12 bytes (float32) is nothing, so what counts
-// is how many bytes are under way at once. Figures in the comments
-// are of an H200, whose memory does 4.8 TB/s, with inputs that are not in its L2 cache.
+// is how many bytes are under way at once. Figures in the comments are of an H200, whose memory
+// does 4.8 TB/s, with inputs that are not in its L2 cache.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>

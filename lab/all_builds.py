@@ -11,11 +11,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from . import compilers, report
+from . import clock, compilers, report
 from .cache import ROOT
 from .host_cost import HostCost
 from .measure import Result
-from .record import Record, differences, differences_table
+from .record import Record
 from .toolchain import BuildError
 
 
@@ -57,16 +57,9 @@ def run(args: argparse.Namespace) -> int:
     peak = record.environment.get("peak_gb_per_s")
     print(report.describe(record.environment))
     print(report.table(record.results, peak))
-    if len({(row.dtype, row.n) for row in record.results}) > 1:
-        print(report.summary(record.results, peak))
-    print(report.legend(record.results))
+    report.conclude(record.results, peak)
     print(table(record))
-    if args.against:
-        record.against = differences(record.results, args.against["results"])
-        print(differences_table(record.against, args.against))
-    for warning in record.warnings:
-        report.note(f"warning: {warning}")
-    record.save(args)
+    record.finish(args)
     return status
 
 
@@ -78,8 +71,8 @@ def _command(args: argparse.Namespace, compiler: str, file: Path) -> list[str]:
 
 
 def _row(compiler: str, build: compilers.Build, part: dict) -> dict:
-    clock = "gpu" if any(row["clock"] == "gpu" for row in part["results"]) else "host"
-    ours = [row for row in part["results"] if row["call"] == "torch_launch_add2" and row["clock"] == clock]
+    best = clock.best(row["clock"] for row in part["results"])
+    ours = [row for row in part["results"] if row["call"] == "torch_launch_add2" and row["clock"] == best]
     cost = [row["median_us"] for row in part["host_cost"] if row["call"] == "torch_launch_add2"]
     return {
         "compiler": compiler,
@@ -87,15 +80,15 @@ def _row(compiler: str, build: compilers.Build, part: dict) -> dict:
         "warm_s": part["build"][0]["seconds"],
         "library_bytes": build.library.stat().st_size,
         "host_us": cost[0] if cost else None,
-        f"{clock}_clock_us": ours[0]["median_us"] if ours else None,
+        f"{best}_clock_us": ours[0]["median_us"] if ours else None,
     }
 
 
 def table(record: Record) -> str:
     """Seconds, sizes and costs of the builds; the time of a call is of the first size and dtype that was measured."""
-    clock = "gpu" if any(row.clock == "gpu" for row in record.results) else "host"
+    has_gpu = clock.best(row.clock for row in record.results) == "gpu"
     head = f"\n{'build':<8}{'cold build s':>14}{'warm load s':>13}{'library kB':>12}{'host us':>10}"
-    text = [head + f"{report.CLOCKS[clock] + ' us':>10}" * (clock == "gpu")]
+    text = [head + f"{'GPU us':>10}" * has_gpu]
 
     def figure(value: float | None, width: int, digits: int) -> str:
         return f"{'-':>{width}}" if value is None else f"{value:>{width}.{digits}f}"
@@ -103,14 +96,12 @@ def table(record: Record) -> str:
     for row in record.compare:
         line = f"{row['compiler']:<8}{figure(row['cold_s'], 14, 2)}{figure(row['warm_s'], 13, 3)}"
         line += f"{row['library_bytes'] / 1e3:>12.0f}{figure(row['host_us'], 10, 2)}"
-        text.append(line + (figure(row["gpu_clock_us"], 10, 2) if clock == "gpu" else ""))
+        text.append(line + (figure(row.get("gpu_clock_us"), 10, 2) if has_gpu else ""))
     text.append(
         "cold build: from nothing, when it was built last; warm load: of the finished library, torch being imported"
     )
-    text.append("host: torch_launch_add2 until it returns, n = 1024" + _of_what(record) * (clock == "gpu"))
+    text.append("host: torch_launch_add2 until it returns, n = 1024")
+    if has_gpu:
+        first = record.results[0]
+        text[-1] += f"; GPU: torch_launch_add2, {first.n} elements of {first.dtype}"
     return "\n".join(text)
-
-
-def _of_what(record: Record) -> str:
-    first = record.results[0]
-    return f"; GPU: torch_launch_add2, {first.n} elements of {first.dtype}"

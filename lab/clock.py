@@ -14,7 +14,7 @@ A launch is asynchronous: the call returns before the kernel has run. So each cl
 import functools
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -73,6 +73,11 @@ def repeat(samplers: Sequence[Callable[[], list[float]]], least: int) -> list[Ti
 
 def _notch(samples: Sequence[float]) -> float:
     return 1.57 * (_at(samples, 0.75) - _at(samples, 0.25)) / math.sqrt(len(samples)) / _at(samples, 0.5)
+
+
+def best(clocks: Iterable[str]) -> str:
+    """Which of the clocks that a device has tells most of the kernel: the GPU's own, else the host's."""
+    return "gpu" if "gpu" in clocks else "host"
 
 
 @contextmanager
@@ -178,7 +183,7 @@ def gpu(calls: Sequence[Call], flush: Call | None = None) -> Timing:
 
 
 @functools.cache
-def _capture_one_to_forget() -> None:
+def _capture_one_to_forget() -> torch.cuda.CUDAGraph:
     """The first graph of a process is unlike the others: on an H100 and a H200 its kernels of 2^10 elements took 1.3 us
     after a flush, and in every later graph the same ones took 1.6."""
     graph = torch.cuda.CUDAGraph()
@@ -186,7 +191,4 @@ def _capture_one_to_forget() -> None:
         torch.zeros(1, device="cuda")
     graph.replay()
     torch.cuda.synchronize()
-    _KEPT.append(graph)
-
-
-_KEPT: list[torch.cuda.CUDAGraph] = []
+    return graph  # the function's cache keeps it

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .clock import best
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -47,7 +49,7 @@ def sweep(content: dict) -> "Figure":
     """For each dtype: GB/s over the number of elements, and the time over torch's."""
     from matplotlib.figure import Figure
 
-    clock = "gpu" if any(row["clock"] == "gpu" for row in content["results"]) else "host"
+    clock = best(row["clock"] for row in content["results"])
     rows = [row for row in content["results"] if row["clock"] == clock and row["call"] in LINES]
     compilers = list(dict.fromkeys(row["compiler"] for row in rows))
     dtypes = list(dict.fromkeys(row["dtype"] for row in rows))
@@ -72,7 +74,7 @@ def sweep(content: dict) -> "Figure":
                     right.plot(n, [row["ratio_to_torch"] for row in line], **style)
         if peak:
             left.axhline(peak, color=BLACK, linestyle="--", linewidth=1, label=f"peak, {peak:.0f} GB/s")
-        left.set(ylabel=f"{dtype}\nGB/s", xscale="log", ylim=(0, None))
+        left.set(ylabel=f"{dtype}\nGB/s", ylim=(0, None))
         left.set_xscale("log", base=2)
         right.set(ylabel="time / torch's")
         for panel in (left, right):
@@ -144,6 +146,7 @@ def _where(content: dict, what: str) -> str:
 
 def main() -> int:
     from . import arguments
+    from .record import write
 
     parser = argparse.ArgumentParser(prog="python3 -m lab.picture", description="Draw from a JSON file of time.py's.")
     parser.add_argument("json", type=arguments.record, metavar="FILE", help="what `time.py --json FILE` wrote")
@@ -157,9 +160,9 @@ def main() -> int:
     if args.timeline and not args.json.get("timeline"):
         parser.error("the JSON file has no timeline in it: write one by `time.py --timeline FILE.png --json FILE.json`")
     if args.plot:
-        args.plot.write_bytes(render(sweep(args.json), args.plot))
+        write(args.plot, render(sweep(args.json), args.plot))
     if args.timeline:
-        args.timeline.write_bytes(render(timeline(args.json), args.timeline))
+        write(args.timeline, render(timeline(args.json), args.timeline))
     return 0
 
 

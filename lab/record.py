@@ -11,7 +11,7 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from . import picture
+from . import picture, report
 from .compilers import Build
 from .host_cost import HostCost
 from .measure import Result
@@ -33,6 +33,15 @@ class Record:
     warnings: list[str] = field(default_factory=list)  # why the figures may be doubted
     correct: bool = True  # every result was torch's
     complete: bool = True  # nobody interrupted it
+
+    def finish(self, args: argparse.Namespace) -> None:
+        """Compare with an earlier run if one was given, tell the warnings, write the files."""
+        if args.against:
+            self.against = differences(self.results, args.against["results"])
+            print(differences_table(self.against, args.against))
+        for warning in self.warnings:
+            report.note(f"warning: {warning}")
+        self.save(args)
 
     def save(self, args: argparse.Namespace) -> None:
         """Write the files that were asked for; those whose content was not measured are left as they were."""

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+from . import clock
 from .compilers import Build
 from .measure import Result
 from .toolchain import BuildError
@@ -67,7 +68,7 @@ def table(results: Sequence[Result], peak: float | None = None) -> str:
     text = []
     for (dtype, n), lines in by_line.items():
         clocks = [name for name in CLOCKS if any(name in line for line in lines.values())]
-        best = "gpu" if "gpu" in clocks else "host"
+        best = clock.best(clocks)
         text.append(f"\n{n} elements of {dtype}, {3 * n * _itemsize(dtype) / 1e6:.6g} MB read and written")
         head = f"{'call':<26}" + "".join(f"{CLOCKS[name] + ' us':>13}" for name in clocks)
         text.append(head + f"{'GB/s':>9}" + (f"{'% peak':>8}" if peak else "") + f"{'x torch':>9}")
@@ -84,7 +85,7 @@ def table(results: Sequence[Result], peak: float | None = None) -> str:
 
 def summary(results: Sequence[Result], peak: float | None = None) -> str:
     """The sweep in short: a line for each dtype and size, torch.add(out) against torch_launch_add2."""
-    best = "gpu" if any(result.clock == "gpu" for result in results) else "host"
+    best = clock.best(result.clock for result in results)
     found = {(row.dtype, row.n, row.call, row.compiler): row for row in results if row.clock == best}
     compilers = list(dict.fromkeys(row.compiler for row in results))
     text = [f"\n{CLOCKS[best]} us, torch.add(out) and torch_launch_add2"]
@@ -113,7 +114,7 @@ _LEGEND = {
 
 def legend(results: Sequence[Result]) -> str:
     clocks = [name for name in CLOCKS if any(result.clock == name for result in results)]
-    best = CLOCKS["gpu" if "gpu" in clocks else "host"]
+    best = CLOCKS[clock.best(clocks)]
     text = ["\nMedians in microseconds:", *(_LEGEND[name] for name in clocks)]
     text.append(
         f"x torch    the time ({best}) over that of torch's counterpart; under 1 is faster. GB/s are of {best}, too"
@@ -123,6 +124,14 @@ def legend(results: Sequence[Result]) -> str:
     if any(result.doubt for result in results):
         text.append("~          not to be trusted: between the 5th and the 95th percentile lies more than a quarter")
     return "\n".join(text)
+
+
+def conclude(results: Sequence[Result], peak: float | None) -> None:
+    """Print what follows the tables: the sweep in short, if it is one, and what the columns mean."""
+    if len({(result.dtype, result.n) for result in results}) > 1:
+        print(summary(results, peak))
+    if results:
+        print(legend(results))
 
 
 def progress(points: Sequence[tuple[str, int]]) -> Iterator[tuple[str, int]]:

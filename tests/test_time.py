@@ -89,6 +89,7 @@ def test_time_leaves_out_what_does_not_fit(run):
     assert "do not fit" in done.stderr
     assert "1000 elements" in done.stdout
     assert "nothing was timed" in run("time.py", "--sizes", "2^40", status=2).stderr
+    assert "cold build" in run("time.py", "--compiler", "all", "--sizes", "2^40", status=2).stdout
 
 
 def test_everything_that_is_printed_is_in_the_files(run, tmp_path):
