@@ -21,6 +21,7 @@ def parse():
     parser.add_argument("--binding", choices=compilers.BINDINGS, default="dispatcher", help="pybind11: time it besides")
     parser.add_argument("--dtype", choices=[*measure.DTYPES, "all"], default="float32", help="of the elements")
     parser.add_argument("--sizes", type=arguments.sizes, default="1048576", help="elements: 1000,2^20 or 2^10..2^28")
+    parser.add_argument("--offset", type=arguments.offset, default=0, help="time views that start at this element")
     parser.add_argument("--kernels", action="store_true", help="time each kernel of the lesson besides")
     also = parser.add_argument_group("measured besides")
     also.add_argument("--host-cost", action="store_true", help="what a call costs the host, at n = 1024")
@@ -59,7 +60,8 @@ def main() -> int:
     print(report.describe(record.environment), *map(report.describe_build, builds), sep="\n")
 
     # 2. Check against torch, 3. time against torch.
-    calls = measure.calls(builds[0].library, device, builds[-1].module, args.kernels)
+    kernels = measure.kernels(device, args.kernels, args.offset)
+    calls = measure.calls(builds[0].library, device, builds[-1].module, kernels)
     dtypes = list(measure.DTYPES) if args.dtype == "all" else [args.dtype]
     wrong: list[str] = []
     try:
@@ -68,10 +70,10 @@ def main() -> int:
                 if not measure.fits(n, measure.DTYPES[dtype], device):
                     report.note(f"{n} elements of {dtype} do not fit in the memory of {device}: left out")
                     continue
-                sets = measure.buffers(n, measure.DTYPES[dtype], device)
+                sets = measure.buffers(n, measure.DTYPES[dtype], device, args.offset)
                 wrong += [f"{call} for {n} elements of {dtype}" for call in measure.wrong(calls, sets[0])]
                 if not wrong:
-                    record.results += measure.measure(args.compiler, calls, sets)
+                    record.results += measure.measure(args.compiler, calls, sets, args.offset)
                     report.show(report.table([row for row in record.results if (row.dtype, row.n) == (dtype, n)], peak))
         if not wrong:
             besides(args, record, calls, device, builds[-1].module)

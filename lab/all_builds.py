@@ -67,6 +67,7 @@ def _command(args: argparse.Namespace, compiler: str, file: Path) -> list[str]:
     binding = "dispatcher" if compiler == "cmake" else args.binding
     command = [sys.executable, str(ROOT / "time.py"), "--compiler", compiler, "--binding", binding, "--host-cost"]
     command += ["--json", str(file), "--dtype", args.dtype, "--sizes", ",".join(map(str, args.sizes))]
+    command += ["--offset", str(args.offset)]
     return command + (["--device", str(args.device)] if "device" in args else [])
 
 

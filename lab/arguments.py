@@ -94,6 +94,12 @@ def size(text: str) -> int:
     return value
 
 
+def offset(text: str) -> int:
+    if not text.isdecimal() or int(text) > 1024:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of elements from 0 to 1024")
+    return int(text)
+
+
 def count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"'{text}' is not a whole number from 1 on")

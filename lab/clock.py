@@ -12,6 +12,7 @@ A launch is asynchronous: the call returns before the kernel has run. So each cl
 """
 
 import functools
+import itertools
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -128,13 +129,18 @@ def flush(device: torch.device) -> Call:
     return ballast.zero_
 
 
-def events(call: Call, flush: Call) -> Timing:
+def events(calls: Sequence[Call], flush: Call) -> Timing:
     """Time single calls between two events, each with a cold cache. The flush also keeps the GPU busy until the host
-    has queued the call; else the GPU would wait between the events, and the host's launch would be timed."""
+    has queued the call; else the GPU would wait between the events, and the host's launch would be timed.
+
+    calls: the same on different memory, taken in turn, as it matters where in the cache a tensor comes to lie.
+    """
+    turns = itertools.cycle(calls)
 
     def sample() -> list[float]:
         pairs = [[torch.cuda.Event(enable_timing=True) for _ in "ab"] for _ in range(10)]
         for start, end in pairs:
+            call = next(turns)
             flush()
             start.record()
             call()
@@ -147,14 +153,37 @@ def events(call: Call, flush: Call) -> Timing:
         return repeat([sample], least=20)[0]
 
 
-def gpu(calls: Sequence[Call], flush: Call | None = None) -> Timing:
+def gpu(*rounds: Sequence[Call], flush: Call | None = None) -> Timing:
     """Time calls by the GPU's clock, without their launches: captured once in a CUDA graph, which is then replayed.
 
     A sample is one replay, from event to event, over the number of calls in it. For a cold cache the calls should do
     the same on different memory ("rotating buffers"), either more than the cache holds, or with a flush before each
-    replay. One call, repeated, finds its data in the cache if it fits there.
+    replay. One call, repeated, finds its data in the cache if it fits there. Each round has a graph of its own, and all
+    of them are sampled: for warm calls, whose time depends on where in the cache their one set of tensors lies.
     """
     _capture_one_to_forget()
+    graphs = [(_capture(calls), len(calls)) for calls in rounds]
+
+    def sample() -> list[float]:
+        times = []
+        for graph, calls in graphs:
+            pairs = [[torch.cuda.Event(enable_timing=True) for _ in "ab"] for _ in range(6)]
+            for start, end in pairs:
+                if flush:
+                    flush()
+                start.record()
+                graph.replay()
+                end.record()
+            torch.cuda.synchronize()
+            times += [start.elapsed_time(end) * 1e3 / calls for start, end in pairs[1:]]
+        return times
+
+    sample()  # warm-up; and the first of six is left out each time, as the host was still on its way to queue it
+    with phase("graph: replayed"):
+        return repeat([sample], least=20)[0]
+
+
+def _capture(calls: Sequence[Call]) -> torch.cuda.CUDAGraph:
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -165,21 +194,7 @@ def gpu(calls: Sequence[Call], flush: Call | None = None) -> Timing:
     with phase("graph: captured"), torch.cuda.graph(graph):
         for call in calls:
             call()
-
-    def sample() -> list[float]:
-        pairs = [[torch.cuda.Event(enable_timing=True) for _ in "ab"] for _ in range(6)]
-        for start, end in pairs:
-            if flush:
-                flush()
-            start.record()
-            graph.replay()
-            end.record()
-        torch.cuda.synchronize()
-        return [start.elapsed_time(end) * 1e3 / len(calls) for start, end in pairs[1:]]
-
-    sample()  # warm-up; and the first of six is left out each time, as the host was still on its way to queue it
-    with phase("graph: replayed"):
-        return repeat([sample], least=20)[0]
+    return graph
 
 
 @functools.cache

@@ -2,8 +2,9 @@
 
 import ctypes
 import functools
+import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -19,7 +20,7 @@ DTYPES = {
     "bfloat16": torch.bfloat16,
 }
 
-ENUM_ADD2_KERNEL = ("plain", "vector", "small", "large", "unaligned")  # of include/add2.h
+ENUM_ADD2_KERNEL = ("plain", "vector", "small", "medium", "large", "unaligned")  # of include/add2.h
 KERNELS = {"cuda": ENUM_ADD2_KERNEL, "cpu": ("plain", "small", "large")}
 
 # A call's counterpart in torch: the same work in the same way, with or without a new tensor for the result.
@@ -59,9 +60,10 @@ class Result:
     gb_per_s: float
     ratio_to_torch: float
     doubt: str
+    offset: int = 0  # of each tensor's first element
 
 
-def calls(library: Path, device: torch.device, module: ModuleType | None, all_kernels: bool = False) -> dict:
+def calls(library: Path, device: torch.device, module: ModuleType | None, kernels: Sequence[str]) -> dict:
     """The functions to compare, each of (c, a, b, n); those that return a tensor leave c alone."""
     import add2
 
@@ -73,14 +75,20 @@ def calls(library: Path, device: torch.device, module: ModuleType | None, all_ke
     }
     if module is not None:
         found["pybind11"] = lambda c, a, b, n: module.torch_launch_add2(c, a, b, n)
-    names = KERNELS[device.type] if all_kernels else ["plain"] if device.type == "cuda" else []
-    for name in names:
+    for name in kernels:
         found[f"{name} kernel"] = kernel(library, device, name)
     if device.type == "cuda":
         # What the memory can do: one stream in, one out. By a kernel: c.copy_(a) is a cudaMemcpyAsync, and that runs at
         # 2.8 TB/s instead of 4.2 when a graph replays it, from 512 MB on (H200).
         found["copy"] = lambda c, a, b, n: torch.neg(a, out=c)
     return found
+
+
+def kernels(device: torch.device, every: bool, offset: int) -> tuple[str, ...]:
+    """Which kernels to time by themselves: the plain one on a GPU, or every one that can run."""
+    if every:  # on a GPU all but two need tensors that start at a multiple of 16 bytes
+        return ("plain", "unaligned") if offset and device.type == "cuda" else KERNELS[device.type]
+    return ("plain",) if device.type == "cuda" else ()
 
 
 def kernel(library: Path, device: torch.device, name: str) -> Callable:
@@ -110,16 +118,19 @@ def fits(n: int, dtype: torch.dtype, device: torch.device) -> bool:
     return needed < 1024 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
 
 
-def buffers(n: int, dtype: torch.dtype, device: torch.device) -> list[Tensors]:
-    """Tensors c, a, b of n random elements; on a GPU so many sets that they are four times its L2 cache, up to 512."""
+def buffers(n: int, dtype: torch.dtype, device: torch.device, offset: int = 0) -> list[Tensors]:
+    """Tensors c, a, b of n random elements; on a GPU so many sets that they are four times its L2 cache, up to 512.
+
+    offset: they are views that leave out so many elements of a tensor that starts, as torch's do, at 256 bytes.
+    """
     sets = 1
     if device.type == "cuda":
         sets = max(1, min(512, math.ceil(4 * cache_size(device) / (3 * n * dtype.itemsize))))
     generator = torch.Generator(device).manual_seed(0)
-    step = math.ceil(n * dtype.itemsize / 256) * 256 // dtype.itemsize  # every tensor starts at 256 bytes, as torch's
+    step = math.ceil((offset + n) * dtype.itemsize / 256) * 256 // dtype.itemsize
     flat = [torch.randn(sets, step, generator=generator, device=device, dtype=dtype) for _ in range(2)]
     flat.insert(0, torch.empty_like(flat[0]))
-    return [(c[:n], a[:n], b[:n]) for c, a, b in zip(*flat, strict=True)]
+    return [tuple(x[offset : offset + n] for x in tensors) for tensors in zip(*flat, strict=True)]
 
 
 def cache_size(device: torch.device) -> int:
@@ -141,7 +152,7 @@ def wrong(calls: dict[str, Callable], tensors: Tensors) -> list[str]:
     return found
 
 
-def measure(compiler: str, calls: dict[str, Callable], sets: list[Tensors]) -> list[Result]:
+def measure(compiler: str, calls: dict[str, Callable], sets: list[Tensors], offset: int = 0) -> list[Result]:
     """Time every call on every clock that the device has (see lab/clock.py)."""
     c, a, b = sets[0]
     size = 3 * c.nbytes
@@ -152,14 +163,15 @@ def measure(compiler: str, calls: dict[str, Callable], sets: list[Tensors]) -> l
         timings[name, "host"] = timing
     for name, call in calls.items() if flush else ():
         with clock.phase(f"{name}, {c.numel()} elements of {c.dtype}"):
-            timings[name, "events"] = clock.events(once[name], flush)
+            on_each = [functools.partial(call, *tensors, c.numel()) for tensors in sets]
+            timings[name, "events"] = clock.events(on_each, flush)
             # Enough calls in a graph to outlast its own launch, about 500 us at 3 TB/s.
             repeats = max(len(sets), min(512, math.ceil(500 / max(1, size / 3e6))))
-            rotating = [functools.partial(call, *sets[i % len(sets)], c.numel()) for i in range(repeats)]
+            rotating = list(itertools.islice(itertools.cycle(on_each), repeats))
             enough = len(sets) * size >= 4 * cache_size(c.device)
-            timings[name, "gpu"] = clock.gpu(rotating, None if enough else flush)
+            timings[name, "gpu"] = clock.gpu(rotating, flush=None if enough else flush)
             if size <= cache_size(c.device):
-                timings[name, "gpu warm"] = clock.gpu([once[name]] * repeats)
+                timings[name, "gpu warm"] = clock.gpu(*([one] * repeats for one in on_each[:4]))
     rows = []
     for (name, clock_name), timing in timings.items():
         moved = (2 if name == "copy" else 3) * c.nbytes
@@ -175,6 +187,7 @@ def measure(compiler: str, calls: dict[str, Callable], sets: list[Tensors]) -> l
                 gb_per_s=moved / timing.median_us / 1e3,
                 ratio_to_torch=timing.median_us / timings[COUNTERPART[name], clock_name].median_us,
                 doubt="wide spread" if timing.high_us - timing.low_us > WIDE * timing.median_us else "",
+                offset=offset,
             )
         )
     return rows

@@ -93,10 +93,10 @@ def to_csv(content: dict) -> str:
 def differences(now: list[Result], then: list[dict]) -> list[dict]:
     """The figures that both runs have. verdict: "faster" or "slower" where their 5th to 95th percentiles are apart."""
     key = ("compiler", "call", "dtype", "n", "clock")
-    earlier = {tuple(row[name] for name in key): row for row in then}
+    earlier = {(*(row[name] for name in key), row.get("offset", 0)): row for row in then}
     rows = []
     for result in now:
-        old = earlier.get(tuple(getattr(result, name) for name in key))
+        old = earlier.get((*(getattr(result, name) for name in key), result.offset))
         if old is None:
             continue
         verdict = "slower" if result.low_us > old["high_us"] else "faster" if result.high_us < old["low_us"] else ""

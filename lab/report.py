@@ -60,16 +60,19 @@ def describe_build(build: Build) -> str:
 
 def table(results: Sequence[Result], peak: float | None = None) -> str:
     """A block for each dtype and size, a line for each call. peak: the memory's GB/s, for the share of it."""
-    by_line: dict[tuple[str, int], dict[tuple[str, str], dict[str, Result]]] = {}
+    by_line: dict[tuple[str, int, int], dict[tuple[str, str], dict[str, Result]]] = {}
     for result in results:
-        line = by_line.setdefault((result.dtype, result.n), {}).setdefault((result.compiler, result.call), {})
+        line = by_line.setdefault((result.dtype, result.n, result.offset), {}).setdefault(
+            (result.compiler, result.call), {}
+        )
         line[result.clock] = result
     several = len({result.compiler for result in results}) > 1
     text = []
-    for (dtype, n), lines in by_line.items():
+    for (dtype, n, offset), lines in by_line.items():
         clocks = [name for name in CLOCKS if any(name in line for line in lines.values())]
         best = clock.best(clocks)
         text.append(f"\n{n} elements of {dtype}, {3 * n * _itemsize(dtype) / 1e6:.6g} MB read and written")
+        text[-1] += f"; views from element {offset} on" if offset else ""
         head = f"{'call':<26}" + "".join(f"{CLOCKS[name] + ' us':>13}" for name in clocks)
         text.append(head + f"{'GB/s':>9}" + (f"{'% peak':>8}" if peak else "") + f"{'x torch':>9}")
         for (compiler, call), found in lines.items():

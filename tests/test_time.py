@@ -92,6 +92,18 @@ def test_time_leaves_out_what_does_not_fit(run):
     assert "cold build" in run("time.py", "--compiler", "all", "--sizes", "2^40", status=2).stdout
 
 
+def test_offset(run, tmp_path):
+    """Views that start at no multiple of 16 bytes are timed; kernels that cannot run on them are left out."""
+    file = tmp_path / "times.json"
+    done = run("time.py", "--sizes", "1000", "--offset", "1", "--kernels", "--json", file)
+    assert "views from element 1 on" in done.stdout
+    rows = json.loads(file.read_text())["results"]
+    assert {row["offset"] for row in rows} == {1}
+    assert ("vector kernel" in {row["call"] for row in rows}) is False
+    again = run("time.py", "--sizes", "1000", "--against", file).stdout
+    assert "0 figures are in both runs" in again
+
+
 def test_everything_that_is_printed_is_in_the_files(run, tmp_path):
     """JSON and CSV hold the same rows, and a row for every line of every table."""
     files = tmp_path / "times.json", tmp_path / "times.csv"
