@@ -36,15 +36,16 @@ ADD2_API int add2_current_cuda_device(void);
 ADD2_API const char* launch_add2_cuda(void* c, const void* a, const void* b, int64_t n,
                                       enum Add2Dtype dtype, struct CUstream_st* stream);
 
-// The same by one kernel of kernel/add2_kernel.cu or kernel/add2_cpu.cpp, for comparison. On CUDA,
-// VECTOR, SMALL and LARGE need pointers at multiples of 16 bytes. A CPU has PLAIN, and where there
-// is AVX2, SMALL and LARGE.
+// The same by one kernel of kernel/add2_kernel.cu or kernel/add2_cpu.cpp, for comparison. On CUDA
+// all but PLAIN and UNALIGNED need pointers at multiples of 16 bytes. A CPU has PLAIN, and where
+// there is AVX2, SMALL and LARGE.
 enum Add2Kernel {
   ADD2_KERNEL_PLAIN = 0,
   ADD2_KERNEL_VECTOR = 1,
   ADD2_KERNEL_SMALL = 2,
-  ADD2_KERNEL_LARGE = 3,
-  ADD2_KERNEL_UNALIGNED = 4
+  ADD2_KERNEL_MEDIUM = 3,
+  ADD2_KERNEL_LARGE = 4,
+  ADD2_KERNEL_UNALIGNED = 5
 };
 
 ADD2_API const char* launch_add2_cpu_kernel(enum Add2Kernel kernel, void* c, const void* a,

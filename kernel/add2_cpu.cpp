@@ -21,8 +21,9 @@ using torch::headeronly::Half;
 // kernels use the same.
 constexpr int64_t kGrainSize = 32768;
 
-// From this many bytes on, a result is too large for the processor's caches.
-constexpr int64_t kLarge = 8 << 20;
+// From this many bytes on, three tensors are more than most processors' caches hold. (A virtual
+// machine is told the cache of the whole host: to ask for its size is no help.)
+constexpr int64_t kLarge = 16 << 20;
 
 // One thread's share of c = a + b.
 template <typename T>

@@ -58,51 +58,64 @@ union Vector {
 
 // 2. Vector: 16 bytes a thread, so four times the bytes in flight for float32, and all of torch's
 // speed: 4.3 TB/s at 2^26 elements. No loop: every thread does one vector, and the hardware's block
-// scheduler is the loop. Two vectors a thread are no faster.
+// scheduler is the loop.
 //
 // 3. Small: the same with 256 threads a block instead of 1024. 2^13 elements of float32 are two
-// blocks of 1024 threads, on two of 132 multiprocessors; eight of 256 take 4% less time.
+// blocks of 1024 threads, on two of 132 multiprocessors; eight of 256 take 8% less time.
 //
-// 4. Large: blocks of 1024 again, 0.5% faster from 8 MB on, as there are fewer to schedule. And
-// __stcs marks what is written as the first to leave the L2 cache ("streaming"). The result does
-// not stay there anyhow; but a and b may, for whoever reads them next: up to 16% less time for 2^22
-// elements that are added again and again.
+// 4. Medium, from 8 MB on: two vectors a thread, as all of the GPU's threads together then hold the
+// whole tensor at once, and no block waits for another to end: 2% less time on an H100, nothing
+// here. At no other size are two vectors a thread faster on both.
+//
+// 5. Large, from 16 MB a tensor on: blocks of 1024 again, 0.5% faster, as there are fewer to
+// schedule. And __stcs marks what is written as the first to leave the L2 cache ("streaming"), as
+// in medium. The result does not stay there anyhow; but a and b may, for whoever reads them next:
+// up to 16% less time for 2^22 elements that are added again and again.
+//
+// Tried, and slower for large tensors: a grid that fits the GPU, and a loop in it (5%); the same by
+// bulk copies to shared memory, the TMA of sm_90 (4 to 5%).
 //
 // Not __ldcs, the same for what is read! It looks even better in a benchmark of its own, 10% at
 // 2^17 elements. But a cache that is full of somebody else's data then keeps them, ours has to do
 // with what little is left, and the kernel is 5 to 10% slower, for as long as nobody else comes:
 // after a matrix product, for example.
-template <typename T, bool kStreaming>
+template <typename T, int kVectors, bool kStreaming>
 __global__ void add2_vector(T* c, const T* a, const T* b, int64_t n) {
   constexpr int kElements = sizeof(int4) / sizeof(T);
-  const int64_t i = (blockIdx.x * int64_t(blockDim.x) + threadIdx.x) * kElements;
-  if (i + kElements <= n) {
-    Vector<T> x, y, sum;
-    x.bytes = *reinterpret_cast<const int4*>(a + i);
-    y.bytes = *reinterpret_cast<const int4*>(b + i);
+  const int64_t first = (blockIdx.x * int64_t(blockDim.x) * kVectors + threadIdx.x) * kElements;
+  const int64_t step = int64_t(blockDim.x) * kElements;
+  if (first + (kVectors - 1) * step + kElements <= n) {
+    Vector<T> x[kVectors], y[kVectors];
 #pragma unroll
-    for (int k = 0; k < sizeof(x.lane) / sizeof(x.lane[0]); ++k) {
-      sum.lane[k] = add(x.lane[k], y.lane[k]);
+    for (int v = 0; v < kVectors; ++v) {
+      x[v].bytes = *reinterpret_cast<const int4*>(a + first + v * step);
+      y[v].bytes = *reinterpret_cast<const int4*>(b + first + v * step);
     }
-    auto* out = reinterpret_cast<int4*>(c + i);
-    if (kStreaming) {
-      __stcs(out, sum.bytes);
-    } else {
-      *out = sum.bytes;
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+#pragma unroll
+      for (int k = 0; k < sizeof(x[v].lane) / sizeof(x[v].lane[0]); ++k) {
+        x[v].lane[k] = add(x[v].lane[k], y[v].lane[k]);
+      }
+      auto* out = reinterpret_cast<int4*>(c + first + v * step);
+      if (kStreaming) {
+        __stcs(out, x[v].bytes);
+      } else {
+        *out = x[v].bytes;
+      }
     }
-  } else {
-    for (int64_t k = i; k < n; ++k) {
-      c[k] = add(a[k], b[k]);  // the last thread: what fills no vector
+  } else {  // the last threads: what fills no vectors
+    for (int64_t i = first; i < n; i += step) {
+      for (int64_t k = i; k < i + kElements && k < n; ++k) c[k] = add(a[k], b[k]);
     }
   }
 }
 
 // Unaligned: a view such as x[1:] does not start at a multiple of 16 bytes, and a 16-byte load from
-// there is an error. Then each thread takes four single elements, a block's width apart, so that a
-// warp still reads neighbours and each thread still has eight loads in flight.
-template <typename T>
+// there is an error. Then each thread takes single elements, a block's width apart, so that a warp
+// still reads neighbours and each thread still has several loads in flight.
+template <typename T, int kSteps>
 __global__ void add2_unaligned(T* c, const T* a, const T* b, int64_t n) {
-  constexpr int kSteps = 4;
   const int64_t first = blockIdx.x * int64_t(blockDim.x) * kSteps + threadIdx.x;
   T x[kSteps], y[kSteps];
 #pragma unroll
@@ -122,13 +135,15 @@ Add2Kernel choose(const void* c, const void* a, const void* b, int64_t bytes) {
   const auto addresses = reinterpret_cast<uintptr_t>(c) | reinterpret_cast<uintptr_t>(a) |
                          reinterpret_cast<uintptr_t>(b);
   if (addresses % sizeof(int4) != 0) return ADD2_KERNEL_UNALIGNED;
-  return bytes < (8 << 20) ? ADD2_KERNEL_SMALL : ADD2_KERNEL_LARGE;
+  if (bytes < (8 << 20)) return ADD2_KERNEL_SMALL;
+  return bytes < (16 << 20) ? ADD2_KERNEL_MEDIUM : ADD2_KERNEL_LARGE;
 }
 
 template <typename T>
 const char* launch(Add2Kernel kernel, void* c, const void* a, const void* b, int64_t n,
                    cudaStream_t stream) {
   constexpr int kElements = sizeof(int4) / sizeof(T);
+  constexpr int kSteps = sizeof(T) == 8 ? 2 : 4;
   auto* out = static_cast<T*>(c);
   auto* x = static_cast<const T*>(a);
   auto* y = static_cast<const T*>(b);
@@ -140,16 +155,19 @@ const char* launch(Add2Kernel kernel, void* c, const void* a, const void* b, int
       add2_plain<<<blocks(1024), 1024, 0, stream>>>(out, x, y, n);
       break;
     case ADD2_KERNEL_VECTOR:
-      add2_vector<T, false><<<blocks(1024 * kElements), 1024, 0, stream>>>(out, x, y, n);
+      add2_vector<T, 1, false><<<blocks(1024 * kElements), 1024, 0, stream>>>(out, x, y, n);
       break;
     case ADD2_KERNEL_SMALL:
-      add2_vector<T, false><<<blocks(256 * kElements), 256, 0, stream>>>(out, x, y, n);
+      add2_vector<T, 1, false><<<blocks(256 * kElements), 256, 0, stream>>>(out, x, y, n);
+      break;
+    case ADD2_KERNEL_MEDIUM:
+      add2_vector<T, 2, true><<<blocks(256 * 2 * kElements), 256, 0, stream>>>(out, x, y, n);
       break;
     case ADD2_KERNEL_LARGE:
-      add2_vector<T, true><<<blocks(1024 * kElements), 1024, 0, stream>>>(out, x, y, n);
+      add2_vector<T, 1, true><<<blocks(1024 * kElements), 1024, 0, stream>>>(out, x, y, n);
       break;
     case ADD2_KERNEL_UNALIGNED:
-      add2_unaligned<<<blocks(256 * 4), 256, 0, stream>>>(out, x, y, n);
+      add2_unaligned<T, kSteps><<<blocks(256 * kSteps), 256, 0, stream>>>(out, x, y, n);
       break;
     default:
       return "unknown kernel";
