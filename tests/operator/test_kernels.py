@@ -38,7 +38,7 @@ def test_each_kernel(kernel, dtype, n):
 
 
 def test_large_tensors(add, device, dtype):
-    """From 8 and 16 MB on other kernels are at work: aligned and not, with a rest that fills no vector, and in place."""
+    """From 8 and 16 MB on other kernels are at work: aligned and not, with a rest, and in place."""
     import add2
 
     n = 2**22 + 3
