@@ -44,7 +44,8 @@ if with_cuda and not has_nvcc:
 
 # The operator. TORCH_TARGET_VERSION: use what torch 2.10 had, so that the library runs on 2.10 and every later torch.
 # The older the C++, the sooner it is compiled: c++20, which is torch's choice, takes 0.3 s longer for each file.
-common = ["-O3", "-fvisibility=hidden"] + (["-DADD2_WITH_CUDA"] if with_cuda else [])
+# -g0: Python adds its own compiler flags to an extension's, -g among them, which makes the library twice as large.
+common = ["-O3", "-g0", "-fvisibility=hidden"] + (["-DADD2_WITH_CUDA"] if with_cuda else [])
 cxx = [*common, "-std=c++17", "-DTORCH_TARGET_VERSION=0x020a000000000000"]
 nvcc = ["-std=c++14", "-Xcompiler=-fvisibility=hidden"]
 if with_cuda and "TORCH_CUDA_ARCH_LIST" not in os.environ and not torch.cuda.is_available():

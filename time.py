@@ -49,9 +49,9 @@ def main() -> int:
         return all_builds.run(args)
 
     # 1. Build, load, register.
-    builds = [compilers.load(args.compiler)]
+    builds = [compilers.load(args.compiler, rebuild=args.rebuild)]
     if args.binding == "pybind11":
-        builds.append(compilers.load(args.compiler, "pybind11"))
+        builds.append(compilers.load(args.compiler, "pybind11", args.rebuild))
     device = arguments.choose_device(args, compilers.has_cuda_code(builds[0].library))
     if args.timeline and device.type != "cuda":
         return report.fail("--timeline shows what a GPU does, and add2 runs on the CPU here", status=2)

@@ -24,7 +24,7 @@ def run(args: argparse.Namespace) -> int:
     built, status = {}, 0
     for compiler in compilers.COMPILERS:
         try:
-            built[compiler] = compilers.build(compiler)
+            built[compiler] = compilers.build(compiler, rebuild=args.rebuild)
         except BuildError as error:
             status = report.fail(error)
     interrupted: list[bool] = []

@@ -19,6 +19,7 @@ MAX_SIZE = 2**40
 def parser(description: str, compilers: list[str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--compiler", choices=compilers, default="jit", help="how add2 is built")
+    parser.add_argument("--rebuild", action="store_true", help="build from nothing, even if nothing has changed")
     parser.add_argument("--device", type=device, default=argparse.SUPPRESS, help="cuda, cuda:1, cpu (default: a GPU)")
     return parser
 

@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+from . import symptoms
+
 _STEP = re.compile(r"\[\d+/\d+\] ")  # what ninja puts before a command
 _TOOLS = re.compile(r"(\S*/)?(\S*(c\+\+|g\+\+|clang\+\+)(-\d+)?|nvcc|ccache|sccache) ")
 _INCLUDES = re.compile(r"((-I|-isystem[= ]?)\s*('[^']*'|\"[^\"]*\"|\S+)\s*){2,}")
@@ -34,4 +36,6 @@ def explain_failure(log: str, path: Path, lines: int = 5) -> str:
     """What to print of a failed build: the first errors of its log, and where the whole log is."""
     errors = [line for line in log.splitlines() if re.search(r"\berror\b|\bError\b|FAILED", line)]
     real = [line for line in errors if "error:" in line or "error " in line] or errors or log.splitlines()[-lines:]
-    return "The build failed:\n" + "\n".join(f"    {line}" for line in real[:lines]) + f"\nThe whole log: {path}"
+    verdict = symptoms.explain(log)
+    text = ["The build failed:", *(f"    {line}" for line in real[:lines]), *([verdict] if verdict else [])]
+    return "\n".join([*text, f"The whole log: {path}"])

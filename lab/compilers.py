@@ -3,7 +3,10 @@
     from lab import compilers
     compilers.load("jit")  # builds what is missing or out of date, loads it, registers torch.ops.add2
 
-Start at load(), at the end.
+Start at load(). As a program:
+
+    python3 -m lab.compilers commands --compiler jit    # the compilers' and linker's commands of the last build
+    python3 -m lab.compilers clean                      # removes all that was built
 """
 
 import os
@@ -18,7 +21,7 @@ from types import ModuleType
 
 import torch
 
-from . import cache, commands, toolchain
+from . import cache, commands, symptoms, toolchain
 from .cache import ROOT
 from .toolchain import BuildError
 
@@ -53,8 +56,9 @@ def jit(folder: Path, binding: str = "dispatcher") -> Path:
         # Runs on torch 2.10 and later. The older the C++, the sooner it is compiled: c++20, torch's own, costs 0.3 s.
         flags += ["-DTORCH_TARGET_VERSION=0x020a000000000000", "-std=c++17"]
     if with_cuda:
-        # As torch's -I flags are quoted but its -L flags are not, a space in a path would break the link.
-        cpp_extension.CUDA_HOME = shlex.quote(os.environ["CUDA_HOME"])
+        cpp_extension.CUDA_HOME = os.environ["CUDA_HOME"]
+        toolchain.provide_libcudart(folder)
+    # As torch's -I flags are quoted but its -L flags are not, a space in a path would break the link.
     cpp_extension.TORCH_LIB_PATH = shlex.quote(str(Path(torch.__file__).parent / "lib"))
     # torch counts the loads of a name in a process, and would call the second one add2_v1.
     cpp_extension.JIT_EXTENSION_VERSIONER.entries.pop(name, None)
@@ -68,7 +72,7 @@ def jit(folder: Path, binding: str = "dispatcher") -> Path:
         # The CUDA runtime goes into the library; of torch's libraries only those that are used are named in it,
         # beside libtorch.so, which stands for them all.
         extra_ldflags=["-Wl,--no-as-needed", "-ltorch", "-Wl,--as-needed"]
-        + (["-lcudart_static", "-lrt", "-ldl", "-lpthread"] if with_cuda else []),
+        + (["-L.", "-lcudart_static", "-lrt", "-ldl", "-lpthread"] if with_cuda else []),
         build_directory=str(folder),
         with_cuda=with_cuda,
         is_python_module=binding == "pybind11",
@@ -76,17 +80,23 @@ def jit(folder: Path, binding: str = "dispatcher") -> Path:
     return folder / f"{name}.so"
 
 
-def setup(log: Path, binding: str = "dispatcher") -> None:
+def setup(log: Path, binding: str = "dispatcher", lock: int | None = None) -> None:
     """setuptools, in place: setup.py leaves add2/_C.abi3.so. Nothing is installed; that is the user's `pip install`."""
-    command = [sys.executable, "setup.py", "build_ext", "--inplace"]
-    _run([command], log, ADD2_BINDING=binding, ADD2_WITH_CUDA="1" if toolchain.find_nvcc() else "0")
+    command = [
+        sys.executable,
+        "setup.py",
+        "build_ext",
+        "--inplace",
+        "--force",
+    ]  # setuptools knows no headers; ninja does
+    _run([command], log, lock, ADD2_BINDING=binding, ADD2_WITH_CUDA="1" if toolchain.find_nvcc() else "0")
 
 
-def cmake(log: Path) -> None:
-    """CMake: CMakeLists.txt leaves build/libadd2.so. --fresh: a cache of another torch or compiler is not reused."""
+def cmake(log: Path, lock: int | None = None, fresh: bool = True) -> None:
+    """CMake: CMakeLists.txt leaves build/libadd2.so. fresh: nothing of a build of another torch or compiler is used."""
     program = toolchain.require("cmake", "Install 3.25 or later: `python3 -m pip install cmake`.")
-    configure = [program, "--fresh", "-S", ".", "-B", "build", f"-DPython3_EXECUTABLE={sys.executable}"]
-    configure += [f"-DTORCH_DIR={Path(torch.__file__).parent}"]
+    configure = [program, "-S", ".", "-B", "build", *(["--fresh"] if fresh else [])]
+    configure += [f"-DPython3_EXECUTABLE={sys.executable}", f"-DTORCH_DIR={Path(torch.__file__).parent}"]
     if shutil.which("ninja", path=toolchain.tool_path()):
         configure += ["-G", "Ninja"]
     if nvcc := toolchain.find_nvcc():
@@ -94,15 +104,16 @@ def cmake(log: Path) -> None:
         configure += ["-DADD2_WITH_CUDA=ON", f"-DCMAKE_CUDA_COMPILER={nvcc}", f"-DCMAKE_CUDA_ARCHITECTURES={archs}"]
     else:
         configure += ["-DADD2_WITH_CUDA=OFF"]
-    _run([configure, [program, "--build", "build", "--verbose", "--parallel", str(os.cpu_count())]], log)
+    _run([configure, [program, "--build", "build", "--verbose", "--parallel", str(os.cpu_count())]], log, lock)
 
 
-def build(compiler: str, binding: str = "dispatcher") -> Build:
+def build(compiler: str, binding: str = "dispatcher", rebuild: bool = False) -> Build:
     """Build add2 if that is needed, with progress on stderr.
 
     Args:
         compiler: "jit", "setup" or "cmake".
         binding: "dispatcher", the operator torch.ops.add2; or "pybind11" (jit and setup), the classic Python module.
+        rebuild: build from nothing even if it is not needed.
 
     Raises:
         BuildError: a tool is missing, or a compilation failed.
@@ -112,11 +123,22 @@ def build(compiler: str, binding: str = "dispatcher") -> Build:
     if binding == "pybind11" and compiler == "cmake":
         raise BuildError("The cmake build has no Python in it, so no pybind11 binding; use jit or setup.")
     start = time.perf_counter()
-    library, cached, stamp = (_jit_cached if compiler == "jit" else _built_in_place)(compiler, binding)
-    return Build(compiler, binding, library, time.perf_counter() - start, cached, cache.cold_seconds(stamp))
+    where = cache.place(compiler, binding)
+    cached = cache.is_current(where) and not rebuild
+    if not cached:
+        try:
+            with cache.locked(where.lock) as lock:
+                cached = cache.is_current(where) and not rebuild  # built by the process that we have waited for
+                if not cached:
+                    _build(compiler, binding, where, lock, rebuild)
+        except OSError as error:
+            what = f"Cannot write to {error.filename or where.lock.parent}: {error.strerror}."
+            raise BuildError(f"{what}\n{symptoms.explain(what)}") from error
+    cold = cache.read_stamp(where.stamp)["cold_seconds"]
+    return Build(compiler, binding, where.library, time.perf_counter() - start, cached, cold)
 
 
-def load(compiler: str, binding: str = "dispatcher") -> Build:
+def load(compiler: str, binding: str = "dispatcher", rebuild: bool = False) -> Build:
     """build(), then load the library: that registers the operator, or gives pybind11's module as Build.module.
 
     Raises:
@@ -125,14 +147,16 @@ def load(compiler: str, binding: str = "dispatcher") -> Build:
     if binding == "dispatcher" and hasattr(torch.ops.add2, "add2"):
         raise BuildError("Another build of add2 is loaded: a process can register an operator only once.")
     start = time.perf_counter()
-    found = build(compiler, binding)
-    if binding == "pybind11":
-        found.module = _import_module(found.library)
-    elif not hasattr(torch.ops.add2, "add2"):  # jit's load() has done it, if it has just built
-        try:
+    found = build(compiler, binding, rebuild)
+    try:
+        if binding == "pybind11":
+            found.module = _import_module(found.library)
+        elif not hasattr(torch.ops.add2, "add2"):  # jit's load() has done it, if it has just built
             torch.ops.load_library(found.library)
-        except OSError as error:
-            raise BuildError(f"{found.library} does not load: {error}") from error
+    except (OSError, ImportError) as error:
+        text = symptoms.whole(error)
+        verdict = symptoms.explain(text)
+        raise BuildError(f"{found.library} does not load: {text}" + (f"\n{verdict}" if verdict else "")) from error
     found.seconds = time.perf_counter() - start
     return found
 
@@ -144,80 +168,70 @@ def has_cuda_code(library: Path) -> bool:
     return hasattr(ctypes.CDLL(str(library)), "launch_add2_cuda")
 
 
-def _jit_cached(compiler: str, binding: str) -> tuple[Path, bool, Path]:
-    """One folder for each fingerprint, so that a change of the sources and a change back find their library again.
-
-    Returns the library, whether it was there already, and its stamp.
-    """
-    folder = cache.jit_folder() / f"add2-{binding}-{cache.fingerprint(compiler, binding, sys.version)}"
-    library = folder / ("add2.so" if binding == "dispatcher" else "add2_pybind.so")
-    stamp = folder / "stamp.json"
-    if folder.exists():  # it got its name when it was finished
-        return library, True, stamp
-    with cache.locked(folder.with_suffix(".lock")):
-        if folder.exists():  # built by the process that we have waited for
-            return library, True, stamp
-        unfinished = folder.with_suffix(".unfinished")
-        shutil.rmtree(unfinished, ignore_errors=True)
-        unfinished.mkdir()
-        toolchain.host_compiler()
-        toolchain.require("ninja", "Install it: `python3 -m pip install ninja`.")
-        _announce(compiler, binding)
-        start = time.perf_counter()
-        with toolchain.in_build_environment():
-            try:
-                jit(unfinished, binding)
-            except (RuntimeError, OSError, ImportError) as error:
-                log = folder.with_suffix(".log")
-                log.write_text(str(error))
-                raise BuildError(commands.explain_failure(str(error), log)) from error
-            listing = subprocess.run(["ninja", "-t", "commands"], cwd=unfinished, capture_output=True, text=True)
-        cache.write_stamp(unfinished / stamp.name, unfinished / library.name, folder.name, time.perf_counter() - start)
-        unfinished.rename(folder)
-        _report(listing.stdout, start, library)
-    return library, False, stamp
+def _build(compiler: str, binding: str, where: cache.Place, lock: int, rebuild: bool) -> None:
+    """Build what is not current. `lock`: the file descriptor that holds the lock, for children to hold it, too."""
+    toolchain.host_compiler()
+    toolchain.check_nvcc()
+    _announce(compiler, binding)
+    start = time.perf_counter()
+    if compiler == "jit":
+        listing = _build_jit(binding, where, start)
+    else:
+        listing = _build_in_place(compiler, binding, where, lock, rebuild, start)
+    for command in listing:
+        print("  $", commands.fold(command), file=sys.stderr)
+    print(f"built {where.library} in {time.perf_counter() - start:.1f} s", file=sys.stderr)
 
 
-def _built_in_place(compiler: str, binding: str) -> tuple[Path, bool, Path]:
-    """setup and cmake leave their library in the project's folder; a stamp in build/ says what it was built from."""
-    build = ROOT / "build"
-    stamps = {name: build / f"{compiler}-{name}.json" for name in BINDINGS}
-    key = cache.fingerprint(compiler)
-    library = _in_place_library(compiler, binding)
-    if cache.is_current(stamps[binding], library, key):
-        return library, True, stamps[binding]
-    with cache.locked(build / "lock"):
-        if cache.is_current(stamps[binding], library, key):
-            return library, True, stamps[binding]
-        stamps[binding].unlink(missing_ok=True)
-        toolchain.host_compiler()
-        _announce(compiler, binding)
-        start = time.perf_counter()
-        log = build / f"{compiler}-{binding}.log"
-        if compiler == "setup":
-            operator = _in_place_library(compiler, "dispatcher")
-            built_before = cache.is_current(stamps["dispatcher"], operator, key)
-            if binding == "dispatcher":  # from nothing, as the other builds; pybind11's finds the kernels compiled
-                for objects in build.glob("temp.*"):
-                    shutil.rmtree(objects)
-            setup(log, binding)
-            if built_before:  # setup.py has touched it
-                cache.write_stamp(stamps["dispatcher"], operator, key, cache.cold_seconds(stamps["dispatcher"]))
-        else:
-            cmake(log)
-        cache.write_stamp(stamps[binding], library, key, time.perf_counter() - start)
-        _report(log.read_text(), start, library)
-    return library, False, stamps[binding]
+def _build_jit(binding: str, where: cache.Place, start: float) -> list[str]:
+    """In a folder that gets its name when all in it is finished. Returns the commands that ran."""
+    toolchain.require("ninja", "Install it: `python3 -m pip install ninja`.")
+    folder = where.library.parent
+    unfinished = folder.with_suffix(".unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir()
+    with toolchain.in_build_environment():
+        try:
+            jit(unfinished, binding)
+        except (RuntimeError, OSError, ImportError) as error:
+            where.log.write_text(symptoms.whole(error))
+            raise BuildError(commands.explain_failure(where.log.read_text(), where.log)) from error
+        listing = subprocess.run(["ninja", "-t", "commands"], cwd=unfinished, capture_output=True, text=True)
+    found = commands.from_log(listing.stdout)
+    seconds = time.perf_counter() - start
+    cache.write_stamp(unfinished / where.stamp.name, unfinished / where.library.name, where.key, seconds, found)
+    shutil.rmtree(folder, ignore_errors=True)
+    unfinished.rename(folder)
+    return found
 
 
-def _in_place_library(compiler: str, binding: str) -> Path:
-    if compiler == "cmake":
-        return ROOT / "build" / "libadd2.so"
-    if binding == "dispatcher":
-        return ROOT / "add2" / "_C.abi3.so"
-    import sysconfig
-
-    return ROOT / "add2" / f"_pybind{sysconfig.get_config_var('EXT_SUFFIX')}"
+def _build_in_place(
+    compiler: str, binding: str, where: cache.Place, lock: int, rebuild: bool, start: float
+) -> list[str]:
+    """setup or cmake, in the project's folder. After an edit only what depends on it is compiled: both tools keep a
+    list of the headers of each file. Objects of an unfinished build, or of another torch, are not trusted."""
+    try:
+        before = cache.read_stamp(where.stamp)
+        reusable = before["surroundings"] == cache.surroundings() and not rebuild
+        cold_seconds = before["cold_seconds"] if reusable else None
+    except (OSError, ValueError, KeyError):
+        reusable, cold_seconds = False, None
+    operator = cache.place(compiler, "dispatcher")  # pybind11's build finds its kernels compiled
+    has_operator = binding == "pybind11" and cache.is_current(operator)
+    if not (reusable or has_operator):
+        for folder in cache.objects(compiler):
+            shutil.rmtree(folder)
+    where.stamp.unlink(missing_ok=True)
+    if compiler == "setup":
+        setup(where.log, binding, lock)
+    else:
+        cmake(where.log, lock, fresh=not reusable)
+    found = commands.from_log(where.log.read_text())
+    if has_operator:  # setup.py has touched it
+        stamp = cache.read_stamp(operator.stamp)
+        cache.write_stamp(operator.stamp, operator.library, operator.key, stamp["cold_seconds"], stamp["commands"])
+    cache.write_stamp(where.stamp, where.library, where.key, cold_seconds or time.perf_counter() - start, found)
+    return found
 
 
 def _sources(binding: str, with_cuda: bool) -> list[str]:
@@ -225,14 +239,15 @@ def _sources(binding: str, with_cuda: bool) -> list[str]:
     return [wrapper, "add2_cpu.cpp"] + (["add2_kernel.cu"] if with_cuda else [])
 
 
-def _run(steps: list[list[str]], log: Path, **variables: str) -> None:
+def _run(steps: list[list[str]], log: Path, lock: int | None, **variables: str) -> None:
     """Run commands in the project's folder, all their output into a log; BuildError if one fails."""
     env = toolchain.environment() | variables
     with log.open("w") as output:
         for step in steps:
             output.write(f"$ {shlex.join(map(str, step))}\n")
             output.flush()
-            if subprocess.run(step, cwd=ROOT, env=env, stdout=output, stderr=subprocess.STDOUT).returncode:
+            streams = {"stdout": output, "stderr": subprocess.STDOUT}
+            if subprocess.run(step, cwd=ROOT, env=env, pass_fds=[lock] if lock else [], **streams).returncode:
                 raise BuildError(commands.explain_failure(log.read_text(), log))
 
 
@@ -240,12 +255,6 @@ def _announce(compiler: str, binding: str) -> None:
     nvcc = toolchain.find_nvcc()
     target = f"CUDA for {toolchain.arch_list() or 'sm_75 and later (PTX)'}, and the CPU" if nvcc else "the CPU alone"
     print(f"building add2 with {compiler} ({binding}) for {target} ...", file=sys.stderr)
-
-
-def _report(log: str, start: float, library: Path) -> None:
-    for command in commands.from_log(log):
-        print("  $", commands.fold(command), file=sys.stderr)
-    print(f"built {library} in {time.perf_counter() - start:.1f} s", file=sys.stderr)
 
 
 def _import_module(library: Path) -> ModuleType:
@@ -257,3 +266,31 @@ def _import_module(library: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def main() -> int:
+    import argparse
+
+    parser = argparse.ArgumentParser(prog="python3 -m lab.compilers", description="What the builds of add2 have left.")
+    actions = parser.add_subparsers(dest="action", required=True)
+    shown = actions.add_parser("commands", help="print the compilers' and the linker's commands of the last build")
+    shown.add_argument("--compiler", choices=COMPILERS, default="jit", help="which build (default: %(default)s)")
+    shown.add_argument("--binding", choices=BINDINGS, default="dispatcher", help="(default: %(default)s)")
+    shown.add_argument("--full", action="store_true", help="with all include folders")
+    actions.add_parser("clean", help="remove all that was built: the jit cache's folders of add2, build/, add2/*.so")
+    args = parser.parse_args()
+    if args.action == "clean":
+        for path in cache.clean():
+            print(f"removed {path}")
+        return 0
+    stamps = cache.stamps(args.compiler, args.binding)
+    if not stamps:
+        print(f"nothing is built; `python3 time.py --compiler {args.compiler}` builds it", file=sys.stderr)
+        return 1
+    for command in cache.read_stamp(stamps[-1])["commands"]:
+        print(command if args.full else commands.fold(command))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from . import clock
+from . import clock, symptoms
 from .compilers import Build
 from .measure import Result
 from .toolchain import BuildError
@@ -175,6 +175,10 @@ def run(main: Callable[[], int]) -> int:
         return fail(error)
     except torch.OutOfMemoryError as error:
         return fail(f"{error} Give smaller --sizes.")
+    except RuntimeError as error:  # of torch's or add2's; known ones get their cure, others their traceback
+        if (verdict := symptoms.explain(str(error))) is None:
+            raise
+        return fail(f"{error}\n{verdict}")
     except BrokenPipeError:  # `... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1

@@ -52,15 +52,19 @@ def host_compiler() -> str:
 
 @functools.cache
 def find_nvcc() -> Path | None:
-    """nvcc, or None where the CPU part is to be built alone: torch without CUDA, no toolkit, or ADD2_WITH_CUDA=0."""
+    """nvcc, or None where the CPU part is to be built alone: torch without CUDA, no toolkit, or ADD2_WITH_CUDA=0.
+
+    Looked for in CUDA_HOME and CUDA_PATH, on PATH, in /usr/local/cuda and its kin, and among Python's packages.
+    """
     wanted = os.environ.get("ADD2_WITH_CUDA", "")
     if wanted == "0" or torch.version.cuda is None:
         return None
-    homes = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"]
-    places = [Path(home, "bin", "nvcc") for home in homes if home]
-    if on_path := shutil.which("nvcc"):
-        places.insert(len(places) - 1, Path(on_path))
-    for place in places:
+    places = [Path(home, "bin", "nvcc") for name in ("CUDA_HOME", "CUDA_PATH") if (home := os.environ.get(name))]
+    places += [Path(found)] if (found := shutil.which("nvcc")) else []
+    homes = [Path("/usr/local/cuda"), *sorted(Path("/usr/local").glob("cuda-*"), reverse=True)]
+    if spec := importlib.util.find_spec("nvidia"):  # what nvidia-cuda-nvcc of PyPI leaves: nvidia/cu13/bin/nvcc
+        homes += [home for folder in spec.submodule_search_locations or () for home in Path(folder).glob("cu[0-9]*")]
+    for place in [*places, *(home / "bin" / "nvcc" for home in homes)]:
         if place.exists():
             return place
     if wanted == "1":
@@ -74,11 +78,64 @@ def cuda_cure() -> str:
         return "ADD2_WITH_CUDA=0 is set in the environment; unset it."
     if torch.version.cuda is None:
         return f"torch {torch.__version__} has no CUDA in it; install a CUDA build: `python3 -m pip install torch`."
-    major = torch.version.cuda.split(".")[0]
+    return f"no nvcc is found. {nvcc_cure()}"
+
+
+def nvcc_cure() -> str:
+    """How to get the nvcc that fits torch."""
+    cuda = torch.version.cuda or ""
+    if int(cuda.split(".")[0]) < 13:  # the wheels of CUDA 12 have no folder that is a toolkit
+        found = f"torch {torch.__version__} was built with CUDA {cuda}"
+        return f"{found}: install that toolkit, and set CUDA_HOME to its folder."
+    packages = " ".join(f'"{name}=={cuda}.*"' for name in ("nvidia-cuda-nvcc", "nvidia-cuda-crt", "nvidia-nvvm"))
     return (
-        f"no nvcc is found. Install CUDA toolkit {major} (torch {torch.__version__} was built with it),"
-        " and set CUDA_HOME to its folder."
+        f"torch {torch.__version__} was built with CUDA {cuda}: `python3 -m pip install {packages} nvidia-cuda-runtime"
+        f" nvidia-cuda-cccl`, or set CUDA_HOME to the folder of a CUDA {cuda.split('.')[0]} toolkit."
     )
+
+
+def nvcc_release(nvcc: Path) -> tuple[int, int]:
+    """The CUDA version of an nvcc, such as (13, 0)."""
+    try:
+        output = subprocess.run([nvcc, "--version"], capture_output=True, text=True).stdout
+    except OSError as error:
+        raise BuildError(f"{nvcc} does not run: {error.strerror}. {nvcc_cure()}") from error
+    match = re.search(r"release (\d+)\.(\d+)", output)
+    if match is None:
+        raise BuildError(f"{nvcc} --version names no CUDA release. {nvcc_cure()}")
+    return int(match[1]), int(match[2])
+
+
+def check_nvcc() -> None:
+    """Whether nvcc fits torch and the GPUs, before a compilation fails on it in words that are harder to read.
+
+    Raises:
+        BuildError: another major version than torch's CUDA; or a GPU that this nvcc does not know.
+    """
+    nvcc = find_nvcc()
+    if nvcc is None:
+        return
+    major, minor = nvcc_release(nvcc)
+    if major != int(torch.version.cuda.split(".")[0]):
+        raise BuildError(f"{nvcc} is of CUDA {major}.{minor}, which does not fit. {nvcc_cure()}")
+    if " " in str(root := cuda_root(nvcc)):
+        raise BuildError(
+            f"The CUDA toolkit lies in a folder with a space in its path, {root}, which the link commands of CMake and"
+            " torch cannot take. Install it elsewhere (the packages of PyPI: in a virtual environment elsewhere)."
+        )
+    listed = subprocess.run([nvcc, "--list-gpu-arch"], capture_output=True, text=True).stdout
+    known = set(re.findall(r"compute_(\d+)", listed))
+    for number in re.findall(r"(\d+)[af]?(?:-real|-virtual)?(?:;|$)", cmake_architectures(arch_list())):
+        if known and number not in known:
+            raise BuildError(
+                f"{nvcc} of CUDA {major}.{minor} does not know GPUs of compute capability {_dotted(number)}. Install a"
+                " newer nvcc; or let it compile for the newest GPU that it knows, and the driver do the rest:"
+                f" `export TORCH_CUDA_ARCH_LIST={_dotted(max(known, key=int))}+PTX`."
+            )
+
+
+def _dotted(number: str) -> str:
+    return f"{number[:-1]}.{number[-1]}"
 
 
 def cuda_root(nvcc: Path) -> Path:
@@ -92,6 +149,15 @@ def cuda_root(nvcc: Path) -> Path:
         if match := re.match(r"#\$ TOP=(.+)", line):
             return Path(match[1].strip()).resolve()
     return nvcc.resolve().parent.parent
+
+
+def provide_libcudart(folder: Path) -> None:
+    """torch's jit build links with -lcudart, though nothing of it is used. A toolkit of PyPI's wheels has the library
+    under the name libcudart.so.13 only; then put a link to it, with the name that the linker looks for, in `folder`."""
+    home = Path(os.environ["CUDA_HOME"])
+    if not any(home.glob("lib*/libcudart.so")):
+        for library in home.glob("lib/libcudart.so.*"):
+            (folder / "libcudart.so").symlink_to(library)
 
 
 def arch_list() -> str | None:
