@@ -36,6 +36,8 @@ def parse():
     args = parser.parse_args()
     if args.compiler == "cmake" and args.binding == "pybind11":
         parser.error("the cmake build has no Python in it, so no pybind11 binding; use --compiler jit or setup")
+    if args.library and (args.compiler == "all" or args.binding == "pybind11"):
+        parser.error("--library is of the dispatcher, and of one build: not with --compiler all or --binding pybind11")
     if args.compiler == "all" and (args.kernels or args.sync_study or args.timeline or args.trace):
         parser.error("--kernels, --sync-study, --timeline and --trace are of one build: not with --compiler all")
     if args.timeline and not arguments.has_gpu(args):
@@ -49,7 +51,7 @@ def main() -> int:
         return all_builds.run(args)
 
     # 1. Build, load, register.
-    builds = [compilers.load(args.compiler, rebuild=args.rebuild)]
+    builds = [compilers.load(args.compiler, rebuild=args.rebuild, library=args.library)]
     if args.binding == "pybind11":
         builds.append(compilers.load(args.compiler, "pybind11", args.rebuild))
     device = arguments.choose_device(args, compilers.has_cuda_code(builds[0].library))
@@ -73,7 +75,7 @@ def main() -> int:
                 sets = measure.buffers(n, measure.DTYPES[dtype], device, args.offset)
                 wrong += [f"{call} for {n} elements of {dtype}" for call in measure.wrong(calls, sets[0])]
                 if not wrong:
-                    record.results += measure.measure(args.compiler, calls, sets, args.offset)
+                    record.results += measure.measure(builds[0].compiler, calls, sets, args.offset)
                     report.show(report.table([row for row in record.results if (row.dtype, row.n) == (dtype, n)], peak))
         if not wrong:
             besides(args, record, calls, device, builds[-1].module)

@@ -49,7 +49,7 @@ def load(args) -> tuple[Callable[[torch.Tensor, torch.Tensor], torch.Tensor], to
     """The add to train with, and the device to train on."""
     if args.compiler == "torch":
         return torch.add, arguments.choose_device(args, has_cuda_code=True)
-    build = compilers.load(args.compiler, rebuild=args.rebuild)
+    build = compilers.load(args.compiler, rebuild=args.rebuild, library=args.library)
     device = arguments.choose_device(args, compilers.has_cuda_code(build.library))
     print(report.describe_build(build))
     import add2  # after load(): it finds the operator registered

@@ -19,6 +19,7 @@ MAX_SIZE = 2**40
 def parser(description: str, compilers: list[str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--compiler", choices=compilers, default="jit", help="how add2 is built")
+    parser.add_argument("--library", type=library, metavar="FILE", help="load this ready library, and build none")
     parser.add_argument("--rebuild", action="store_true", help="build from nothing, even if nothing has changed")
     parser.add_argument("--device", type=device, default=argparse.SUPPRESS, help="cuda, cuda:1, cpu (default: a GPU)")
     return parser
@@ -120,6 +121,14 @@ def writable(text: str) -> Path:
     except OSError as error:
         reason = f"there is no folder {path.resolve().parent}" if error.errno == errno.ENOENT else error.strerror
         raise argparse.ArgumentTypeError(f"cannot write {text}: {reason}") from error
+    return path
+
+
+def library(text: str) -> Path:
+    """A shared library that is there."""
+    path = Path(text).resolve()
+    if not path.is_file():
+        raise argparse.ArgumentTypeError(f"there is no file {text}")
     return path
 
 

@@ -9,22 +9,33 @@ import fcntl
 import hashlib
 import json
 import os
+import shlex
 import shutil
 import sys
 import sysconfig
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import torch
 
 from . import toolchain
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCES = ["include/*", "kernel/*", "setup.py", "CMakeLists.txt", "lab/compilers.py", "lab/toolchain.py"]
+SOURCES = [
+    "include/*.h",
+    "kernel/*.h",
+    "kernel/*.cpp",
+    "kernel/*.cu",
+    "setup.py",
+    "CMakeLists.txt",
+    "lab/compilers.py",
+    "lab/toolchain.py",
+]
 
-_VARIABLES = ("CXX", "CC", "CXXFLAGS", "CFLAGS", "CPPFLAGS", "LDFLAGS", "CPATH", "LIBRARY_PATH")
-_VARIABLES += ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN", "CUDAFLAGS", "CUDAHOSTCXX")
+_VARIABLES = ("CXX", "CC", "CXXFLAGS", "CFLAGS", "CPPFLAGS", "LDFLAGS", "CPATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH")
+_VARIABLES += ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN", "CUDAFLAGS", "CUDAHOSTCXX", "CMAKE_BUILD_TYPE")
 
 
 def surroundings() -> str:
@@ -32,9 +43,10 @@ def surroundings() -> str:
 
     No program is started for it, so that a warm start takes milliseconds.
     """
-    nvcc = toolchain.find_nvcc()
-    cxx = shutil.which(os.environ.get("CXX") or "c++")
-    compilers = [(os.path.realpath(path), os.stat(path).st_mtime_ns) for path in (nvcc, cxx) if path]
+    nvcc, path = toolchain.find_nvcc(), toolchain.tool_path()
+    named = [*shlex.split(os.environ.get("CXX") or "c++"), "ninja"]  # CXX may be "ccache g++"
+    tools = [nvcc, *(shutil.which(name, path=path) for name in named)]
+    compilers: list[object] = [(os.path.realpath(tool), os.stat(tool).st_mtime_ns) for tool in tools if tool]
     compilers.append(os.path.realpath("/usr/local/cuda"))  # where an nvcc that is a wrapper script often leads
     its_torch = [torch.__file__, torch.__version__, torch.version.git_version, torch.version.cuda]
     flags = [os.environ.get(name) for name in _VARIABLES]
@@ -87,7 +99,7 @@ def jit_folder() -> Path:
 
 def stamps(compiler: str, binding: str) -> list[Path]:
     """Those of all finished builds, the newest last."""
-    pattern = f"add2-{binding}-*/stamp.json" if compiler == "jit" else f"{compiler}-{binding}.json"
+    pattern = f"add2-{binding}-{'[0-9a-f]' * 16}/stamp.json" if compiler == "jit" else f"{compiler}-{binding}.json"
     folder = jit_folder() if compiler == "jit" else ROOT / "build"
     return sorted(folder.glob(pattern), key=lambda path: path.stat().st_mtime)
 
@@ -97,13 +109,19 @@ def objects(compiler: str) -> list[Path]:
     return list((ROOT / "build").glob("temp.*" if compiler == "setup" else "CMakeFiles"))
 
 
-def is_current(where: Place) -> bool:
-    """Whether a build is finished, of this key, and its library as the build has left it."""
+def finished(where: Place) -> dict | None:
+    """The stamp of a finished build whose library is as the build has left it; it may be of another key."""
     try:
         found = read_stamp(where.stamp)
-        return found["key"] == where.key and found["library"] == _identity(where.library)
+        return found if found["library"] == _identity(where.library) else None
     except (OSError, ValueError, KeyError):
-        return False
+        return None
+
+
+def current(where: Place) -> dict | None:
+    """The stamp of a finished build of this very key."""
+    found = finished(where)
+    return found if found and found["key"] == where.key else None
 
 
 def write_stamp(stamp: Path, library: Path, key: str, cold_seconds: float, commands: list[str]) -> None:
@@ -131,23 +149,30 @@ def locked(path: Path) -> Iterator[int]:
 
     The kernel releases this lock when its holder dies, however it dies; a file that is a lock by its mere existence,
     as torch's own up to 2.13, would stay. A child that is given the descriptor holds the lock as well: a compilation
-    that outlives its killed parent does not write into the next one.
+    in the project's folder that outlives its killed parent does not write into the next one.
     """
+    while (file := _open_and_lock(path)) is None:
+        pass
+    with file:
+        with contextlib.suppress(OSError):  # who we are is only good to know: a full disk need not stop us
+            os.ftruncate(file.fileno(), 0)
+            os.write(file.fileno(), f"{os.getpid()}\n".encode())
+        yield file.fileno()
+
+
+def _open_and_lock(path: Path) -> IO | None:
+    """None where `clean` has removed the file, or its folder, since we opened it: then the lock is of no use."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    while True:
-        with path.open("a+") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                print(f"waiting for {holder(path)}, which is building add2 ({path})", file=sys.stderr)
-                fcntl.flock(file, fcntl.LOCK_EX)
-            if not path.exists() or path.stat().st_ino != os.fstat(file.fileno()).st_ino:
-                continue  # `clean` has removed the file that we have waited for
-            file.truncate(0)
-            file.write(f"{os.getpid()}\n")
-            file.flush()
-            yield file.fileno()
-            return
+    with contextlib.suppress(FileNotFoundError):
+        file = path.open("a+")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"waiting for {holder(path)} and its compilers, which build add2 ({path})", file=sys.stderr)
+            fcntl.flock(file, fcntl.LOCK_EX)
+        if path.stat().st_ino == os.fstat(file.fileno()).st_ino:
+            return file
+    return None
 
 
 def holder(path: Path) -> str:
@@ -159,11 +184,13 @@ def holder(path: Path) -> str:
 
 
 def is_held(path: Path) -> bool:
-    with path.open("a") as file:
-        try:
+    try:
+        with path.open("r") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
     return False
 
 
@@ -173,11 +200,18 @@ def locks() -> list[Path]:
 
 def clean() -> list[Path]:
     """Remove every build of this project, whatever it was built from, and what builds have left beside them."""
-    found = [*jit_folder().glob("add2-*"), ROOT / "build", *(ROOT / "add2").glob("*.so")]
-    found = [path for path in found if path.exists()]
+    removed = []
     with contextlib.ExitStack() as held:
-        for path in locks():
+        locked_files = locks()
+        for path in locked_files:
             held.enter_context(locked(path))
-        for path in found:
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-    return found
+        found = [*jit_folder().glob("add2-*"), *(ROOT / "add2").glob("*.so"), ROOT / "build"]
+        for path in (path for path in found if path not in locked_files and path.exists()):
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+            removed.append(path)
+        for path in locked_files:  # last: who waits for one looks whether it is still there
+            path.unlink(missing_ok=True)
+    return removed

@@ -1,6 +1,7 @@
 """The commands of a build, out of its log: which compiler and linker ran, or why one failed."""
 
 import re
+import shlex
 from pathlib import Path
 
 from . import symptoms
@@ -18,6 +19,19 @@ def from_log(log: str) -> list[str]:
         if _TOOLS.match(command):
             found.append(command)
     return found
+
+
+def merge(before: list[str], now: list[str]) -> list[str]:
+    """The commands of a build of which a part was done before: those that have written what is there now."""
+    written = {_output(command) for command in now}
+    kept = [command for command in before if _output(command) not in written]
+    return sorted([*kept, *now], key=lambda command: " -c " not in command)  # the linker's last
+
+
+def _output(command: str) -> str:
+    """The file that a command writes."""
+    words = shlex.split(command)
+    return words[words.index("-o") + 1] if "-o" in words[:-1] else command
 
 
 def fold(command: str) -> str:

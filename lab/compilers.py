@@ -14,6 +14,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,7 +105,14 @@ def cmake(log: Path, lock: int | None = None, fresh: bool = True) -> None:
         configure += ["-DADD2_WITH_CUDA=ON", f"-DCMAKE_CUDA_COMPILER={nvcc}", f"-DCMAKE_CUDA_ARCHITECTURES={archs}"]
     else:
         configure += ["-DADD2_WITH_CUDA=OFF"]
-    _run([configure, [program, "--build", "build", "--verbose", "--parallel", str(os.cpu_count())]], log, lock)
+    _run(
+        [
+            configure,
+            [program, "--build", "build", "--verbose", "--parallel", os.environ.get("MAX_JOBS") or str(os.cpu_count())],
+        ],
+        log,
+        lock,
+    )
 
 
 def build(compiler: str, binding: str = "dispatcher", rebuild: bool = False) -> Build:
@@ -123,23 +131,30 @@ def build(compiler: str, binding: str = "dispatcher", rebuild: bool = False) -> 
     if binding == "pybind11" and compiler == "cmake":
         raise BuildError("The cmake build has no Python in it, so no pybind11 binding; use jit or setup.")
     start = time.perf_counter()
-    where = cache.place(compiler, binding)
-    cached = cache.is_current(where) and not rebuild
-    if not cached:
+    stamp, built = None if rebuild else cache.current(cache.place(compiler, binding)), False
+    if stamp is None:
         try:
-            with cache.locked(where.lock) as lock:
-                cached = cache.is_current(where) and not rebuild  # built by the process that we have waited for
-                if not cached:
+            with cache.locked(cache.place(compiler, binding).lock) as lock:
+                where = cache.place(compiler, binding)  # again: we may have waited, and somebody has edited
+                stamp = None if rebuild else cache.current(where)  # built by the process that we have waited for
+                if stamp is None:
                     _build(compiler, binding, where, lock, rebuild)
+                    stamp, built = cache.current(where), True
         except OSError as error:
-            what = f"Cannot write to {error.filename or where.lock.parent}: {error.strerror}."
-            raise BuildError(f"{what}\n{symptoms.explain(what)}") from error
-    cold = cache.read_stamp(where.stamp)["cold_seconds"]
-    return Build(compiler, binding, where.library, time.perf_counter() - start, cached, cold)
+            what = f"{error.filename or 'the build'}: {error.strerror}"
+            raise BuildError("\n".join(filter(None, [what, symptoms.explain(what)]))) from error
+    if stamp is None:
+        raise BuildError(
+            "What was built has been removed in the same moment, by `clean` or another build; start again."
+        )
+    library = cache.place(compiler, binding).library
+    return Build(compiler, binding, library, time.perf_counter() - start, not built, stamp["cold_seconds"])
 
 
-def load(compiler: str, binding: str = "dispatcher", rebuild: bool = False) -> Build:
+def load(compiler: str, binding: str = "dispatcher", rebuild: bool = False, library: Path | None = None) -> Build:
     """build(), then load the library: that registers the operator, or gives pybind11's module as Build.module.
+
+    library: a ready one, which is loaded instead.
 
     Raises:
         BuildError: as build() does; and if another build has registered the operator, or the library does not load.
@@ -147,7 +162,8 @@ def load(compiler: str, binding: str = "dispatcher", rebuild: bool = False) -> B
     if binding == "dispatcher" and hasattr(torch.ops.add2, "add2"):
         raise BuildError("Another build of add2 is loaded: a process can register an operator only once.")
     start = time.perf_counter()
-    found = build(compiler, binding, rebuild)
+    ready = library and Build("library", binding, library, 0.0, cached=True, cold_seconds=0.0)
+    found = ready or build(compiler, binding, rebuild)
     try:
         if binding == "pybind11":
             found.module = _import_module(found.library)
@@ -187,18 +203,19 @@ def _build_jit(binding: str, where: cache.Place, start: float) -> list[str]:
     """In a folder that gets its name when all in it is finished. Returns the commands that ran."""
     toolchain.require("ninja", "Install it: `python3 -m pip install ninja`.")
     folder = where.library.parent
-    unfinished = folder.with_suffix(".unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    unfinished.mkdir()
+    for left in folder.parent.glob(f"{folder.name}.unfinished-*"):  # of builders that were killed
+        shutil.rmtree(left, ignore_errors=True)
+    unfinished = Path(tempfile.mkdtemp(prefix=f"{folder.name}.unfinished-", dir=folder.parent))
     with toolchain.in_build_environment():
         try:
             jit(unfinished, binding)
-        except (RuntimeError, OSError, ImportError) as error:
+        except (RuntimeError, ValueError, OSError, ImportError) as error:
             where.log.write_text(symptoms.whole(error))
             raise BuildError(commands.explain_failure(where.log.read_text(), where.log)) from error
         listing = subprocess.run(["ninja", "-t", "commands"], cwd=unfinished, capture_output=True, text=True)
     found = commands.from_log(listing.stdout)
     seconds = time.perf_counter() - start
+    _check_unedited("jit", binding, where)
     cache.write_stamp(unfinished / where.stamp.name, unfinished / where.library.name, where.key, seconds, found)
     shutil.rmtree(folder, ignore_errors=True)
     unfinished.rename(folder)
@@ -210,28 +227,38 @@ def _build_in_place(
 ) -> list[str]:
     """setup or cmake, in the project's folder. After an edit only what depends on it is compiled: both tools keep a
     list of the headers of each file. Objects of an unfinished build, or of another torch, are not trusted."""
-    try:
-        before = cache.read_stamp(where.stamp)
-        reusable = before["surroundings"] == cache.surroundings() and not rebuild
-        cold_seconds = before["cold_seconds"] if reusable else None
-    except (OSError, ValueError, KeyError):
-        reusable, cold_seconds = False, None
-    operator = cache.place(compiler, "dispatcher")  # pybind11's build finds its kernels compiled
-    has_operator = binding == "pybind11" and cache.is_current(operator)
-    if not (reusable or has_operator):
+    places = {name: cache.place(compiler, name) for name in (BINDINGS if compiler == "setup" else ["dispatcher"])}
+    before = {name: cache.finished(place) for name, place in places.items()}
+    mine, operator = before[binding], before["dispatcher"]
+    usable = [stamp for stamp in (mine, operator) if stamp and stamp["surroundings"] == cache.surroundings()]
+    reusable = bool(usable) and not rebuild
+    if not reusable:
         for folder in cache.objects(compiler):
             shutil.rmtree(folder)
-    where.stamp.unlink(missing_ok=True)
+    for place in places.values():  # they share their objects: until this build ends, no stamp vouches for those
+        place.stamp.unlink(missing_ok=True)
     if compiler == "setup":
         setup(where.log, binding, lock)
     else:
         cmake(where.log, lock, fresh=not reusable)
+    _check_unedited(compiler, binding, where)
     found = commands.from_log(where.log.read_text())
-    if has_operator:  # setup.py has touched it
-        stamp = cache.read_stamp(operator.stamp)
-        cache.write_stamp(operator.stamp, operator.library, operator.key, stamp["cold_seconds"], stamp["commands"])
-    cache.write_stamp(where.stamp, where.library, where.key, cold_seconds or time.perf_counter() - start, found)
+    if reusable and mine:
+        found = commands.merge(mine["commands"], found)
+    cold_seconds = mine["cold_seconds"] if reusable and mine else time.perf_counter() - start
+    if (
+        binding == "pybind11" and operator and operator["key"] == where.key
+    ):  # setup.py builds both: it is as good as new
+        other = places["dispatcher"]
+        cache.write_stamp(other.stamp, other.library, other.key, operator["cold_seconds"], operator["commands"])
+    cache.write_stamp(where.stamp, where.library, where.key, cold_seconds, found)
     return found
+
+
+def _check_unedited(compiler: str, binding: str, where: cache.Place) -> None:
+    """A file that was saved while it was being compiled may be in the library, or not: the key would not tell."""
+    if cache.place(compiler, binding).key != where.key:
+        raise BuildError("A source was edited while add2 was being built; start again.")
 
 
 def _sources(binding: str, with_cuda: bool) -> list[str]:
@@ -280,12 +307,18 @@ def main() -> int:
     actions.add_parser("clean", help="remove all that was built: the jit cache's folders of add2, build/, add2/*.so")
     args = parser.parse_args()
     if args.action == "clean":
-        for path in cache.clean():
-            print(f"removed {path}")
+        try:
+            for path in cache.clean():
+                print(f"removed {path}")
+        except OSError as error:
+            parser.error(f"{error.filename}: {error.strerror}")
         return 0
+    if args.compiler == "cmake" and args.binding == "pybind11":
+        parser.error("the cmake build has no pybind11 binding")
     stamps = cache.stamps(args.compiler, args.binding)
     if not stamps:
-        print(f"nothing is built; `python3 time.py --compiler {args.compiler}` builds it", file=sys.stderr)
+        build = f"python3 time.py --compiler {args.compiler} --binding {args.binding}"
+        print(f"nothing is built; `{build}` builds it", file=sys.stderr)
         return 1
     for command in cache.read_stamp(stamps[-1])["commands"]:
         print(command if args.full else commands.fold(command))

@@ -82,6 +82,7 @@ def _gpus() -> Finding:
     return Finding("GPU", OK, f"{', '.join(names)}; driver {_first_line('nvidia-smi', _DRIVER) or 'unknown'}")
 
 
+_SETUPTOOLS = 'python3 -m pip install "setuptools>=77"'
 _DRIVER = ("--query-gpu=driver_version", "--format=csv,noheader")
 
 
@@ -129,15 +130,19 @@ def _tool(name: str, cure: str) -> Finding:
     path = shutil.which(name, path=toolchain.tool_path())
     if path is None:
         return Finding(name, WRONG, "not installed", cure)
-    return Finding(name, OK, f"{_first_line(path, ('--version',))}, {path}")
+    version = _first_line(path, ("--version",))
+    return Finding(name, OK, f"{version}, {path}") if version else Finding(name, WRONG, f"{path} does not run", cure)
 
 
 def _setuptools() -> Finding:
     if importlib.util.find_spec("setuptools") is None:
-        return Finding("setuptools", WRONG, "not installed", "python3 -m pip install setuptools")
+        return Finding("setuptools", WRONG, "not installed", _SETUPTOOLS)
     from importlib.metadata import version
 
-    return Finding("setuptools", OK, version("setuptools"))
+    found = version("setuptools")
+    if int(found.split(".")[0]) < 77:
+        return Finding("setuptools", WRONG, f"{found}, too old for pyproject.toml", _SETUPTOOLS)
+    return Finding("setuptools", OK, found)
 
 
 def _headers() -> Finding:

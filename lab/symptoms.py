@@ -28,6 +28,11 @@ SYMPTOMS = [
         "unset TORCH_CUDA_ARCH_LIST, or put this GPU in it, and " + REBUILD,
     ),
     Symptom(
+        r"built without CUDA code",
+        "the library has no CUDA part: no nvcc was found when it was built",
+        "`python3 -m lab.doctor` says how to get one; then " + REBUILD,
+    ),
+    Symptom(
         r"lib(c10|torch)\w*\.so\S*: cannot open shared object file",
         "the library was loaded before torch, which brings what it is linked to",
         "`import torch` first; a C++ program puts torch's lib folder in its run path",
@@ -75,7 +80,7 @@ SYMPTOMS = [
         "`python3 -m lab.compilers clean` removes all builds of add2; TORCH_EXTENSIONS_DIR and TMPDIR name other disks",
     ),
     Symptom(
-        r"Read-only file system|Permission denied|Not a directory|Cannot write",
+        r"Read-only file system|Permission denied|Not a directory|File exists",
         "the build cannot write there",
         "make it writable; for the jit build, or set TORCH_EXTENSIONS_DIR to a folder that is",
     ),

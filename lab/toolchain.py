@@ -54,16 +54,18 @@ def host_compiler() -> str:
 def find_nvcc() -> Path | None:
     """nvcc, or None where the CPU part is to be built alone: torch without CUDA, no toolkit, or ADD2_WITH_CUDA=0.
 
-    Looked for in CUDA_HOME and CUDA_PATH, on PATH, in /usr/local/cuda and its kin, and among Python's packages.
+    Looked for in CUDA_HOME and CUDA_PATH, among Python's packages (whoever has installed one there wants it), on PATH,
+    and in /usr/local/cuda and its kin of torch's CUDA.
     """
     wanted = os.environ.get("ADD2_WITH_CUDA", "")
     if wanted == "0" or torch.version.cuda is None:
         return None
     places = [Path(home, "bin", "nvcc") for name in ("CUDA_HOME", "CUDA_PATH") if (home := os.environ.get(name))]
-    places += [Path(found)] if (found := shutil.which("nvcc")) else []
-    homes = [Path("/usr/local/cuda"), *sorted(Path("/usr/local").glob("cuda-*"), reverse=True)]
+    major = torch.version.cuda.split(".")[0]
     if spec := importlib.util.find_spec("nvidia"):  # what nvidia-cuda-nvcc of PyPI leaves: nvidia/cu13/bin/nvcc
-        homes += [home for folder in spec.submodule_search_locations or () for home in Path(folder).glob("cu[0-9]*")]
+        places += [Path(folder, f"cu{major}", "bin", "nvcc") for folder in spec.submodule_search_locations or ()]
+    places += [Path(found)] if (found := shutil.which("nvcc")) else []
+    homes = [Path("/usr/local/cuda"), *sorted(Path("/usr/local").glob(f"cuda-{major}*"), reverse=True)]
     for place in [*places, *(home / "bin" / "nvcc" for home in homes)]:
         if place.exists():
             return place
@@ -117,7 +119,9 @@ def check_nvcc() -> None:
         return
     major, minor = nvcc_release(nvcc)
     if major != int(torch.version.cuda.split(".")[0]):
-        raise BuildError(f"{nvcc} is of CUDA {major}.{minor}, which does not fit. {nvcc_cure()}")
+        names = [name for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
+        first = f"Unset {' and '.join(names)}, which names it. " if names else ""
+        raise BuildError(f"{nvcc} is of CUDA {major}.{minor}, which does not fit. {first}{nvcc_cure()}")
     if " " in str(root := cuda_root(nvcc)):
         raise BuildError(
             f"The CUDA toolkit lies in a folder with a space in its path, {root}, which the link commands of CMake and"
@@ -166,7 +170,7 @@ def arch_list() -> str | None:
     TORCH_CUDA_ARCH_LIST wins; else the GPUs of this machine.
     """
     if given := os.environ.get("TORCH_CUDA_ARCH_LIST"):
-        return given
+        return ";".join(re.split(r"[;, ]+", given.strip(" ;,")))  # torch takes no commas, CMake no spaces
     if not torch.cuda.is_available():
         return None
     capabilities = {torch.cuda.get_device_capability(i) for i in range(torch.cuda.device_count())}

@@ -12,6 +12,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def pytest_addoption(parser):
+    parser.addoption("--library", help="a ready library that tests/operator uses instead of a build")
     parser.addoption("--build", choices=("jit", "setup", "cmake"), default="jit", help="build that tests/operator uses")
 
 

@@ -95,8 +95,12 @@ def test_an_edit_compiles_what_depends_on_it(build, project, run, tmp_path):
         (project / file).write_text((project / file).read_text() + "// edited\n")
         again = run("-c", LOAD, build, root=project, **env)
         assert not json.loads(again.stdout)["cached"]
-        compiled = [line for line in again.stderr.splitlines() if " -c " in line]
+        log = "" if build == "jit" else (project / "build" / f"{build}-dispatcher.log").read_text()
+        compiled = [line for line in (log or again.stderr).splitlines() if " -c " in line and "c++" in line]
         assert len(compiled) == (2 if build == "jit" else dependants), again.stderr
+        shown = run("-m", "lab.compilers", "commands", "--compiler", build, root=project, **env).stdout.splitlines()
+        assert sum(" -c " in line for line in shown) == 2  # those of the library that is there
+        assert "-shared" in shown[-1]
 
 
 @pytest.mark.parametrize("build", COMPILERS)
@@ -190,6 +194,38 @@ def test_killed_at_random_moments(project, run, tmp_path):
     assert "torch_launch_add2" in after.stdout  # checked against torch before it was timed
 
 
+def test_edited_while_building(project, run, tmp_path):
+    """What was compiled may have the edit in it, or not; so it is not taken for either."""
+    env = {"TORCH_EXTENSIONS_DIR": str(tmp_path / "cache"), "ADD2_WITH_CUDA": "0"}
+    code = """
+import pathlib, torch
+from lab import compilers
+cmake = compilers.cmake
+def cmake_and_edit(*arguments, **options):
+    cmake(*arguments, **options)
+    with pathlib.Path("kernel/add2_checks.h").open("a") as file: file.write("// edited")
+compilers.cmake = cmake_and_edit
+try: compilers.build("cmake")
+except compilers.BuildError as error: print(error)
+compilers.cmake = cmake
+print(compilers.build("cmake").cached)
+"""
+    edited, cached = run("-c", code, root=project, **env).stdout.splitlines()
+    assert "edited while" in edited
+    assert cached == "False"
+
+
+def test_built_by_hand_with_other_options(project, run, tmp_path):
+    """cmake called by hand has left a Debug library: it is not what `--compiler cmake` means."""
+    env = {"TORCH_EXTENSIONS_DIR": str(tmp_path / "cache"), "ADD2_WITH_CUDA": "0"}
+    run("-c", LOAD, "cmake", root=project, **env)
+    for step in (("-S", ".", "-B", "build", "-DCMAKE_BUILD_TYPE=Debug"), ("--build", "build")):
+        subprocess.run(["cmake", *step], cwd=project, env=os.environ | env, check=True, capture_output=True)
+    again = run("-c", LOAD, "cmake", root=project, **env)
+    assert not json.loads(again.stdout)["cached"]
+    assert again.stderr.count("-O3") == 3
+
+
 def test_locks_left_by_hand(project, run, tmp_path):
     """Files where this and torch's own locks lie, in every folder that a build uses: nobody waits for them."""
     cache = tmp_path / "cache"
@@ -197,7 +233,7 @@ def test_locks_left_by_hand(project, run, tmp_path):
     library = Path(json.loads(run("-c", LOAD, "jit", root=project, **env).stdout)["library"])
     folder = library.parent
     run("-m", "lab.compilers", "clean", root=project, **env)
-    unfinished = folder.with_suffix(".unfinished")
+    unfinished = folder.with_name(folder.name + ".unfinished-of-yesterday")
     unfinished.mkdir(parents=True)
     for lock in (folder.with_suffix(".lock"), unfinished / "lock", cache / "lock"):
         lock.write_text("1\n")
@@ -307,7 +343,7 @@ def test_import_without_a_build(project, run):
 
 
 def test_installed(project, tmp_path, run):
-    """An editable install: `import add2` from anywhere, nothing else loaded before."""
+    """`pip install`: `import add2` from anywhere, nothing else loaded before."""
     site = tmp_path / "site"
     command = [sys.executable, "-m", "pip", "install", "-q", "--no-build-isolation", "--no-deps", "--target", site]
     subprocess.run([*command, project], check=True, capture_output=True, text=True)

@@ -104,6 +104,12 @@ def test_no_kernel_image(run, tmp_path):
     cured(done.stderr, "the library has no code for this GPU", "unset TORCH_CUDA_ARCH_LIST")
 
 
+def test_no_cuda_code(run):
+    """On a GPU machine test_cpu_part_alone of test_builds.py meets it; this is the operator's own message."""
+    message = re.search(r'"(this library was built without CUDA code)', (ROOT / "kernel" / "add2.cpp").read_text())[1]
+    cured(explain(run, f"RuntimeError: add2: {message}"), "the library has no CUDA part", "--rebuild")
+
+
 def test_library_before_torch(run, env):
     """libc10.so or libtorch.so is not found where torch has not been imported first."""
     library = library_of(run, ROOT, env)
@@ -165,7 +171,7 @@ def test_lock_held(run, env, tmp_path):
     waiting = subprocess.Popen(
         [sys.executable, "time.py", *QUICK], cwd=ROOT, env=os.environ | env, stderr=subprocess.PIPE, text=True
     )
-    assert f"waiting for process {holder.pid}" in waiting.stderr.readline()
+    assert f"waiting for process {holder.pid} and its compilers" in waiting.stderr.readline()
     state, cure = finding(run("-m", "lab.doctor", "--json", **env).stdout, "locks")
     assert state == "note"
     assert "end that process" in cure

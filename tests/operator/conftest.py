@@ -1,4 +1,4 @@
-"""The operator's own tests, in one process with one build: jit, or what --build says. They are made to be copied."""
+"""The operator's own tests, in one process with one build: jit, or what --build or --library say. Made to be copied."""
 
 import pytest
 import torch
@@ -9,9 +9,12 @@ DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
 
 @pytest.fixture(scope="session", autouse=True)
 def build(request, own_jit_cache):
+    from pathlib import Path
+
     from lab import compilers
 
-    build = compilers.load(request.config.getoption("--build"))
+    library = request.config.getoption("--library")
+    build = compilers.load(request.config.getoption("--build"), library=library and Path(library))
     import add2  # noqa: F401  (its fake kernels and gradients, for tests that use torch.ops.add2 alone)
 
     return build
