@@ -1,0 +1,79 @@
+"""examples/: each is built as its README says, in a copy of the project, and run."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parent.parent
+TORCH = Path(torch.__file__).parent
+
+
+def test_cpp(project, tmp_path):
+    """The commands of examples/cpp/README.md, word for word: an installed package, and a program without Python."""
+    page = (project / "examples" / "cpp" / "README.md").read_text()
+    commands = re.search(r"```sh\n(.*?)```", page, re.DOTALL)[1]
+    env = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    env |= {"TORCH_EXTENSIONS_DIR": str(tmp_path / "cache"), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor")}
+    if torch.version.cuda:  # find_package(Torch) wants a toolkit with libnvrtc, and no wrapper of nvcc
+        from lab import toolchain
+
+        root = toolchain.cuda_root(toolchain.find_nvcc())
+        env |= {"CUDA_HOME": str(root), "PATH": f"{root}/bin:{env['PATH']}"}
+        for nvrtc in TORCH.parent.glob("nvidia/*/lib/libnvrtc.so.??"):
+            commands = commands.replace("-DMODEL", f'-DCUDA_nvrtc_LIBRARY="{nvrtc}" -DMODEL')
+    shell = ["bash", "-e", "-c", commands]
+    done = subprocess.run(shell, cwd=project, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "a compiled model with add2:  the same as torch" in done.stdout
+    assert done.stdout.count("the same as torch") >= 3
+    assert ("add2 on the GPU:" in done.stdout) == torch.cuda.is_available()
+    linked = subprocess.run(["ldd", project / "build/example/example"], capture_output=True, text=True, check=True)
+    assert "libadd2.so" in linked.stdout
+    assert "libpython" not in linked.stdout
+    installed = {str(path.relative_to(project / "build/prefix")) for path in (project / "build/prefix").rglob("*.*")}
+    assert {"lib/libadd2.so", "include/add2.h", "lib/cmake/add2/add2Config.cmake"} <= installed
+
+
+@pytest.mark.parametrize("build", ["jit", "setup", "cmake"])
+def test_new_operator(build, own_operator, tmp_path):
+    """`python3 -m lab.new`: another name, and the three builds and the tests pass as they are."""
+    env = os.environ | {"TORCH_EXTENSIONS_DIR": str(tmp_path / "cache")}
+    tests = ["tests/operator/test_values.py", "tests/operator/test_checks.py", "tests/operator/test_gradient.py"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests, "--build", build]
+    done = subprocess.run(command, cwd=own_operator, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    command = [sys.executable, "time.py", "--compiler", build, "--device", "cpu", "--sizes", "100"]
+    done = subprocess.run(command, cwd=own_operator, env=env, capture_output=True, text=True, check=False)
+    assert "torch_launch_scaled_add" in done.stdout, done.stderr
+
+
+@pytest.fixture(scope="module")
+def own_operator(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("own") / "scaled add"
+    command = [sys.executable, "-m", "lab.new", "scaled_add", folder]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "python3 time.py --compiler jit" in done.stdout
+    left = [path for path in folder.rglob("*") if path.is_file() and re.search("(?<!__h)add2", path.read_text(), re.I)]
+    assert left == []
+    assert [path for path in folder.rglob("*add2*")] == []
+    assert "__hadd2(" in (folder / "kernel" / "scaled_add_kernel.cu").read_text()
+    return folder
+
+
+@pytest.mark.parametrize("name", ["Add", "my-op", "torch", "json", "class", ""])
+def test_new_operator_of_a_bad_name(name, run, tmp_path):
+    done = run("-m", "lab.new", name, tmp_path / "x", status=2)
+    assert "name" in done.stderr
+    assert not (tmp_path / "x").exists()
+
+
+def test_new_operator_overwrites_nothing(run, tmp_path):
+    (tmp_path / "mine").write_text("")
+    assert "not empty" in run("-m", "lab.new", "other", tmp_path, status=2).stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
