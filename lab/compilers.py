@@ -105,14 +105,8 @@ def cmake(log: Path, lock: int | None = None, fresh: bool = True) -> None:
         configure += ["-DADD2_WITH_CUDA=ON", f"-DCMAKE_CUDA_COMPILER={nvcc}", f"-DCMAKE_CUDA_ARCHITECTURES={archs}"]
     else:
         configure += ["-DADD2_WITH_CUDA=OFF"]
-    _run(
-        [
-            configure,
-            [program, "--build", "build", "--verbose", "--parallel", os.environ.get("MAX_JOBS") or str(os.cpu_count())],
-        ],
-        log,
-        lock,
-    )
+    jobs = os.environ.get("MAX_JOBS") or str(os.cpu_count())
+    _run([configure, [program, "--build", "build", "--verbose", "--parallel", jobs]], log, lock)
 
 
 def build(compiler: str, binding: str = "dispatcher", rebuild: bool = False) -> Build:
@@ -131,10 +125,11 @@ def build(compiler: str, binding: str = "dispatcher", rebuild: bool = False) -> 
     if binding == "pybind11" and compiler == "cmake":
         raise BuildError("The cmake build has no Python in it, so no pybind11 binding; use jit or setup.")
     start = time.perf_counter()
-    stamp, built = None if rebuild else cache.current(cache.place(compiler, binding)), False
+    where = cache.place(compiler, binding)
+    stamp, built = None if rebuild else cache.current(where), False
     if stamp is None:
         try:
-            with cache.locked(cache.place(compiler, binding).lock) as lock:
+            with cache.locked(where.lock) as lock:
                 where = cache.place(compiler, binding)  # again: we may have waited, and somebody has edited
                 stamp = None if rebuild else cache.current(where)  # built by the process that we have waited for
                 if stamp is None:
@@ -144,11 +139,8 @@ def build(compiler: str, binding: str = "dispatcher", rebuild: bool = False) -> 
             what = f"{error.filename or 'the build'}: {error.strerror}"
             raise BuildError("\n".join(filter(None, [what, symptoms.explain(what)]))) from error
     if stamp is None:
-        raise BuildError(
-            "What was built has been removed in the same moment, by `clean` or another build; start again."
-        )
-    library = cache.place(compiler, binding).library
-    return Build(compiler, binding, library, time.perf_counter() - start, not built, stamp["cold_seconds"])
+        raise BuildError("What was built has been removed at once, by `clean` or another build; start again.")
+    return Build(compiler, binding, where.library, time.perf_counter() - start, not built, stamp["cold_seconds"])
 
 
 def load(compiler: str, binding: str = "dispatcher", rebuild: bool = False, library: Path | None = None) -> Build:
