@@ -43,7 +43,7 @@ def test_cpp(project, tmp_path):
 def test_new_operator(build, own_operator, tmp_path):
     """`python3 -m lab.new`: another name, and the three builds and the tests pass as they are."""
     env = os.environ | {"TORCH_EXTENSIONS_DIR": str(tmp_path / "cache")}
-    tests = ["tests/operator/test_values.py", "tests/operator/test_checks.py", "tests/operator/test_gradient.py"]
+    tests = ["tests/operator/test_values.py", "tests/operator/test_checks.py"]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests, "--build", build]
     done = subprocess.run(command, cwd=own_operator, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
