@@ -85,8 +85,7 @@ def library_of(run, root, env):
     return Path(run("-c", code, root=root, **env).stdout.strip())
 
 
-@pytest.mark.parametrize("program", ["time.py", "train.py"])
-@pytest.mark.parametrize("build", ["jit", "cmake"])
+@pytest.mark.parametrize(("build", "program"), [("jit", "time.py"), ("cmake", "train.py")])
 def test_undefined_symbol(build, program, project, run, env):
     source = project / "kernel" / "add2_cpu.cpp"
     source.write_text(source.read_text() + '\nextern "C" int no_such_function();\nint used = no_such_function();\n')
