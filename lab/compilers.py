@@ -202,8 +202,9 @@ def _build_jit(binding: str, where: cache.Place, start: float) -> list[str]:
         try:
             jit(unfinished, binding)
         except (RuntimeError, ValueError, OSError, ImportError) as error:
-            where.log.write_text(symptoms.whole(error))
-            raise BuildError(commands.explain_failure(where.log.read_text(), where.log)) from error
+            log = symptoms.whole(error)
+            where.log.write_text(log)
+            raise BuildError(commands.explain_failure(log, where.log)) from error
         listing = subprocess.run(["ninja", "-t", "commands"], cwd=unfinished, capture_output=True, text=True)
     found = commands.from_log(listing.stdout)
     seconds = time.perf_counter() - start
@@ -238,9 +239,8 @@ def _build_in_place(
     if reusable and mine:
         found = commands.merge(mine["commands"], found)
     cold_seconds = mine["cold_seconds"] if reusable and mine else time.perf_counter() - start
-    if (
-        binding == "pybind11" and operator and operator["key"] == where.key
-    ):  # setup.py builds both: it is as good as new
+    # setup.py has built both again: the operator's library is as good as before, and newer than its stamp says.
+    if binding == "pybind11" and operator and operator["key"] == where.key:
         other = places["dispatcher"]
         cache.write_stamp(other.stamp, other.library, other.key, operator["cold_seconds"], operator["commands"])
     cache.write_stamp(where.stamp, where.library, where.key, cold_seconds, found)

@@ -38,13 +38,10 @@ class Finding:
 def examine() -> list[Finding]:
     """Look at everything; where torch is missing, at what can be looked at without it."""
     found = [_python(), _torch()]
-    has_torch = found[-1].state == OK
-    with_torch: list[Callable[[], Finding]] = [_gpus, _nvcc, _host_compiler, _ninja, _cmake, _setuptools]
-    with_torch += [_headers, _cache, _locks, _libraries, _abi]
-    without = [_headers, _setuptools]
-    for check in with_torch if has_torch else without:
-        found.append(check())
-    return found
+    checks: list[Callable[[], Finding]] = [_headers, _setuptools]
+    if found[-1].state == OK:
+        checks = [_gpus, _nvcc, _host_compiler, _ninja, _cmake, *checks, _cache, _locks, _libraries, _abi]
+    return found + [check() for check in checks]
 
 
 def _python() -> Finding:
@@ -149,8 +146,7 @@ def _headers() -> Finding:
     header = Path(sysconfig.get_path("include"), "Python.h")
     if header.exists():
         return Finding("Python.h", OK, str(header))
-    symptom = symptoms.explain("Python.h: No such file") or ""
-    return Finding("Python.h", NOTE, "missing; needed for --binding pybind11 alone", symptom.split("Cure: ")[-1])
+    return Finding("Python.h", NOTE, "missing; needed for --binding pybind11 alone", _cure("Python.h: No such file"))
 
 
 def _cache() -> Finding:
@@ -164,7 +160,7 @@ def _cache() -> Finding:
         probe.unlink()
     except OSError as error:
         what = f"{folder}: {error.strerror}"
-        return Finding("cache", WRONG, what, (symptoms.explain(what) or "").split("Cure: ")[-1])
+        return Finding("cache", WRONG, what, _cure(what))
     builds = len(cache.stamps("jit", "dispatcher")) + len(cache.stamps("jit", "pybind11"))
     free = shutil.disk_usage(folder).free / 1e9
     return Finding("cache", OK, f"{folder}: {builds} builds by jit, {free:.1f} GB free")
@@ -176,7 +172,7 @@ def _locks() -> Finding:
     held = [path for path in cache.locks() if cache.is_held(path)]
     if held:
         who = "; ".join(f"{path} by {cache.holder(path)}" for path in held)
-        return Finding("locks", NOTE, f"held: {who}", "wait for it, or end that process; the lock goes with it")
+        return Finding("locks", NOTE, f"held: {who}", "wait for it, or end that process and its compilers")
     return Finding("locks", OK, "none is held")
 
 
@@ -208,6 +204,11 @@ def _first_line(program: str, arguments: tuple[str, ...]) -> str:
     except (OSError, subprocess.SubprocessError):
         return ""
     return next(iter(output.splitlines()), "").strip()
+
+
+def _cure(message: str) -> str:
+    symptom = symptoms.find(message)
+    return symptom.cure if symptom else ""
 
 
 def _split(error: Exception) -> tuple[str, str]:

@@ -112,9 +112,12 @@ def whole(error: BaseException) -> str:
     return str(error) + (f"\n{whole(error.__cause__)}" if error.__cause__ else "")
 
 
+def find(message: str) -> Symptom | None:
+    """What an error message is a symptom of; None for one that is not known."""
+    return next((symptom for symptom in SYMPTOMS if re.search(symptom.pattern, message)), None)
+
+
 def explain(message: str) -> str | None:
     """The cause and the cure of an error, in two lines; None for one that is not known."""
-    for symptom in SYMPTOMS:
-        if re.search(symptom.pattern, message):
-            return f"Cause: {symptom.cause}.\nCure: {symptom.cure}."
-    return None
+    symptom = find(message)
+    return symptom and f"Cause: {symptom.cause}.\nCure: {symptom.cure}."

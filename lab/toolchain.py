@@ -96,6 +96,7 @@ def nvcc_cure() -> str:
     )
 
 
+@functools.cache
 def nvcc_release(nvcc: Path) -> tuple[int, int]:
     """The CUDA version of an nvcc, such as (13, 0)."""
     try:
@@ -142,6 +143,7 @@ def _dotted(number: str) -> str:
     return f"{number[:-1]}.{number[-1]}"
 
 
+@functools.cache
 def cuda_root(nvcc: Path) -> Path:
     """The toolkit that an nvcc belongs to: the folder with bin/, include/ and lib64/.
 
