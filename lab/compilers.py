@@ -105,7 +105,7 @@ def cmake(log: Path, lock: int | None = None, fresh: bool = True) -> None:
         configure += ["-DADD2_WITH_CUDA=ON", f"-DCMAKE_CUDA_COMPILER={nvcc}", f"-DCMAKE_CUDA_ARCHITECTURES={archs}"]
     else:
         configure += ["-DADD2_WITH_CUDA=OFF"]
-    jobs = os.environ.get("MAX_JOBS") or str(os.cpu_count())
+    jobs = os.environ.get("MAX_JOBS") or str((os.cpu_count() or 1) + 2)  # ninja's own default; make's would be one
     _run([configure, [program, "--build", "build", "--verbose", "--parallel", jobs]], log, lock)
 
 

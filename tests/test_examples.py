@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from lab import toolchain
+
 ROOT = Path(__file__).resolve().parent.parent
 TORCH = Path(torch.__file__).parent
 
@@ -37,6 +39,42 @@ def test_cpp(project, tmp_path):
     assert "libpython" not in linked.stdout
     installed = {str(path.relative_to(project / "build/prefix")) for path in (project / "build/prefix").rglob("*.*")}
     assert {"lib/libadd2.so", "include/add2.h", "lib/cmake/add2/add2Config.cmake"} <= installed
+
+
+@pytest.mark.skipif(toolchain.find_nvcc() is None, reason="needs nvcc")
+def test_findcuda(project, run, tmp_path):
+    """The .cu on its way through FindCUDA, as docs/cmake.md tells it; the library passes the operator's tests."""
+    done = run(project / "examples" / "findcuda" / "follow.py", cwd=tmp_path, TORCH_EXTENSIONS_DIR=str(tmp_path))
+    told = done.stdout
+    for step in (
+        "CUDA_NVCC_EXECUTABLE",
+        "run_nvcc.cmake",
+        "add2_generated_add2_kernel.cu.o.Release.cmake",
+        r"set\(source_file .*add2_kernel.cu",
+        r"cmake .*-P BUILD/CMakeFiles/add2.dir/\S*/add2_generated_add2_kernel.cu.o.Release.cmake",
+        r"nvcc -M .*add2_kernel.cu",
+        r"make2cmake.cmake",
+        r"nvcc .*add2_kernel.cu.* -c -o BUILD/",
+        r"c\+\+ .*-shared .*add2_generated_add2_kernel.cu.o",
+        r"nvcc .*-x cu -c .?PROJECT/kernel/add2_kernel.cu",
+    ):
+        match = re.search(step, told)
+        assert match, f"{step} is not in:\n{told}"
+        told = told[match.end() :]
+    library = tmp_path / "build" / "findcuda" / "libadd2.so"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/operator/test_values.py"]
+    command += ["tests/operator/test_checks.py", "tests/operator/test_cuda.py", "--library", library]
+    tests = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert tests.returncode == 0, tests.stdout
+    timed = run("time.py", "--library", library, "--sizes", "1000")
+    assert "torch_launch_add2" in timed.stdout
+
+
+def test_findcuda_without_nvcc(run, tmp_path):
+    done = run("examples/findcuda/follow.py", "--build", tmp_path / "b", ADD2_WITH_CUDA="0", status=2)
+    assert "There is no nvcc" in done.stderr
+    assert "ADD2_WITH_CUDA" in done.stderr or "pip install torch" in done.stderr
+    assert not (tmp_path / "b").exists()
 
 
 @pytest.mark.parametrize("build", ["jit", "setup", "cmake"])

@@ -1,0 +1,111 @@
+"""Build libadd2.so by FindCUDA's cuda_add_library, and follow add2_kernel.cu on its way.
+
+What it prints are files and commands of this very build; last, the two commands that CMake's own CUDA language needs.
+"""
+
+import argparse
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--build", metavar="DIR", default="build/findcuda", help="where to build (default: %(default)s)"
+    )
+    folder = Path(parser.parse_args().build).resolve()
+    try:
+        import torch
+
+        from lab import commands, toolchain
+
+        cmake = toolchain.require("cmake", "Install 3.25 or later: `python3 -m pip install cmake`.")
+        toolchain.require("ninja", "Install it: `python3 -m pip install ninja`.")
+        nvcc = toolchain.find_nvcc()
+    except ImportError:
+        return _fail("There is no torch. Install it: `python3 -m pip install torch`.")
+    except toolchain.BuildError as error:
+        return _fail(str(error))
+    if nvcc is None:
+        return _fail(f"There is no nvcc for torch's CUDA, and FindCUDA is about nothing else: {toolchain.cuda_cure()}")
+
+    configure = [cmake, "-S", ROOT / "examples" / "findcuda", "-B", folder, "--fresh", "-G", "Ninja"]
+    configure += [f"-DTORCH_DIR={Path(torch.__file__).parent}", f"-DCUDA_TOOLKIT_ROOT_DIR={toolchain.cuda_root(nvcc)}"]
+    for command in (configure, [cmake, "--build", folder, "--clean-first", "--verbose"]):
+        print("$", shlex.join(map(str, command)), file=sys.stderr)
+        env = toolchain.environment()
+        done = subprocess.run(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        if done.returncode != 0:
+            return _fail(f"{done.stdout}\nThis command failed: {shlex.join(map(str, command))}")
+
+    names = {str(folder): "BUILD", str(Path(torch.__file__).parent): "TORCH", str(ROOT): "PROJECT"}
+
+    def show(text: object) -> None:
+        line = commands.fold(str(text))
+        for path, name in names.items():
+            line = re.sub(rf"(?<!\w){re.escape(path)}", name, line)
+        print("  ", line)
+
+    object_file = next(folder.rglob("add2_generated_add2_kernel.cu.o"))
+    script = object_file.with_name(object_file.name + ".Release.cmake")
+    for path, name in names.items():
+        print(f"{name} = {path}")
+    print("1. find_package(CUDA): a module, not a compiler. It sets variables and defines cuda_add_library.")
+    show(next(line for line in (folder / "CMakeCache.txt").read_text().splitlines() if "NVCC_EXECUTABLE" in line))
+    print("2. CUDA_WRAP_SRCS: the template run_nvcc.cmake becomes a script for this one .cu. Written when configuring:")
+    template = re.search(r'CUDA_make2cmake "(.*)/make2cmake.cmake"', script.read_text())[1]
+    for path in (f"{template}/run_nvcc.cmake", script.with_name(f"{object_file.name}.cmake.pre-gen"), script):
+        show(path)
+    print("   in which these lines were filled in:")
+    for name in ("source_file", "CUDA_NVCC_EXECUTABLE", "CUDA_NVCC_FLAGS", "nvcc_flags"):
+        show("    " + re.search(rf"^set\({name} .*\)", script.read_text(), re.MULTILINE)[0])
+    print("3. add_custom_command: ninja knows no compiler either, only this:")
+    custom = next(line for line in done.stdout.splitlines() if "-P" in line and script.name in line)
+    steps = [step for step in custom.split(" && ") if " -P " in step]
+    show(steps[0])
+    print(
+        "4. execute_process: the script, run once more with verbose:BOOL=ON. First the dependencies, then the object:"
+    )
+    loud = shlex.split(steps[0].replace("verbose:BOOL=OFF", "verbose:BOOL=ON"))
+    said = subprocess.run(loud, cwd=object_file.parent, capture_output=True, text=True, check=True).stdout
+    for line in said.splitlines():
+        if Path(line.split(" ")[0]).name in ("nvcc", "cmake") and " -E " not in line:
+            show(line)
+    print("5. The rest is an ordinary library: c++ compiles the .cpp files and links.")
+    for command in commands.from_log(done.stdout):
+        show(command)
+    print("\nCMake's own CUDA language (the project's CMakeLists.txt) has neither script nor copy of flags:")
+    for command in _by_language(cmake, folder / "language", Path(torch.__file__).parent, nvcc):
+        show(command)
+    print(f"\nThe library: {folder / 'libadd2.so'}\nRun it: python3 time.py --library {folder / 'libadd2.so'}")
+    return 0
+
+
+def _by_language(cmake: str, folder: Path, torch_dir: Path, nvcc: Path) -> list[str]:
+    """What the same .cu and the link cost when CUDA is a language: configured, not built."""
+    from lab import commands, toolchain
+
+    configure = [cmake, "-S", ROOT, "-B", folder, "--fresh", "-G", "Ninja", f"-DTORCH_DIR={torch_dir}"]
+    configure += ["-DADD2_WITH_CUDA=ON", f"-DCMAKE_CUDA_COMPILER={nvcc}"]
+    env = toolchain.environment()
+    subprocess.run(configure, env=env, capture_output=True, check=True)
+    listing = subprocess.run(
+        ["ninja", "-C", folder, "-t", "commands"], env=env, capture_output=True, text=True, check=True
+    )
+    found = commands.from_log(listing.stdout)
+    return [command for command in found if "add2_kernel.cu" in command]
+
+
+def _fail(message: str) -> int:
+    print(f"follow.py: {message}", file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())
