@@ -128,15 +128,21 @@ def python_of(version):
     return found or (pyenv[-1] if pyenv else None)
 
 
+@pytest.fixture
+def environment(tmp_path):
+    """A folder for a virtual environment; removed, as pytest keeps its own folders, and a torch takes GBs."""
+    yield tmp_path / "environment"
+    shutil.rmtree(tmp_path / "environment", ignore_errors=True)
+
+
 @pytest.mark.wheels
 @pytest.mark.parametrize("python", PYTHONS)
 @pytest.mark.parametrize("requirement", TORCHES)
-def test_everywhere(requirement, python, wheel, tmp_path):
+def test_everywhere(requirement, python, wheel, tmp_path, environment):
     """The very same file, in a fresh environment: all tests of the operator, with its Python part, too."""
     interpreter = python_of(python)
     if interpreter is None:
         pytest.skip(f"needs Python {python}")
-    environment = tmp_path / "environment"
     subprocess.run([interpreter, "-m", "venv", environment], check=True)
     command = [environment / "bin" / "python", "-m", "pip", "install", "-q"]
     command += [requirement, "numpy", "ninja", "pytest", "hypothesis", "expecttest", "setuptools"]
