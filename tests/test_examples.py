@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -37,6 +38,11 @@ def test_cpp(project, tmp_path):
     linked = subprocess.run(["ldd", project / "build/example/example"], capture_output=True, text=True, check=True)
     assert "libadd2.so" in linked.stdout
     assert "libpython" not in linked.stdout
+    if shutil.which("valgrind") and torch.version.cuda is None:  # torch's CUDA libraries take valgrind minutes
+        valgrind = ["valgrind", "--leak-check=full", "--errors-for-leak-kinds=definite,indirect,possible"]
+        command = [*valgrind, "--error-exitcode=9", project / "build/example/example"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
     installed = {str(path.relative_to(project / "build/prefix")) for path in (project / "build/prefix").rglob("*.*")}
     assert {"lib/libadd2.so", "include/add2.h", "lib/cmake/add2/add2Config.cmake"} <= installed
 

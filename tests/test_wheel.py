@@ -122,10 +122,10 @@ def test_ready_library(library, run, tmp_path):
 
 
 def python_of(version):
-    """Where this Python is, or None."""
-    found = shutil.which(f"python{version}")
-    pyenv = sorted(Path("~/.pyenv/versions").expanduser().glob(f"{version}.*/bin/python3"))
-    return found or (pyenv[-1] if pyenv else None)
+    """Where this Python is, or None. What is on PATH may be a switch (of pyenv, say) to a Python that is not there."""
+    found = [shutil.which(f"python{version}"), *Path("~/.pyenv/versions").expanduser().glob(f"{version}.*/bin/python3")]
+    runs = [path for path in found if path and subprocess.run([path, "-c", ""], capture_output=True).returncode == 0]
+    return runs[-1] if runs else None
 
 
 @pytest.fixture
