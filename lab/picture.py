@@ -132,6 +132,32 @@ def timeline(content: dict) -> "Figure":
     return figure
 
 
+def training(content: dict) -> "Figure":
+    """The loss of each epoch, on a log axis, and beside it, where there is one, the accuracy on the test part."""
+    from matplotlib.figure import Figure
+
+    runs = content["training"]
+    columns = 2 if runs[0]["accuracies"] else 1
+    figure = Figure(figsize=(PAGE_WIDTH, 3), layout="constrained")
+    panels = figure.subplots(1, columns, squeeze=False)[0]
+    for run, colour, style in zip(runs, (BLUE, ORANGE), ("-", "--"), strict=False):
+        label = "torch.add" if run["add"] == "torch" else f"add2 ({run['add']})"
+        epochs = range(len(run["losses"]))
+        line = {"color": colour, "linestyle": style, "label": label, "marker": "." if len(epochs) < 50 else ""}
+        panels[0].plot(epochs, run["losses"], **line)
+        if columns == 2:
+            panels[1].plot(epochs, [100 * share for share in run["accuracies"]], **line)
+    panels[0].set(ylabel="loss", yscale="log")
+    panels[-1].set(**({"ylabel": "accuracy on the test images, %"} if columns == 2 else {}))
+    for panel in panels:
+        panel.set_xlabel("epoch")
+        panel.xaxis.get_major_locator().set_params(integer=True)
+        panel.grid(alpha=0.3)
+    panels[0].legend(fontsize="small")
+    figure.suptitle(_where(content, f"train.py --model {content['settings']['model']}"), fontsize="medium")
+    return figure
+
+
 def render(figure: "Figure", path: Path) -> bytes:
     """The picture as a file of the kind that the path's ending says."""
     content = io.BytesIO()

@@ -12,10 +12,9 @@ from pathlib import Path
 
 import torch
 
-from . import clock, symptoms
+from . import Failure, clock, symptoms
 from .compilers import Build
 from .measure import Result
-from .toolchain import BuildError
 
 
 def environment(device: torch.device) -> dict[str, str | int | float]:
@@ -149,6 +148,13 @@ def progress(points: Sequence[tuple[str, int]]) -> Iterator[tuple[str, int]]:
         yield dtype, n
 
 
+def bar(done: int, total: int, text: str) -> None:
+    """How far it has come, on a terminal alone: one line on stderr that renews itself."""
+    if sys.stderr.isatty():
+        filled = 30 * done // total
+        print(f"\r[{'#' * filled:<30}] {done}/{total} {text}\x1b[K", end="", file=sys.stderr, flush=True)
+
+
 def show(text: str) -> None:
     """Print on stdout, in place of the progress line if there is one."""
     if sys.stderr.isatty():
@@ -171,7 +177,7 @@ def run(main: Callable[[], int]) -> int:
     """A program's main(), with a message instead of a traceback for what is not the program's own fault."""
     try:
         return main()
-    except BuildError as error:
+    except Failure as error:
         return fail(error)
     except torch.OutOfMemoryError as error:
         return fail(f"{error} Give smaller --sizes.")

@@ -18,12 +18,14 @@ from pathlib import Path
 
 import torch
 
+from . import Failure
+
 # No GPU in sight: compile to PTX, which the driver of any GPU since sm_75 (Turing) finishes compiling as it loads it.
 PTX_FOR_ALL = "-gencode=arch=compute_75,code=compute_75"
 
 
-class BuildError(RuntimeError):
-    """A build that did not work. The text says what was found and what to do; no traceback is needed."""
+class BuildError(Failure):
+    """A build that did not work."""
 
 
 def tool_path() -> str:
