@@ -66,7 +66,11 @@ class _SingleLevel(torch.autograd.function._SingleLevelFunction):
         with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True):
             return _below_autograd(_ops.add2.default, keyset, a, b)
 
-    backward, jvp = Add2Function.backward, Add2Function.jvp
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
+        return grad, grad, None  # torch drops what is not needed; asking ctx.needs_input_grad takes longer
+
+    jvp = Add2Function.jvp
 
 
 def _below_autograd(op, keyset, *arguments):

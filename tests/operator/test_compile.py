@@ -107,8 +107,7 @@ def test_export(device, tmp_path):
 
 AOT_INDUCTOR = """
 import sys, torch
-from lab import compilers
-compilers.load(sys.argv[1])
+torch.ops.load_library(sys.argv[1])
 from tests.operator.test_compile import expected, exported
 package = torch._inductor.aoti_compile_and_package(exported(sys.argv[2]), package_path=sys.argv[3])
 runner = torch._inductor.aoti_load_package(package)
@@ -119,14 +118,13 @@ print("done")
 """
 
 
-def test_aot_inductor(device, tmp_path, run, request):
+def test_aot_inductor(device, tmp_path, run, build):
     """Compiled ahead of time into a package, which is loaded and run; add2 in it is called through the dispatcher.
 
     In a process of its own, and by the system's c++: a compiler that CXX names may link the C++ runtime statically, and
     what torch generates for a package crashes then.
     """
-    build = request.config.getoption("--build")
-    done = run("-c", AOT_INDUCTOR, build, device, tmp_path / "model.pt2", drop=("CXX",))
+    done = run("-c", AOT_INDUCTOR, build.library, device, tmp_path / "model.pt2", drop=("CXX",))
     assert done.stdout.endswith("done\n")
 
 
