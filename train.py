@@ -58,7 +58,7 @@ def train(task: training.Task, add: training.Add, device: torch.device, args) ->
             loss = task.loss(called, *batch)
         (loss * processes.WORLD).backward()  # DistributedDataParallel takes the mean over the processes, we the sum
         optimizer.step()
-        return loss.detach()
+        return loss.detach().clone() if args.compile else loss.detach()  # a replayed graph writes the next loss there
 
     if args.cuda_graph:
         step = training.captured(step, network)
@@ -156,6 +156,8 @@ def parse(argv=None):
         parser.error("--cuda-graph captures the eager step; not with --compile")
     if args.check and (args.compiler == "torch" or args.save or args.resume):
         parser.error("--check trains twice: with a build of add2, and without --save and --resume")
+    if args.batch < processes.WORLD:
+        parser.error(f"--batch {args.batch} leaves some of {processes.WORLD} processes without an image")
     if reason := processes.complaint("cuda" if arguments.has_gpu(args) else "cpu"):
         parser.error(reason)
     args.resumed = None

@@ -10,6 +10,7 @@ from torch._C import _dispatch_call_boxed, _increment_version
 from torch._functorch.autograd_function import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 from torch.compiler import is_dynamo_compiling
+from torch.nn import Parameter
 
 from .function import Add2Function, batch_first
 
@@ -34,7 +35,11 @@ def add2(a: Tensor, b: Tensor) -> Tensor:
     if (wanted and torch.is_grad_enabled()) or forward_ad._current_level >= 0:
         traced = torch._C._are_functorch_transforms_active() or torch.compiler.is_compiling()
         return _ops.add2.default(a, b) if traced else _SingleLevel.apply(a, b)
-    return _dispatch_call_boxed(_add2, a, b) if type(a) is type(b) is Tensor else _ops.add2.default(a, b)
+    return _dispatch_call_boxed(_add2, a, b) if _plain(a) and _plain(b) else _ops.add2.default(a, b)
+
+
+def _plain(x: Tensor) -> bool:
+    return type(x) is Tensor or type(x) is Parameter  # other subclasses have a __torch_function__ to be asked
 
 
 def torch_launch_add2(c: Tensor, a: Tensor, b: Tensor, n: int) -> None:
@@ -62,7 +67,7 @@ class _SingleLevel(torch.autograd.function._SingleLevelFunction):
     @staticmethod
     def forward(ctx, a: Tensor, b: Tensor, keyset=None) -> Tensor:
         if keyset is None:  # from add2() above: there is but one level
-            return _ops.add2.no_autograd(a, b)
+            return _dispatch_call_boxed(_add2, a, b) if _plain(a) and _plain(b) else _ops.add2.no_autograd(a, b)
         with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True):
             return _below_autograd(_ops.add2.default, keyset, a, b)
 

@@ -67,6 +67,7 @@ def task(device: torch.device, batch: int, seed: int, rank: int, world: int) -> 
     """The network and its data. batch: images a step, of all processes together; this one takes its share of them."""
     import sklearn.datasets
 
+    batch = min(batch, TRAIN)
     digits = sklearn.datasets.load_digits()
     images = torch.tensor(digits.images, dtype=torch.float32, device=device)[:, None] / 16
     labels = torch.tensor(digits.target, device=device)
@@ -76,9 +77,9 @@ def task(device: torch.device, batch: int, seed: int, rank: int, world: int) -> 
     def batches(epoch: int) -> Iterator[tuple[Tensor, Tensor, int]]:
         # A generator for each epoch, so that a run that is resumed there sees the same batches.
         order = torch.randperm(TRAIN, generator=torch.Generator().manual_seed(seed * 1_000_003 + epoch)).to(device)
-        for whole in training[order].split(batch):
-            mine = whole[rank::world]  # empty for the last processes, if the last batch is that small
-            yield images[mine], labels[mine], len(whole)
+        for whole in training[order].split(batch)[: TRAIN // batch]:  # what fills no batch is left out this time
+            mine = whole[rank::world]
+            yield images[mine], labels[mine], batch
 
     def loss(network: nn.Module, images: Tensor, labels: Tensor, whole: int) -> Tensor:
         return functional.cross_entropy(network(images), labels, reduction="sum") / whole

@@ -61,7 +61,7 @@ def test_findcuda(project, run, tmp_path):
         r"nvcc -M .*add2_kernel.cu",
         r"make2cmake.cmake",
         r"nvcc .*add2_kernel.cu.* -c -o BUILD/",
-        r"c\+\+ .*-shared .*add2_generated_add2_kernel.cu.o",
+        r"\+\+ .*-shared .*add2_generated_add2_kernel.cu.o",
         r"nvcc .*-x cu -c .?PROJECT/kernel/add2_kernel.cu",
     ):
         match = re.search(step, told)

@@ -130,7 +130,7 @@ def test_profiler(device):
     assert "add2::add2" in names
     assert "add2::torch_launch_add2" in names
     if device == "cuda":
-        assert any("add2_vector<float>" in name for name in names), names
+        assert any("add2_vector<float" in name for name in names), names
 
 
 def test_memory_of_the_result_alone(cuda):
