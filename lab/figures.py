@@ -1,0 +1,155 @@
+"""The tables and pictures of the pages, made from what was measured: docs/results/*.json.
+
+    python3 -m lab.figures            # write them anew
+    python3 -m lab.figures --check    # say what would change; exit status 1 if anything would
+
+A table stands in a page between `<!-- figures: NAME -->` and `<!-- end -->`; NAME is one of TABLES below.
+"""
+
+import argparse
+import json
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "docs" / "results"
+PAGES = [ROOT / "README.md", ROOT / "README.zh-CN.md", *sorted((ROOT / "docs").glob("*.md"))]
+MARKED = re.compile(r"(<!-- figures: ([\w-]+) -->\n\n)(.*?)(\n<!-- end -->)", re.DOTALL)
+
+STEPS = {  # call: what the page says of it
+    "torch.add(out)": "`torch.add(a, b, out=c)`",
+    "plain kernel": "plain: one element at a time",
+    "vector kernel": "vector: 16 bytes a thread",
+    "small kernel": "small: blocks of 256 threads",
+    "medium kernel": "medium: two vectors a thread",
+    "large kernel": "large: streaming stores",
+    "unaligned kernel": "unaligned",
+}
+DTYPES = ("float32", "float64", "float16", "bfloat16")
+
+
+def load(name: str) -> dict:
+    return json.loads((RESULTS / f"{name}.json").read_text())
+
+
+def power(n: int) -> str:
+    """2^20, 2^20+1."""
+    exponent = n.bit_length() - 1
+    return f"2^{exponent}" + (f"+{n - 2**exponent}" if n > 2**exponent else "")
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def steps(name: str) -> str:
+    """Each kernel of the lesson at each size of float32, GPU time in microseconds."""
+    rows = [row for row in load(name)["results"] if row["clock"] == "gpu" and row["dtype"] == "float32"]
+    found = {(row["call"], row["n"]): f"{row['median_us']:.2f}" for row in rows}
+    sizes = sorted({row["n"] for row in rows})
+    return table(
+        ["kernel", *map(power, sizes)], [[what, *(found[call, n] for n in sizes)] for call, what in STEPS.items()]
+    )
+
+
+def ratios(*names: str, sizes: list[int], clock: str = "gpu", call: str = "torch_launch_add2") -> str:
+    """The time over torch's, for each size and dtype; of several runs the last one that has it."""
+    found = {}
+    for name in names:
+        for row in load(name)["results"]:
+            if row["clock"] == clock and row["call"] == call:
+                found[row["n"], row["dtype"]] = f"{row['ratio_to_torch']:.3f}"
+    return table(["n", *DTYPES], [[power(n), *(found[n, dtype] for dtype in DTYPES)] for n in sizes])
+
+
+def study() -> str:
+    """The four synchronizations, where the kernel is longer than its launch."""
+    reads = {
+        (True, True): ("before and after", "launch + kernel + synchronization"),
+        (True, False): ("before only", "the launch alone"),
+        (False, True): ("after only", "as the first line; but the first call waits for the queued warm-up calls"),
+        (False, False): ("neither", "the launch alone"),
+    }
+    rows = [row for row in load("h200-study")["sync_study"] if row["call"] == "torch_launch_add2"]
+    largest = max(row["n"] for row in rows)
+    cells = []
+    for row in rows:
+        if row["n"] == largest:
+            name, what = reads[row["before"], row["after"]]
+            cells.append([name, f"{row['first_us']:.1f}", f"{row['median_us']:.1f}", what])
+    return table(["synchronize", "first call", "median", "what the clock reads"], cells)
+
+
+def training() -> str:
+    """Each way to run a step, in microseconds, with add2 and with torch's own add in one run."""
+    cells = []
+    for run in load("h200-training"):
+        if len(run["training"]) == 2:
+            ways = run["ways"]
+            way = "compiled" if ways["compile"] else "CUDA graph" if ways["cuda_graph"] else "eager"
+            way += ", bfloat16" if run["settings"]["dtype"] == "bfloat16" else ""
+            ours, torchs = (row["median_us_per_step"] for row in run["training"])
+            cells.append([run["settings"]["model"], way, f"{ours:.0f}", f"{torchs:.0f}", f"{ours / torchs:.3f}"])
+    return table(["model", "step", "add2", "torch.add", "ratio"], sorted(cells, key=lambda row: row[0], reverse=True))
+
+
+def processes() -> str:
+    """Steps a second of the residual network by batch and number of GPUs."""
+    cells = []
+    for run in load("h200-training"):
+        if len(run["training"]) == 1:
+            each = run["training"][0]["median_us_per_step"]
+            cells.append([str(run["settings"]["batch"]), str(run["processes"]), f"{1e6 / each:.0f}"])
+    return table(["batch", "GPUs", "steps/s"], sorted(cells, key=lambda row: (int(row[0]), row[1])))
+
+
+SIZES = sorted([*(2**k for k in range(10, 31, 2)), 2**20 + 1, 2**21, 2**23, 2**24 + 1])
+
+TABLES = {
+    "h200-steps": lambda: steps("h200-kernels"),
+    "h100-steps": lambda: steps("h100-kernels"),
+    "h200-ratios": lambda: ratios("h200-sweep", "h200-medium", sizes=SIZES),
+    "h100-ratios": lambda: ratios("h100-sweep", sizes=SIZES),
+    "cpu-ratios": lambda: ratios("cpu-2-threads", sizes=[2**k for k in range(4, 27, 2)], clock="host"),
+    "study": study,
+    "training": training,
+    "processes": processes,
+}
+
+
+def rewritten(page: str) -> str:
+    return MARKED.sub(lambda match: match[1] + TABLES[match[2]]() + match[4], page)
+
+
+def pictures() -> dict[Path, bytes]:
+    from . import picture
+
+    sweeps = {RESULTS / f"{name}.png": picture.sweep(load(name)) for name in ("h200-sweep", "h100-sweep")}
+    sweeps[RESULTS / "h200-timeline.png"] = picture.timeline(load("h200-study"))
+    runs = [run for run in load("h200-training") if run["settings"]["model"] == "residual"]
+    sweeps[RESULTS / "h200-training.png"] = picture.training(runs[0])
+    return {path: picture.render(figure, path) for path, figure in sweeps.items()}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python3 -m lab.figures", description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="write nothing; exit status 1 if a table would change")
+    args = parser.parse_args()
+    stale = [page for page in PAGES if page.exists() and rewritten(page.read_text()) != page.read_text()]
+    if args.check:
+        for page in stale:
+            print(f"{page.relative_to(ROOT)} does not show what is in docs/results: run `python3 -m lab.figures`")
+        return 1 if stale else 0
+    for page in stale:
+        page.write_text(rewritten(page.read_text()))
+        print(page.relative_to(ROOT))
+    for path, content in pictures().items():
+        path.write_bytes(content)
+        print(path.relative_to(ROOT))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
