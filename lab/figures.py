@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs" / "results"
 PAGES = [ROOT / "README.md", ROOT / "README.zh-CN.md", *sorted((ROOT / "docs").glob("*.md"))]
-MARKED = re.compile(r"(<!-- figures: ([\w-]+) -->\n\n)(.*?)(\n<!-- end -->)", re.DOTALL)
+MARKED = re.compile(r"(<!-- figures: ([\w-]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 STEPS = {  # call: what the page says of it
     "torch.add(out)": "`torch.add(a, b, out=c)`",
@@ -107,12 +107,19 @@ def processes() -> str:
 
 SIZES = sorted([*(2**k for k in range(10, 31, 2)), 2**20 + 1, 2**21, 2**23, 2**24 + 1])
 
+
+def headers() -> str:
+    cells = [[f"`{row['headers']}`", f"{row['seconds']:.1f}"] for row in load("cpu-headers")["headers"]]
+    return table(["header", "seconds"], cells)
+
+
 TABLES = {
     "h200-steps": lambda: steps("h200-kernels"),
     "h100-steps": lambda: steps("h100-kernels"),
     "h200-ratios": lambda: ratios("h200-sweep", "h200-medium", sizes=SIZES),
     "h100-ratios": lambda: ratios("h100-sweep", sizes=SIZES),
     "cpu-ratios": lambda: ratios("cpu-2-threads", sizes=[2**k for k in range(4, 27, 2)], clock="host"),
+    "headers": headers,
     "study": study,
     "training": training,
     "processes": processes,
@@ -120,7 +127,8 @@ TABLES = {
 
 
 def rewritten(page: str) -> str:
-    return MARKED.sub(lambda match: match[1] + TABLES[match[2]]() + match[4], page)
+    """The page with its tables made anew; the text between two of them is not touched."""
+    return MARKED.sub(lambda match: f"{match[1]}\n{TABLES[match[2]]()}\n{match[4]}", page)
 
 
 def pictures() -> dict[Path, bytes]:

@@ -23,7 +23,7 @@ COPIED += [
     ".clang-format",
     ".gitignore",
 ]
-_LEFT_OUT = shutil.ignore_patterns("*.so", "__pycache__", "new.py")
+_LEFT_OUT = shutil.ignore_patterns("*.so", "__pycache__", "new.py", "figures.py", "headers.py")
 
 _README = """# {name}
 

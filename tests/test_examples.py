@@ -47,6 +47,13 @@ def test_cpp(project, tmp_path):
     assert {"lib/libadd2.so", "include/add2.h", "lib/cmake/add2/add2Config.cmake"} <= installed
 
 
+def test_fused(run, tmp_path):
+    done = run("examples/fused/fused.py", TORCH_EXTENSIONS_DIR=str(tmp_path))
+    assert "cpu: the same as torch; the gradient, the contract and the compiled call are right" in done.stdout
+    assert ("cuda: the same" in done.stdout) == torch.cuda.is_available()
+    assert "refused, as it should be" in done.stdout
+
+
 @pytest.mark.skipif(toolchain.find_nvcc() is None, reason="needs nvcc")
 def test_findcuda(project, run, tmp_path):
     """The .cu on its way through FindCUDA, as docs/cmake.md tells it; the library passes the operator's tests."""
