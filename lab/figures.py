@@ -113,6 +113,13 @@ def headers() -> str:
     return table(["header", "seconds"], cells)
 
 
+def host_cost() -> str:
+    cells = []
+    for row in load("h100-host-cost")["host_cost"]:
+        cells.append([f"`{row['call']}`", f"{row['us']:.2f}", f"{row['ratio']:.2f}" if row["to"] else "1", row["to"]])
+    return table(["call", "us", "ratio", "to"], cells)
+
+
 TABLES = {
     "h200-steps": lambda: steps("h200-kernels"),
     "h100-steps": lambda: steps("h100-kernels"),
@@ -120,6 +127,7 @@ TABLES = {
     "h100-ratios": lambda: ratios("h100-sweep", sizes=SIZES),
     "cpu-ratios": lambda: ratios("cpu-2-threads", sizes=[2**k for k in range(4, 27, 2)], clock="host"),
     "headers": headers,
+    "host-cost": host_cost,
     "study": study,
     "training": training,
     "processes": processes,
