@@ -25,10 +25,13 @@ PATIENCE = datetime.timedelta(minutes=5)
 
 @contextlib.contextmanager
 def one_voice() -> Iterator[None]:
-    """Of several processes the first one speaks: what the others print on stdout goes nowhere."""
+    """Of several processes the first one speaks: what the others print inside goes nowhere. An error that leaves it is
+    told by each."""
     with contextlib.ExitStack() as stack:
         if RANK:
-            stack.enter_context(contextlib.redirect_stdout(stack.enter_context(open(os.devnull, "w"))))
+            nowhere = stack.enter_context(open(os.devnull, "w"))
+            stack.enter_context(contextlib.redirect_stdout(nowhere))
+            stack.enter_context(contextlib.redirect_stderr(nowhere))
         yield
 
 

@@ -16,6 +16,14 @@ def pytest_addoption(parser):
     parser.addoption("--build", choices=("jit", "setup", "cmake"), default="jit", help="build that tests/operator uses")
 
 
+def pytest_collection_modifyitems(items):
+    """.ci/run tests with two torches; what tests no build and no kernel runs with one of them."""
+    if "ADD2_TESTED_ELSEWHERE" in os.environ:
+        for item in items:
+            if item.get_closest_marker("once"):
+                item.add_marker(pytest.mark.skip(reason="runs in .ci/run's other environment"))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def own_jit_cache(tmp_path_factory):
     """Tests build from nothing, and leave the user's cache alone. A nested pytest uses its parent's cache."""

@@ -32,7 +32,10 @@ def name(page):
     return str(page.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("page", [READMES[0], *DOCS], ids=name)
+ONCE = [pytest.param(page, marks=pytest.mark.once) for page in [READMES[0], *DOCS] if page.name != "cmake.md"]
+
+
+@pytest.mark.parametrize("page", [*ONCE, ROOT / "docs" / "cmake.md"], ids=name)
 def test_commands(page, tmp_path):
     """In the order of the page, each in the folder where the one before has left it."""
     marks = {"", "gpu"} if torch.cuda.is_available() else {""}

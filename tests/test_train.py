@@ -15,6 +15,7 @@ import torch
 
 ROOT = Path(__file__).resolve().parent.parent
 RESIDUAL = ("--model", "residual", "--device", "cpu")
+pytestmark = pytest.mark.once
 
 
 def losses(run, compiler, *arguments):
