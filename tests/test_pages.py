@@ -45,9 +45,8 @@ def test_commands(page, tmp_path):
     if "findcuda" in str(commands) and toolchain.find_nvcc() is None:
         pytest.skip("needs nvcc")
     copy = tmp_path / "copy"
-    shutil.copytree(
-        ROOT, copy, ignore=shutil.ignore_patterns(".*", "build", "dist", "*.so", "*.egg-info", "__pycache__")
-    )
+    left = (".git", ".venv*", ".*_cache", ".hypothesis", "build", "dist", "*.so", "*.egg-info", "__pycache__")
+    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(*left))
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     env = os.environ | {"PATH": path, "TORCH_EXTENSIONS_DIR": str(tmp_path / "cache"), "OMP_NUM_THREADS": "2"}
     script = "set -e\n" + "\n".join(commands)
