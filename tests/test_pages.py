@@ -32,7 +32,7 @@ def name(page):
     return str(page.relative_to(ROOT))
 
 
-ONCE = [pytest.param(page, marks=pytest.mark.once) for page in [READMES[0], *DOCS] if page.name != "cmake.md"]
+ONCE = [pytest.param(page, marks=pytest.mark.once("pages")) for page in [READMES[0], *DOCS] if page.name != "cmake.md"]
 
 
 @pytest.mark.parametrize("page", [*ONCE, ROOT / "docs" / "cmake.md"], ids=name)

@@ -15,7 +15,7 @@ import torch
 
 ROOT = Path(__file__).resolve().parent.parent
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.once("time")
 
 has_gpu = torch.cuda.is_available()
 needs_gpu = pytest.mark.skipif(not has_gpu, reason="needs a GPU")

@@ -15,7 +15,7 @@ import torch
 
 ROOT = Path(__file__).resolve().parent.parent
 RESIDUAL = ("--model", "residual", "--device", "cpu")
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.once("train")
 
 
 def losses(run, compiler, *arguments):
