@@ -50,7 +50,7 @@ def train(task: training.Task, add: training.Add, device: torch.device, args) ->
     network = task.network(add).to(device)
     optimizer = torch.optim.SGD(network.parameters(), lr=task.lr, momentum=task.momentum)
     history = checkpoint.restore(args.resumed, network, optimizer) if args.resumed else training.History()
-    called = training.wrapped(network, args.compile, processes.WORLD)
+    called = training.wrapped(network, args.compile)
 
     def step(*batch) -> Tensor:
         optimizer.zero_grad()
@@ -62,7 +62,8 @@ def train(task: training.Task, add: training.Add, device: torch.device, args) ->
 
     if args.cuda_graph:
         step = training.captured(step, network)
-    for epochs in training.portions(len(history.losses), args.epochs, 1 if args.save else task.every):
+    done = len(history.losses)
+    for epochs in training.portions(done, args.epochs, 1 if args.save else task.every):
         with training.timed(history, epochs, device) as losses:
             for epoch in epochs:
                 losses.append([step(*batch) for batch in task.batches(epoch)])
@@ -71,8 +72,8 @@ def train(task: training.Task, add: training.Add, device: torch.device, args) ->
         if args.save and processes.RANK == 0:
             checkpoint.save(args.save, settings(args), network, optimizer, history)
         yield history
-    if args.resumed and len(args.resumed["history"]["losses"]) >= args.epochs:
-        processes.note(f"{args.resume} has all of its {len(history.losses)} epochs; --epochs N goes on")
+    if done >= args.epochs:
+        report.note(f"{args.resume} has all of its {done} epochs; --epochs N goes on")
         yield history
 
 

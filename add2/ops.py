@@ -16,6 +16,7 @@ from .function import Add2Function, batch_first
 
 _ops = torch.ops.add2
 _add2, _launch = _ops.add2.no_autograd._handle, _ops.torch_launch_add2.no_autograd._handle  # 0.5 us faster than calls
+_PLAIN = (Tensor, Parameter)  # other subclasses have a __torch_function__ to be asked
 _NOT_DIFFERENTIABLE = "torch_launch_add2: an argument requires grad, or a dual level is open; use add2(a, b)"
 
 
@@ -35,11 +36,7 @@ def add2(a: Tensor, b: Tensor) -> Tensor:
     if (wanted and torch.is_grad_enabled()) or forward_ad._current_level >= 0:
         traced = torch._C._are_functorch_transforms_active() or torch.compiler.is_compiling()
         return _ops.add2.default(a, b) if traced else _SingleLevel.apply(a, b)
-    return _dispatch_call_boxed(_add2, a, b) if _plain(a) and _plain(b) else _ops.add2.default(a, b)
-
-
-def _plain(x: Tensor) -> bool:
-    return type(x) is Tensor or type(x) is Parameter  # other subclasses have a __torch_function__ to be asked
+    return _dispatch_call_boxed(_add2, a, b) if type(a) is type(b) is Tensor else _ops.add2.default(a, b)
 
 
 def torch_launch_add2(c: Tensor, a: Tensor, b: Tensor, n: int) -> None:
@@ -67,7 +64,8 @@ class _SingleLevel(torch.autograd.function._SingleLevelFunction):
     @staticmethod
     def forward(ctx, a: Tensor, b: Tensor, keyset=None) -> Tensor:
         if keyset is None:  # from add2() above: there is but one level
-            return _dispatch_call_boxed(_add2, a, b) if _plain(a) and _plain(b) else _ops.add2.no_autograd(a, b)
+            plain = type(a) in _PLAIN and type(b) in _PLAIN
+            return _dispatch_call_boxed(_add2, a, b) if plain else _ops.add2.no_autograd(a, b)
         with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True):
             return _below_autograd(_ops.add2.default, keyset, a, b)
 

@@ -83,13 +83,8 @@ def jit(folder: Path, binding: str = "dispatcher") -> Path:
 
 def setup(log: Path, binding: str = "dispatcher", lock: int | None = None) -> None:
     """setuptools, in place: setup.py leaves add2/_C.abi3.so. Nothing is installed; that is the user's `pip install`."""
-    command = [
-        sys.executable,
-        "setup.py",
-        "build_ext",
-        "--inplace",
-        "--force",
-    ]  # setuptools knows no headers; ninja does
+    command = [sys.executable, "setup.py", "build_ext", "--inplace"]
+    command += ["--force"]  # setuptools knows no headers; ninja does
     _run([command], log, lock, ADD2_BINDING=binding, ADD2_WITH_CUDA="1" if toolchain.find_nvcc() else "0")
 
 

@@ -12,7 +12,10 @@ import re
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from . import picture
+from .cache import ROOT
+from .sync_study import CASES
+
 RESULTS = ROOT / "docs" / "results"
 PAGES = [ROOT / "README.md", ROOT / "README.zh-CN.md", *sorted((ROOT / "docs").glob("*.md"))]
 MARKED = re.compile(r"(<!-- figures: ([\w-]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
@@ -54,30 +57,24 @@ def steps(name: str) -> str:
     )
 
 
-def ratios(*names: str, sizes: list[int], clock: str = "gpu", call: str = "torch_launch_add2") -> str:
+def ratios(*names: str, sizes: list[int], clock: str = "gpu") -> str:
     """The time over torch's, for each size and dtype; of several runs the last one that has it."""
     found = {}
     for name in names:
         for row in load(name)["results"]:
-            if row["clock"] == clock and row["call"] == call:
+            if row["clock"] == clock and row["call"] == "torch_launch_add2":
                 found[row["n"], row["dtype"]] = f"{row['ratio_to_torch']:.3f}"
     return table(["n", *DTYPES], [[power(n), *(found[n, dtype] for dtype in DTYPES)] for n in sizes])
 
 
 def study() -> str:
     """The four synchronizations, where the kernel is longer than its launch."""
-    reads = {
-        (True, True): ("before and after", "launch + kernel + synchronization"),
-        (True, False): ("before only", "the launch alone"),
-        (False, True): ("after only", "as the first line; but the first call waits for the queued warm-up calls"),
-        (False, False): ("neither", "the launch alone"),
-    }
     rows = [row for row in load("h200-study")["sync_study"] if row["call"] == "torch_launch_add2"]
     largest = max(row["n"] for row in rows)
     cells = []
     for row in rows:
         if row["n"] == largest:
-            name, what = reads[row["before"], row["after"]]
+            name, what = CASES[row["before"], row["after"]]
             cells.append([name, f"{row['first_us']:.1f}", f"{row['median_us']:.1f}", what])
     return table(["synchronize", "first call", "median", "what the clock reads"], cells)
 
@@ -140,8 +137,6 @@ def rewritten(page: str) -> str:
 
 
 def pictures() -> dict[Path, bytes]:
-    from . import picture
-
     sweeps = {RESULTS / f"{name}.png": picture.sweep(load(name)) for name in ("h200-sweep", "h100-sweep")}
     sweeps[RESULTS / "h200-timeline.png"] = picture.timeline(load("h200-study"))
     runs = [run for run in load("h200-training") if run["settings"]["model"] == "residual"]
@@ -153,13 +148,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python3 -m lab.figures", description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="write nothing; exit status 1 if a table would change")
     args = parser.parse_args()
-    stale = [page for page in PAGES if page.exists() and rewritten(page.read_text()) != page.read_text()]
+    pages = {page: page.read_text() for page in PAGES}
+    stale = {page: new for page, text in pages.items() if (new := rewritten(text)) != text}
     if args.check:
         for page in stale:
             print(f"{page.relative_to(ROOT)} does not show what is in docs/results: run `python3 -m lab.figures`")
         return 1 if stale else 0
-    for page in stale:
-        page.write_text(rewritten(page.read_text()))
+    for page, text in stale.items():
+        page.write_text(text)
         print(page.relative_to(ROOT))
     for path, content in pictures().items():
         path.write_bytes(content)

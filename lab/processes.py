@@ -6,7 +6,6 @@
 import contextlib
 import datetime
 import os
-import sys
 from collections.abc import Iterator
 
 import torch
@@ -90,8 +89,3 @@ def _wait_for_all() -> None:
 def device(asked: torch.device) -> torch.device:
     """Among several processes, each its own GPU."""
     return torch.device("cuda", LOCAL_RANK) if WORLD > 1 and asked.type == "cuda" else asked
-
-
-def note(text: str) -> None:
-    if RANK == 0:
-        print(text, file=sys.stderr)

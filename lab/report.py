@@ -1,4 +1,4 @@
-"""What time.py prints: the machine, the builds, the tables, the progress, the errors."""
+"""What the two programs print: the machine, the builds, the tables, the progress, the errors."""
 
 import datetime
 import os

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from . import clock, picture, report
+from . import clock, picture, processes, report
 from .record import write
 
 Add = Callable[[Tensor, Tensor], Tensor]
@@ -73,18 +73,18 @@ def timed(history: History, epochs: range, device: torch.device) -> Iterator[lis
     history.us_per_step += [seconds * 1e6 / sum(map(len, losses))] * len(epochs)
     for steps in losses:
         mean = torch.stack(steps).double().mean()
-        if torch.distributed.is_initialized():
+        if processes.WORLD > 1:
             torch.distributed.all_reduce(mean)  # of the shares the sum
         history.losses.append(mean.item())
 
 
-def wrapped(network: nn.Module, compile: bool, world: int) -> nn.Module:
+def wrapped(network: nn.Module, compile: bool) -> nn.Module:
     """The network as it is called: compiled, without a graph break; and one of several processes.
 
     reduce-overhead: on a GPU the compiled code is replayed as CUDA graphs, as most of a small step is launches.
     """
     called = torch.compile(network, fullgraph=True, mode="reduce-overhead") if compile else network
-    return nn.parallel.DistributedDataParallel(called) if world > 1 else called
+    return nn.parallel.DistributedDataParallel(called) if processes.WORLD > 1 else called
 
 
 def autocast(dtype: str, device: torch.device) -> contextlib.AbstractContextManager:
@@ -164,10 +164,10 @@ def _apart(ours: History, torchs: History, epochs: int | None = None) -> float:
 
 def write_files(args: argparse.Namespace, content: dict, histories: dict[str, History]) -> None:
     """--json and --plot; of several processes, the first one's."""
-    if torch.distributed.is_initialized() and torch.distributed.get_rank():
+    if processes.RANK:
         return
     content |= {"ways": {name: getattr(args, name) for name in ("compile", "cuda_graph", "check")}}
-    content |= {"processes": torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1}
+    content |= {"processes": processes.WORLD}
     content |= {"training": [{"add": name, **history.as_dict()} for name, history in histories.items()]}
     for row, history in zip(content["training"], histories.values(), strict=True):
         row["median_us_per_step"] = history.steady_us_per_step()

@@ -20,11 +20,9 @@ def test_cpp(project, tmp_path):
     """The commands of examples/cpp/README.md, word for word: an installed package, and a program without Python."""
     page = (project / "examples" / "cpp" / "README.md").read_text()
     commands = re.search(r"```sh\n(.*?)```", page, re.DOTALL)[1]
-    env = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    env = os.environ | {"PATH": toolchain.tool_path()}
     env |= {"TORCH_EXTENSIONS_DIR": str(tmp_path / "cache"), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor")}
     if torch.version.cuda:  # find_package(Torch) wants a toolkit with libnvrtc, and no wrapper of nvcc
-        from lab import toolchain
-
         root = toolchain.cuda_root(toolchain.find_nvcc())
         env |= {"CUDA_HOME": str(root), "PATH": f"{root}/bin:{env['PATH']}"}
         for nvrtc in TORCH.parent.glob("nvidia/*/lib/libnvrtc.so.??"):

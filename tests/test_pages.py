@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
@@ -47,8 +46,11 @@ def test_commands(page, tmp_path):
     copy = tmp_path / "copy"
     left = (".git", ".venv*", ".*_cache", ".hypothesis", "build", "dist", "*.so", "*.egg-info", "__pycache__")
     shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(*left))
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    env = os.environ | {"PATH": path, "TORCH_EXTENSIONS_DIR": str(tmp_path / "cache"), "OMP_NUM_THREADS": "2"}
+    env = os.environ | {
+        "PATH": toolchain.tool_path(),
+        "TORCH_EXTENSIONS_DIR": str(tmp_path / "cache"),
+        "OMP_NUM_THREADS": "2",
+    }
     script = "set -e\n" + "\n".join(commands)
     done = subprocess.run(["bash", "-c", script], cwd=copy, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
