@@ -43,6 +43,8 @@ def test_commands(page, tmp_path):
         pytest.skip("has no command to run here")
     if "findcuda" in str(commands) and toolchain.find_nvcc() is None:
         pytest.skip("needs nvcc")
+    if "auditwheel" in str(commands) and shutil.which("auditwheel", path=toolchain.tool_path()) is None:
+        pytest.skip("needs auditwheel")
     copy = tmp_path / "copy"
     left = (".git", ".venv*", ".*_cache", ".hypothesis", "build", "dist", "*.so", "*.egg-info", "__pycache__")
     shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(*left))

@@ -314,7 +314,12 @@ def test_interrupted(run, tmp_path):
     file = tmp_path / "run.json"
     command = [sys.executable, "train.py", "--device", "cpu", "--epochs", "100000000", "--json", str(file)]
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    running = subprocess.Popen(command, cwd=ROOT, **streams)
+    running = subprocess.Popen(
+        command,
+        cwd=ROOT,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # a shell's `&` has it ignored
+        **streams,
+    )
     for line in running.stdout:
         if line.startswith("epoch 100:"):
             break

@@ -5,6 +5,9 @@
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
 
+#include <stdexcept>
+#include <string>
+
 using torch::headeronly::ScalarType;
 using torch::stable::Tensor;
 
@@ -14,18 +17,22 @@ extern "C" __attribute__((weak)) AOTITorchError aoti_torch_get_current_cuda_stre
 
 namespace {
 
+// Python sees a RuntimeError with the text. (STD_TORCH_CHECK puts this file's path and line before
+// it; and printing a number crashes where the C++ runtime is linked statically, as some machines'
+// compilers are set up to do.)
+void require(bool good, const std::string& text) {
+  if (!good) throw std::runtime_error("add_scale_relu: " + text);
+}
+
 // What the kernels do not look at. Nothing is written before all of it is known to be right.
 void check(const Tensor& a, const Tensor& b) {
-  STD_TORCH_CHECK(a.dim() == b.dim(),
-                  "add_scale_relu: a and b differ in their number of dimensions");
-  for (int64_t i = 0; i < a.dim(); ++i) {
-    STD_TORCH_CHECK(a.size(i) == b.size(i), "add_scale_relu: a and b differ in dimension ", i);
-  }
-  STD_TORCH_CHECK(
-      a.scalar_type() == b.scalar_type() && a.get_device_index() == b.get_device_index(),
-      "add_scale_relu: a and b differ in dtype or device");
-  STD_TORCH_CHECK(a.scalar_type() == ScalarType::Float || a.scalar_type() == ScalarType::Double,
-                  "add_scale_relu: expected float32 or float64");
+  bool alike = a.dim() == b.dim();
+  for (int64_t i = 0; alike && i < a.dim(); ++i) alike = a.size(i) == b.size(i);
+  require(alike, "a and b differ in shape");
+  require(a.scalar_type() == b.scalar_type() && a.get_device_index() == b.get_device_index(),
+          "a and b differ in dtype or device");
+  require(a.scalar_type() == ScalarType::Float || a.scalar_type() == ScalarType::Double,
+          "expected float32 or float64");
 }
 
 template <typename T>
@@ -57,7 +64,7 @@ Tensor add_scale_relu_cuda(const Tensor& a, const Tensor& b, double scale) {
   const char* error = launch_add_scale_relu_cuda(
       y.mutable_data_ptr(), x.const_data_ptr(), z.const_data_ptr(), scale, a.numel(),
       a.scalar_type() == ScalarType::Double, static_cast<CUstream_st*>(stream));
-  STD_TORCH_CHECK(error == nullptr, "add_scale_relu: ", error);
+  if (error != nullptr) require(false, error);
   return y;
 }
 #endif
