@@ -1,4 +1,4 @@
-"""The gradient by hand: an autograd.Function, and an nn.Module around it. ops.py has its backward and jvp from here."""
+"""The gradient by hand: an autograd.Function, and an nn.Module around it. ops.py has its jvp and vmap from here."""
 
 from collections.abc import Callable
 

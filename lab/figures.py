@@ -12,8 +12,10 @@ import re
 import sys
 from pathlib import Path
 
-from . import picture
+from . import picture, report
 from .cache import ROOT
+from .compilers import Build
+from .measure import Result
 from .sync_study import CASES
 
 RESULTS = ROOT / "docs" / "results"
@@ -111,10 +113,25 @@ def headers() -> str:
 
 
 def host_cost() -> str:
+    """What a call costs before it returns, and to which other call that is compared."""
     cells = []
-    for row in load("h100-host-cost")["host_cost"]:
-        cells.append([f"`{row['call']}`", f"{row['us']:.2f}", f"{row['ratio']:.2f}" if row["to"] else "1", row["to"]])
+    for row in load("h200-host-cost")["host_cost"]:
+        against = "" if row["against"] == row["call"] else row["against"]
+        cells.append([row["call"], f"{row['median_us']:.2f}", f"{row['ratio']:.2f}" if against else "1", against])
     return table(["call", "us", "ratio", "to"], cells)
+
+
+def first_run() -> str:
+    """What time.py printed, in the same words; folders and the compilers' commands are left out."""
+    content = load("h200-first-run")
+    build = Build(**content["build"][0], cold_seconds=0.0)
+    build.library = Path("...", build.library)
+    lines = [f"building add2 with {build.compiler} ({build.binding}) for CUDA for 9.0a, and the CPU ..."]
+    lines += ["  $ ... (the compilers' and the linker's commands)", report.describe(content["environment"])]
+    lines += [report.describe_build(build)]
+    results = [Result(**row) for row in content["results"]]
+    lines += [report.table(results, content["environment"]["peak_gb_per_s"])]
+    return "\n".join(["```", *lines, "```"]) + "\n"
 
 
 TABLES = {
@@ -123,6 +140,7 @@ TABLES = {
     "h200-ratios": lambda: ratios("h200-sweep", "h200-medium", sizes=SIZES),
     "h100-ratios": lambda: ratios("h100-sweep", sizes=SIZES),
     "cpu-ratios": lambda: ratios("cpu-2-threads", sizes=[2**k for k in range(4, 27, 2)], clock="host"),
+    "first-run": first_run,
     "headers": headers,
     "host-cost": host_cost,
     "study": study,

@@ -6,6 +6,7 @@
 import contextlib
 import datetime
 import os
+import time
 from collections.abc import Iterator
 
 import torch
@@ -76,14 +77,21 @@ def together(device_type: str) -> Iterator[None]:
 def first_of_the_machine() -> Iterator[None]:
     """One process of each machine does what is inside before the others do: it builds, and they find it built."""
     if WORLD > 1 and LOCAL_RANK:
-        _wait_for_all()
+        add_up(torch.zeros(1))
     yield
     if WORLD > 1 and not LOCAL_RANK:
-        _wait_for_all()
+        add_up(torch.zeros(1))  # on the CPU, by gloo; a barrier would be NCCL's, and needs the device chosen
 
 
-def _wait_for_all() -> None:
-    dist.all_reduce(torch.zeros(1))  # on the CPU, by gloo; a barrier would be NCCL's, and needs the device chosen
+def add_up(values: torch.Tensor) -> None:
+    """Make each process's values the sum over all processes. Waits for all of them.
+
+    gloo's own thread may let go of the tensor after we have. If Python is about to end then, the process is aborted
+    (https://github.com/pytorch/pytorch/issues/190489; seen with torch 2.13): so we are the last to let go.
+    """
+    dist.all_reduce(values)
+    while values.device.type == "cpu" and values._use_count() > 1:
+        time.sleep(0.0001)
 
 
 def device(asked: torch.device) -> torch.device:

@@ -74,7 +74,7 @@ def timed(history: History, epochs: range, device: torch.device) -> Iterator[lis
     for steps in losses:
         mean = torch.stack(steps).double().mean()
         if processes.WORLD > 1:
-            torch.distributed.all_reduce(mean)  # of the shares the sum
+            processes.add_up(mean)  # of the shares the sum
         history.losses.append(mean.item())
 
 

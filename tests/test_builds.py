@@ -93,6 +93,7 @@ def test_an_edit_compiles_what_depends_on_it(build, project, run, tmp_path):
         assert "-shared" in shown[-1]
 
 
+@pytest.mark.once("builds")
 @pytest.mark.parametrize("build", ["jit", "cmake"])
 def test_rebuild_commands_clean(build, project, run, tmp_path):
     env = {"TORCH_EXTENSIONS_DIR": str(tmp_path / "cache"), "ADD2_WITH_CUDA": "0"}
@@ -131,6 +132,7 @@ sys.addaudithook(hook)
     assert json.loads(done.stdout)["cached"]
 
 
+@pytest.mark.once("builds")
 @pytest.mark.parametrize("build", ["setup", "cmake"])
 def test_killed_while_building(build, project, run, tmp_path):
     """The builder alone is killed: what it has started goes on, and must not get into the next build."""
@@ -171,6 +173,7 @@ print("killed", killed)
 """
 
 
+@pytest.mark.once("builds")
 def test_killed_at_random_moments(project, run, tmp_path):
     """50 builders, each killed at some moment from its start to a little after its end; the next one always builds."""
     env = {"TORCH_EXTENSIONS_DIR": str(tmp_path / "cache"), "ADD2_WITH_CUDA": "0"}
@@ -216,6 +219,7 @@ def test_built_by_hand_with_other_options(project, run, tmp_path):
     assert again.stderr.count("-O3") == 3
 
 
+@pytest.mark.once("builds")
 def test_locks_left_by_hand(project, run, tmp_path):
     """Files where this and torch's own locks lie, in every folder that a build uses: nobody waits for them."""
     cache = tmp_path / "cache"
@@ -249,6 +253,7 @@ print("done")
     assert run("-c", code, root=project, TORCH_EXTENSIONS_DIR=str(tmp_path / "cache")).stdout == "done\n"
 
 
+@pytest.mark.once("builds")
 def test_start_together_build_once(project, tmp_path):
     env = os.environ | {"TORCH_EXTENSIONS_DIR": str(tmp_path / "cache")}
     command = [sys.executable, "-c", LOAD, "jit"]

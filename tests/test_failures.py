@@ -118,6 +118,7 @@ def test_library_before_torch(run, env):
     cured(explain(run, failed.stderr), "the library was loaded before torch", "`import torch` first")
 
 
+@pytest.mark.once("builds")
 def test_damaged_library(run, env):
     """A shorter one is seen, and built again; one that looks the same from outside does not load, and says so."""
     library = library_of(run, ROOT, env)
@@ -157,6 +158,7 @@ def test_no_ninja(run, env, tmp_path):
     cured(explain(run, "RuntimeError: Ninja is required to load C++ extensions"), "the jit build runs", "install ninja")
 
 
+@pytest.mark.once("builds")
 def test_lock_held(run, env, tmp_path):
     """Another process builds: we say for whom we wait, and the doctor says who holds it."""
     library = library_of(run, ROOT, env)

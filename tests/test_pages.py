@@ -59,6 +59,29 @@ def test_commands(page, tmp_path):
     assert "Traceback" not in done.stderr
 
 
+SOLUTION = re.compile(r"^def exercise_(\d+)\(\):\n(.*?)(?=^\S)", re.MULTILINE | re.DOTALL)
+SOLUTIONS = [
+    (path, number, body)
+    for path in sorted((ROOT / "docs" / "solutions").glob("[1-9]_*.py"))
+    for number, body in SOLUTION.findall(path.read_text())
+]
+
+
+@pytest.mark.parametrize(
+    ("path", "number"),
+    [
+        pytest.param(path, number, marks=[] if "need_nvcc()" in body else pytest.mark.once("pages"))
+        for path, number, body in SOLUTIONS
+    ],
+    ids=lambda value: value.stem if isinstance(value, Path) else value,
+)
+def test_solutions(path, number, run):
+    """Each exercise's solution does what the page says; it asserts that itself."""
+    done = run(path, number)
+    if missing := re.search(r"needs (.*), which is not here", done.stdout):
+        pytest.skip(f"needs {missing[1]}")
+
+
 @pytest.mark.parametrize("page", DOCS, ids=name)
 def test_quotes(page):
     """Code that a page shows is in one of the files that the page links to."""
@@ -114,5 +137,10 @@ def test_shape(page):
     """A page opens with what you will know at its end, and closes with exercises and their solutions."""
     text = page.read_text()
     assert text.split("\n\n")[1].startswith("At the end of this page you")
-    assert re.search(r"^## Exercises\n\n1\. .*^Solutions: 1\. ", text, re.MULTILINE | re.DOTALL)
-    assert len(text.splitlines()) <= 200
+    exercises = re.search(
+        r"^## Exercises\n\n(1\. .*)^Solutions \(\[which run\]\((.*?)\)\): (1\. .*)", text, re.MULTILINE | re.DOTALL
+    )
+    numbers = re.findall(r"^(\d)\. ", exercises[1], re.MULTILINE)
+    assert numbers == re.findall(r"\b(\d)\. (?=\S)", exercises[3])
+    assert numbers == [number for path, number, _ in SOLUTIONS if path == (page.parent / exercises[2]).resolve()]
+    assert 80 <= len(text.splitlines()) <= 200

@@ -34,7 +34,7 @@ def source(tmp_path_factory):
     command = [sys.executable, "-c", "from setuptools import build_meta; build_meta.build_sdist('..')"]
     done = subprocess.run(command, cwd=copy, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    shutil.unpack_archive(next(folder.glob("add2-*.tar.gz")), folder, filter="data")
+    subprocess.run(["tar", "-xzf", next(folder.glob("add2-*.tar.gz")), "-C", folder], check=True)
     return next(path for path in folder.glob("add2-*") if path.is_dir())
 
 
@@ -91,7 +91,10 @@ def test_library_needs_torch_and_the_system_alone(library):
 
 def test_library_shows_the_launchers_alone(library):
     symbols = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True, text=True, check=True)
-    functions = {line.split()[-1] for line in symbols.stdout.splitlines() if " T " in line}
+    functions = {name for _, kind, name in map(str.split, symbols.stdout.splitlines()) if kind in "TW"}
+    functions = {
+        name for name in functions if not re.match("_ZN?K?St", name)
+    }  # but for the standard library's templates
     launchers = {"launch_add2_cpu", "launch_add2_cpu_kernel"}
     cuda = {"launch_add2_cuda", "launch_add2_cuda_kernel", "add2_current_cuda_device"}
     assert functions in (launchers, launchers | cuda)

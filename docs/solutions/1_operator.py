@@ -1,0 +1,58 @@
+"""Solutions of docs/operator.md."""
+
+import sys
+
+import torch
+from workshop import ROOT, copy_of_project, edit, main, need_gpus, need_nvcc, run, show
+
+from lab import compilers
+
+
+def exercise_1():
+    """Shapes that differ, and integers: kernel/add2_checks.h speaks, by refuse()."""
+    compilers.load("jit")
+    for a, b in ((torch.ones(3), torch.ones(4)), 2 * (torch.ones(3, dtype=torch.int64),)):
+        try:
+            torch.ops.add2.add2(a, b)
+            raise AssertionError("it was not refused")
+        except RuntimeError as error:
+            show(str(error))
+            words = str(error).split(" has ")[1].split()[0]  # "shape", "dtype"
+            assert f" has {words} " in (ROOT / "kernel" / "add2_checks.h").read_text()
+
+
+def exercise_2():
+    """Without the device guard the tests with cuda:1 fail."""
+    need_gpus(2)
+    need_nvcc()
+    with copy_of_project() as copy:
+        edit(copy / "kernel" / "add2.cpp", "if (add2_current_cuda_device() != device) guard.emplace(device);", "")
+        tests = run("-m", "pytest", "-q", "tests/operator/test_cuda.py", folder=copy)
+    show(tests.stdout, "FAILED", "failed")
+    assert tests.returncode == 1
+
+
+def exercise_3():
+    """On stream 0 only the tests with a stream of their own fail, and those that capture one."""
+    need_gpus()
+    need_nvcc()
+    with copy_of_project() as copy:
+        edit(copy / "kernel" / "add2.cpp", "dtype, static_cast<CUstream_st*>(stream));", "dtype, nullptr);")
+        files = ("tests/operator/test_cuda.py", "tests/operator/test_subsystems.py")
+        tests = run("-m", "pytest", "-q", *files, folder=copy)
+    show(tests.stdout, "FAILED", "failed")
+    assert tests.returncode == 1
+    assert "test_runs_on_the_current_stream" in tests.stdout
+
+
+def exercise_4():
+    """`import add2` finds the operator registered, and loads nothing more."""
+    compilers.load("cmake")
+    import add2
+
+    print("   loaded:", *torch.ops.loaded_libraries, "- and", add2.__file__)
+    assert [path.rpartition("/")[2] for path in torch.ops.loaded_libraries] == ["libadd2.so"]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

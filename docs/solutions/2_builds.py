@@ -1,0 +1,62 @@
+"""Solutions of docs/builds.md."""
+
+import sys
+
+from workshop import copy_of_project, edit, main, need_nvcc, run, show
+
+from lab import compilers
+
+SHORT = ("--sizes", "100", "--device", "cpu")
+
+
+def exercise_1():
+    """A changed comment builds once; changed back, what was built before is still there."""
+    builds = []
+    with copy_of_project() as copy:
+        source = copy / "kernel" / "add2_cpu.cpp"
+        before = source.read_text()
+        for text in (before, before + "// a comment\n", before):
+            source.write_text(text)
+            done = run("time.py", "--compiler", "jit", *SHORT, folder=copy)
+            assert done.returncode == 0, done.stdout
+            builds.append("building add2" in done.stdout)
+    print("   was it built?", builds)
+    assert builds == [True, True, False]
+
+
+def exercise_2():
+    """jit's link names libtorch_cuda.so; what the library may take from there is one weak symbol."""
+    need_nvcc()
+    named = {}
+    for compiler in compilers.COMPILERS:
+        library = compilers.build(compiler).library
+        commands = run("-m", "lab.compilers", "commands", "--compiler", compiler).stdout
+        named[compiler] = "-ltorch_cuda" in commands or "libtorch_cuda.so" in commands
+        needed = run("nm", "-D", "--undefined-only", library).stdout
+        show(needed, "cuda")
+        assert "w aoti_torch_get_current_cuda_stream" in needed
+    print("   names libtorch_cuda.so:", named)
+    assert named == {"jit": True, "setup": False, "cmake": False}
+
+
+def exercise_3():
+    """add2.cpp beside add2.cu: jit and CMake name the objects apart, setuptools does not."""
+    need_nvcc()
+    works = {}
+    with copy_of_project() as copy:
+        (copy / "kernel" / "add2_kernel.cu").rename(copy / "kernel" / "add2.cu")
+        for file in ("lab/compilers.py", "setup.py", "CMakeLists.txt"):
+            edit(copy / file, "add2_kernel.cu", "add2.cu")
+        for compiler in compilers.COMPILERS:
+            done = run("time.py", "--compiler", compiler, *SHORT, folder=copy)
+            works[compiler] = done.returncode == 0
+            if works[compiler]:
+                show(run("-m", "lab.compilers", "commands", "--compiler", compiler, folder=copy).stdout, "add2.cu ")
+            else:
+                show(done.stdout)
+    print("   works:", works)
+    assert works == {"jit": True, "setup": False, "cmake": True}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

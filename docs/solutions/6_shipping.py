@@ -1,0 +1,56 @@
+"""Solutions of docs/shipping.md."""
+
+import re
+import sys
+
+from workshop import copy_of_project, edit, main, run, show
+
+from lab import compilers
+
+
+def exercise_1():
+    """Without -fvisibility=hidden a test sees the functions of kernel/add2.cpp."""
+    with copy_of_project() as copy:
+        edit(copy / "setup.py", ' "-fvisibility=hidden"]', "]")
+        tests = run("-m", "pytest", "-q", "tests/test_wheel.py", "-k", "launchers", folder=copy)
+    show(tests.stdout, "FAILED", "failed")
+    print("   visible:", *sorted(set(re.findall(r"_ZN6checks\w+", tests.stdout)))[:3], "...")
+    assert tests.returncode == 1
+    assert "test_library_shows_the_launchers_alone" in tests.stdout
+    assert "_ZN6checks" in tests.stdout
+
+
+def exercise_2():
+    """torch's unstable C++ is refused by torch's own header; allowed, it leaves names of at:: and c10::."""
+    with copy_of_project() as copy:
+        source = copy / "kernel" / "add2.cpp"
+        edit(source, "#include <optional>", "#include <ATen/ATen.h>\n#include <optional>")
+        build = ("time.py", "--sizes", "100", "--device", "cpu")
+        refused = run(*build, folder=copy)
+        show(refused.stdout, "error")
+        assert refused.returncode == 1
+        edit(
+            copy / "lab" / "compilers.py",
+            '["-DTORCH_TARGET_VERSION=0x020a000000000000", "-std=c++17"]',
+            '["-std=c++20"]',
+        )
+        source.write_text(source.read_text() + "at::Tensor unstable() { return at::ones({1}); }\n")
+        built = run(*build, folder=copy, ADD2_WITH_CUDA="0")
+        assert built.returncode == 0, built.stdout
+        [library] = (copy / "jit cache").rglob("add2.so")
+        names = run("nm", "-DC", "--undefined-only", library).stdout
+    show(names, " at::", " c10::")
+    assert " at::" in names
+
+
+def exercise_3():
+    """pybind11 brings back Python's names and torch's C++ names."""
+    library = compilers.build("jit", "pybind11").library
+    names = run("nm", "-DC", "--undefined-only", library).stdout
+    for word in ("Py", "at::", "c10::"):
+        print(f"   {sum(f' {word}' in line for line in names.splitlines())} names begin with {word}")
+        assert f" {word}" in names
+
+
+if __name__ == "__main__":
+    sys.exit(main())

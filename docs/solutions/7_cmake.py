@@ -1,0 +1,60 @@
+"""Solutions of docs/cmake.md."""
+
+import re
+import sys
+from pathlib import Path
+
+from workshop import copy_of_project, edit, main, need_nvcc, run, show
+
+FOLLOW, BUILD = "examples/findcuda/follow.py", "build/findcuda"
+
+
+def exercise_1():
+    """nvcc prints the error; CMake blames the object that its script was to make."""
+    need_nvcc()
+    with copy_of_project() as copy:
+        kernel = copy / "kernel" / "add2_kernel.cu"
+        kernel.write_text(kernel.read_text() + "this is no C++\n")
+        done = run(FOLLOW, folder=copy)
+    show(done.stdout, "): error", "Error generating file")
+    assert done.returncode == 2
+    assert "Error generating file" in done.stdout
+
+
+def exercise_2():
+    """FindCUDA reads the list of headers when CMake configures, so that runs once more. Then all three are compiled."""
+    need_nvcc()
+    with copy_of_project() as copy:
+        assert run(FOLLOW, folder=copy).returncode == 0
+        for touched in (False, True):
+            if touched:
+                (copy / "include" / "add2.h").touch()
+                print("   include/add2.h is touched")
+            for folder in (BUILD, f"{BUILD}/language"):
+                done = run("cmake", "--build", folder, folder=copy)
+                show(done.stdout, "Re-running CMake", "Building")
+                assert ("Re-running CMake" in done.stdout) == (folder == BUILD and not touched)
+                assert done.stdout.count("Building") == 3 or (folder == BUILD and not touched)
+
+
+def exercise_3():
+    """A compiler's flag: of one target and one language, or of all that comes after it."""
+    need_nvcc()
+    flag = "--ptxas-options=-v"
+    with copy_of_project() as copy:
+        findcuda, language = copy / "examples" / "findcuda" / "CMakeLists.txt", copy / "CMakeLists.txt"
+        edit(findcuda, "-Xcompiler=-fvisibility=hidden)", f"-Xcompiler=-fvisibility=hidden {flag})")
+        option = f"target_compile_options(add2 PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:{flag}>)"
+        language.write_text(f"{language.read_text()}\n{option}\n")
+        done = run(FOLLOW, folder=copy)
+        assert done.returncode == 0, done.stdout
+    lines = [line for line in done.stdout.splitlines() if flag in line]
+    print("  ", len(lines), "lines of follow.py's have it; the first and the last:")
+    for line in (lines[0], lines[-1]):
+        show(re.sub(r"/\S*/", "", line))
+    assert "CUDA_NVCC_FLAGS" in lines[0]
+    assert Path(lines[-1].split()[0]).name == "nvcc"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,82 @@
+"""Solutions of docs/troubleshooting.md."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import torch
+from workshop import copy_of_project, edit, main, run, show
+
+TORCHS_OWN = """
+import os, sys, torch
+from torch.utils import cpp_extension
+cpp_extension.load("busy", [sys.argv[1]], build_directory=os.path.dirname(sys.argv[1]), is_python_module=False)
+"""
+
+
+def exercise_1():
+    """lab/toolchain.py complains, before anything is compiled."""
+    done = run("time.py", "--rebuild", CXX="no-such-compiler")
+    show(done.stdout)
+    assert done.returncode == 1
+    assert "no-such-compiler is not installed" in done.stdout
+
+
+def killed(command: list[str], begun: Path, folder: Path) -> None:
+    """Start it, and kill it with all its children as soon as there is a file `begun` (a pattern)."""
+    env = os.environ | {"TORCH_EXTENSIONS_DIR": str(folder / "jit cache")}
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    process = subprocess.Popen([sys.executable, *command], cwd=folder, env=env, start_new_session=True, **quiet)
+    while not list(begun.parent.parent.glob(f"{begun.parent.name}/{begun.name}")):
+        assert process.poll() is None, "it ended before it could be killed"
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    print("   killed while it compiled:", *command[:1])
+
+
+def exercise_2():
+    """A killed build: here the next one waits for nobody; torch's own load() may wait for the file `lock`."""
+    with copy_of_project() as copy:
+        killed(["time.py", "--rebuild"], copy / "jit cache" / "*unfinished*", copy)
+        start = time.monotonic()
+        done = run("time.py", "--sizes", "100", "--device", "cpu", folder=copy)
+        print(f"   built and timed after {time.monotonic() - start:.0f} s")
+        assert done.returncode == 0, done.stdout
+
+        source = copy / "slow" / "busy.cpp"
+        source.parent.mkdir()
+        source.write_text("#include <torch/library.h>\n")
+        (copy / "load.py").write_text(TORCHS_OWN)
+        killed(["load.py", str(source)], source.parent / "lock", copy)
+        try:
+            command = [sys.executable, "load.py", str(source)]
+            subprocess.run(command, cwd=copy, timeout=25, capture_output=True, check=True)
+            waits = False
+        except subprocess.TimeoutExpired:
+            waits = True
+    print(f"   torch {torch.__version__}: load() {'still waits after 25 s' if waits else 'has built it'}")
+
+
+def exercise_3():
+    """A new row of lab/symptoms.py: a test demands it in docs/troubleshooting.md."""
+    with copy_of_project() as copy:
+        row = 'SYMPTOMS = [\n    Symptom("is a teapot", "it is not made for coffee", "tea"),'
+        edit(copy / "lab" / "symptoms.py", "SYMPTOMS = [", row)
+        demanded = run("-m", "pytest", "-q", "tests/test_failures.py", "-k", "every_symptom", folder=copy)
+        show(demanded.stdout, "AssertionError", "failed")
+        page = copy / "docs" / "troubleshooting.md"
+        page.write_text(
+            page.read_text() + "\n| `is a teapot` | it is not made for coffee | tea | not produced here |\n"
+        )
+        satisfied = run("-m", "pytest", "-q", "tests/test_failures.py", "-k", "every_symptom", folder=copy)
+        show(satisfied.stdout, "passed")
+    assert demanded.returncode == 1
+    assert satisfied.returncode == 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
