@@ -60,6 +60,7 @@ def test_from_nothing_and_again(build, project, run, tmp_path):
     assert not left or (project / left).exists()
 
 
+@pytest.mark.once("builds")
 @pytest.mark.parametrize("build", COMPILERS)
 def test_failed_compilation(build, project, run, tmp_path):
     """The first errors and where the log is, exit status 1; after the mistake is mended it builds."""
@@ -76,6 +77,7 @@ def test_failed_compilation(build, project, run, tmp_path):
     run("time.py", "--compiler", build, *QUICK, root=project, **env)
 
 
+@pytest.mark.once("builds")
 @pytest.mark.parametrize("build", ["setup", "cmake"])
 def test_an_edit_compiles_what_depends_on_it(build, project, run, tmp_path):
     """One source: that one alone. A header: all that include it. (jit has a new folder, and compiles all.)"""
@@ -208,6 +210,7 @@ print(compilers.build("cmake").cached)
     assert cached == "False"
 
 
+@pytest.mark.once("builds")
 def test_built_by_hand_with_other_options(project, run, tmp_path):
     """cmake called by hand has left a Debug library: it is not what `--compiler cmake` means."""
     env = {"TORCH_EXTENSIONS_DIR": str(tmp_path / "cache"), "ADD2_WITH_CUDA": "0"}
@@ -348,6 +351,7 @@ def test_installed(project, tmp_path, run):
     assert str(site) in done.stdout
 
 
+@pytest.mark.once("builds")
 @pytest.mark.parametrize("build", ["jit", "setup"])
 def test_pybind11(build, run, tmp_path):
     file = tmp_path / "times.json"

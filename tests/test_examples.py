@@ -88,6 +88,7 @@ def test_findcuda_without_nvcc(run, tmp_path):
     assert not (tmp_path / "b").exists()
 
 
+@pytest.mark.once("builds")
 @pytest.mark.parametrize("build", ["jit", "setup", "cmake"])
 def test_new_operator(build, own_operator, tmp_path):
     """`python3 -m lab.new`: another name, and the three builds and the tests pass as they are."""
