@@ -189,6 +189,7 @@ def test_killed_at_random_moments(project, run, tmp_path):
     assert "torch_launch_add2" in after.stdout  # checked against torch before it was timed
 
 
+@pytest.mark.once("builds")
 def test_edited_while_building(project, run, tmp_path):
     """What was compiled may have the edit in it, or not; so it is not taken for either."""
     env = {"TORCH_EXTENSIONS_DIR": str(tmp_path / "cache"), "ADD2_WITH_CUDA": "0"}
@@ -237,6 +238,7 @@ def test_locks_left_by_hand(project, run, tmp_path):
     assert not json.loads(run("-c", LOAD, "jit", root=project, **env).stdout)["cached"]
 
 
+@pytest.mark.once("builds")
 def test_second_build_in_one_process(project, run, tmp_path):
     """As in a notebook: a build fails, the source is mended, and the next load() of the same process succeeds."""
     source = project / "kernel" / "add2_cpu.cpp"
@@ -277,6 +279,7 @@ def links_to_tools(folder: Path, without: tuple[str, ...]) -> str:
     return str(folder)
 
 
+@pytest.mark.once("builds")
 @pytest.mark.parametrize("build", ["jit", "setup"])
 def test_environment_that_is_not_activated(build, project, run, tmp_path):
     """Python is called by its path; ninja is installed in its environment, but not on PATH."""
@@ -301,6 +304,7 @@ def test_nvcc_behind_a_wrapper(build, project, run, tmp_path):
     assert "for CUDA" in done.stderr
 
 
+@pytest.mark.once("builds")
 @pytest.mark.parametrize("build", COMPILERS)
 def test_cpu_part_alone(build, project, run, tmp_path):
     env = {"TORCH_EXTENSIONS_DIR": str(tmp_path / "cache"), "ADD2_WITH_CUDA": "0"}
