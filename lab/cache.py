@@ -34,6 +34,11 @@ SOURCES = [
     "lab/toolchain.py",
 ]
 
+# What a copy of the project leaves out: what builds, tests and tools have left in its folder.
+LEFTOVERS = shutil.ignore_patterns(
+    ".git", ".venv*", ".*_cache", ".hypothesis", "build", "dist", "*.so", "*.egg-info", "__pycache__"
+)
+
 _VARIABLES = ("CXX", "CC", "CXXFLAGS", "CFLAGS", "CPPFLAGS", "LDFLAGS", "CPATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH")
 _VARIABLES += ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN", "CUDAFLAGS", "CUDAHOSTCXX", "CMAKE_BUILD_TYPE")
 

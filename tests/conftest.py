@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -49,6 +50,22 @@ def run():
         return done
 
     return run
+
+
+@pytest.fixture
+def start():
+    """Start a program of the project in a process and a group of its own, for a Ctrl-C in the middle: a Popen."""
+
+    def start(program, *arguments, **options):
+        return subprocess.Popen(
+            [sys.executable, str(ROOT / program), *map(str, arguments)],
+            text=True,
+            start_new_session=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # a shell's `&` has it ignored
+            **options,
+        )
+
+    return start
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lab import figures, toolchain
+from lab import cache, figures, toolchain
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = sorted((ROOT / "docs").glob("*.md"))
@@ -46,8 +46,7 @@ def test_commands(page, tmp_path):
     if "auditwheel" in str(commands) and shutil.which("auditwheel", path=toolchain.tool_path()) is None:
         pytest.skip("needs auditwheel")
     copy = tmp_path / "copy"
-    left = (".git", ".venv*", ".*_cache", ".hypothesis", "build", "dist", "*.so", "*.egg-info", "__pycache__")
-    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(*left))
+    shutil.copytree(ROOT, copy, ignore=cache.LEFTOVERS)
     env = os.environ | {
         "PATH": toolchain.tool_path(),
         "TORCH_EXTENSIONS_DIR": str(tmp_path / "cache"),

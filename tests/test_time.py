@@ -336,20 +336,10 @@ def test_against_an_earlier_run(run, tmp_path):
     assert verdicts == {(True, "slower"), (False, "faster")}
 
 
-def started(*arguments, **options):
-    """time.py in a process (and a group) of its own, for a Ctrl-C in the middle."""
-    return subprocess.Popen(
-        [sys.executable, str(ROOT / "time.py"), *map(str, arguments)],
-        text=True,
-        start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # a shell's `&` has it ignored
-        **options,
-    )
-
-
-def test_ctrl_c_keeps_what_is_there(tmp_path):
+def test_ctrl_c_keeps_what_is_there(start, tmp_path):
     file, table = tmp_path / "times.json", tmp_path / "times.csv"
-    with started(
+    with start(
+        "time.py",
         *("--sizes", "2^4..2^24", "--dtype", "all", "--json", file, "--csv", table),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -372,10 +362,11 @@ def test_ctrl_c_keeps_what_is_there(tmp_path):
     assert table.exists()
 
 
-def test_ctrl_c_among_all_builds(tmp_path):
+def test_ctrl_c_among_all_builds(start, tmp_path):
     """A terminal sends it to the children as well; what they have saved is put together."""
     file = tmp_path / "times.json"
-    with started(
+    with start(
+        "time.py",
         *("--compiler", "all", "--sizes", "2^4..2^24", "--dtype", "all", "--json", file),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -404,10 +395,10 @@ def test_ctrl_c_among_all_builds(tmp_path):
     assert "cold build" in out
 
 
-def test_progress_on_a_terminal_and_in_a_log(tmp_path, run):
+def test_progress_on_a_terminal_and_in_a_log(start, run):
     """On a terminal a line that renews itself; elsewhere nothing, unless it takes long."""
     ours, theirs = pty.openpty()
-    with started("--sizes", "16,32", stdout=subprocess.DEVNULL, stderr=theirs) as process:
+    with start("time.py", "--sizes", "16,32", stdout=subprocess.DEVNULL, stderr=theirs) as process:
         os.close(theirs)
         seen = b""
         while True:

@@ -309,17 +309,11 @@ def test_more_processes_than_gpus(run):
         assert "99 processes" in done.stderr
 
 
-def test_interrupted(run, tmp_path):
+def test_interrupted(start, tmp_path):
     """Ctrl-C: what was done is told and saved."""
     file = tmp_path / "run.json"
-    command = [sys.executable, "train.py", "--device", "cpu", "--epochs", "100000000", "--json", str(file)]
-    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    running = subprocess.Popen(
-        command,
-        cwd=ROOT,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # a shell's `&` has it ignored
-        **streams,
-    )
+    arguments = ("--device", "cpu", "--epochs", "100000000", "--json", file)
+    running = start("train.py", *arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     for line in running.stdout:
         if line.startswith("epoch 100:"):
             break

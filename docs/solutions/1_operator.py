@@ -17,8 +17,8 @@ def exercise_1():
             raise AssertionError("it was not refused")
         except RuntimeError as error:
             show(str(error))
-            words = str(error).split(" has ")[1].split()[0]  # "shape", "dtype"
-            assert f" has {words} " in (ROOT / "kernel" / "add2_checks.h").read_text()
+            what = str(error).split(" has ")[1].split()[0]  # "shape", "dtype"
+            assert f" has {what} " in (ROOT / "kernel" / "add2_checks.h").read_text()
 
 
 def exercise_2():
@@ -27,9 +27,7 @@ def exercise_2():
     need_nvcc()
     with copy_of_project() as copy:
         edit(copy / "kernel" / "add2.cpp", "if (add2_current_cuda_device() != device) guard.emplace(device);", "")
-        tests = run("-m", "pytest", "-q", "tests/operator/test_cuda.py", folder=copy)
-    show(tests.stdout, "FAILED", "failed")
-    assert tests.returncode == 1
+        show(run("-m", "pytest", "-q", "tests/operator/test_cuda.py", folder=copy, status=1), "FAILED", "failed")
 
 
 def exercise_3():
@@ -39,10 +37,9 @@ def exercise_3():
     with copy_of_project() as copy:
         edit(copy / "kernel" / "add2.cpp", "dtype, static_cast<CUstream_st*>(stream));", "dtype, nullptr);")
         files = ("tests/operator/test_cuda.py", "tests/operator/test_subsystems.py")
-        tests = run("-m", "pytest", "-q", *files, folder=copy)
-    show(tests.stdout, "FAILED", "failed")
-    assert tests.returncode == 1
-    assert "test_runs_on_the_current_stream" in tests.stdout
+        tests = run("-m", "pytest", "-q", *files, folder=copy, status=1)
+    show(tests, "FAILED", "failed")
+    assert "test_runs_on_the_current_stream" in tests
 
 
 def exercise_4():

@@ -22,9 +22,7 @@ import torch
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from lab import toolchain  # noqa: E402
-
-_LEFT_OUT = shutil.ignore_patterns(".git", ".venv*", ".*_cache", "build", "dist", "*.so", "*.egg-info", "__pycache__")
+from lab import cache, toolchain  # noqa: E402
 
 
 class Missing(Exception):
@@ -46,7 +44,7 @@ def copy_of_project() -> Iterator[Path]:
     """A copy to change; it is gone afterwards, and so is what was built from it."""
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder, "add2")
-        shutil.copytree(ROOT, copy, ignore=_LEFT_OUT)
+        shutil.copytree(ROOT, copy, ignore=cache.LEFTOVERS)
         yield copy
 
 
@@ -58,16 +56,25 @@ def edit(file: Path, old: str, new: str) -> None:
     file.write_text(text.replace(old, new))
 
 
-def run(*command: object, folder: Path = ROOT, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run a program (Python's arguments, if it is a script or `-m`); its output, stderr's too, comes as stdout."""
+def environment(folder: Path) -> dict[str, str]:
+    """For programs that run in a folder: a copy of the project has a jit cache of its own."""
+    own = {} if folder == ROOT else {"TORCH_EXTENSIONS_DIR": str(folder / "jit cache")}
+    return os.environ | {"PATH": toolchain.tool_path()} | own
+
+
+def run(*command: object, folder: Path = ROOT, status: int | None = 0, **variables: str) -> str:
+    """Run a program (Python's arguments, if it is a script or `-m`), which must end with `status` (None: any).
+
+    Returns what it has printed, on stderr, too.
+    """
     words = [str(word) for word in command]
     if words[0].endswith(".py") or words[0] == "-m":
         words.insert(0, sys.executable)
     print("   $", *[Path(words[0]).name, *words[1:]])
-    cache = {} if folder == ROOT else {"TORCH_EXTENSIONS_DIR": str(folder / "jit cache")}
-    env = os.environ | {"PATH": toolchain.tool_path()} | cache | variables
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    return subprocess.run(words, cwd=folder, env=env, text=True, check=False, **streams)
+    done = subprocess.run(words, cwd=folder, env=environment(folder) | variables, text=True, check=False, **streams)
+    assert status in (None, done.returncode), f"exit status {done.returncode}\n{done.stdout}"
+    return done.stdout
 
 
 def show(text: str, *words: str) -> None:

@@ -20,19 +20,22 @@ namespace {
 // Python sees a RuntimeError with the text. (STD_TORCH_CHECK puts this file's path and line before
 // it; and printing a number crashes where the C++ runtime is linked statically, as some machines'
 // compilers are set up to do.)
-void require(bool good, const std::string& text) {
-  if (!good) throw std::runtime_error("add_scale_relu: " + text);
+[[noreturn]] void refuse(const char* text) {
+  throw std::runtime_error(std::string("add_scale_relu: ") + text);
 }
 
 // What the kernels do not look at. Nothing is written before all of it is known to be right.
 void check(const Tensor& a, const Tensor& b) {
   bool alike = a.dim() == b.dim();
   for (int64_t i = 0; alike && i < a.dim(); ++i) alike = a.size(i) == b.size(i);
-  require(alike, "a and b differ in shape");
-  require(a.scalar_type() == b.scalar_type() && a.get_device_index() == b.get_device_index(),
-          "a and b differ in dtype or device");
-  require(a.scalar_type() == ScalarType::Float || a.scalar_type() == ScalarType::Double,
-          "expected float32 or float64");
+  if (!alike) refuse("a and b differ in shape");
+  const ScalarType dtype = a.scalar_type();
+  if (b.scalar_type() != dtype || a.get_device_index() != b.get_device_index()) {
+    refuse("a and b differ in dtype or device");
+  }
+  if (dtype != ScalarType::Float && dtype != ScalarType::Double) {
+    refuse("expected float32 or float64");
+  }
 }
 
 template <typename T>
@@ -64,7 +67,7 @@ Tensor add_scale_relu_cuda(const Tensor& a, const Tensor& b, double scale) {
   const char* error = launch_add_scale_relu_cuda(
       y.mutable_data_ptr(), x.const_data_ptr(), z.const_data_ptr(), scale, a.numel(),
       a.scalar_type() == ScalarType::Double, static_cast<CUstream_st*>(stream));
-  if (error != nullptr) require(false, error);
+  if (error != nullptr) refuse(error);
   return y;
 }
 #endif
