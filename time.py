@@ -12,13 +12,13 @@ import sys
 import tempfile
 from pathlib import Path
 
-from lab import all_builds, arguments, compilers, health, host_cost, measure, report, sync_study, timeline
+from lab import all_builds, arguments, build, health, host_cost, measure, report, sync_study, timeline
 from lab.record import Record, build_row, write
 
 
 def parse():
-    parser = arguments.parser(__doc__.splitlines()[0], [*compilers.COMPILERS, "all"])
-    parser.add_argument("--binding", choices=compilers.BINDINGS, default="dispatcher", help="pybind11: time it besides")
+    parser = arguments.parser(__doc__.splitlines()[0], [*build.COMPILERS, "all"])
+    parser.add_argument("--binding", choices=build.BINDINGS, default="dispatcher", help="pybind11: time it besides")
     parser.add_argument("--dtype", choices=[*measure.DTYPES, "all"], default="float32", help="of the elements")
     parser.add_argument("--sizes", type=arguments.sizes, default="1048576", help="elements: 1000,2^20 or 2^10..2^28")
     parser.add_argument("--offset", type=arguments.offset, default=0, help="time views that start at this element")
@@ -51,10 +51,10 @@ def main() -> int:
         return all_builds.run(args)
 
     # 1. Build, load, register.
-    builds = [compilers.load(args.compiler, rebuild=args.rebuild, library=args.library)]
+    builds = [build.load(args.compiler, rebuild=args.rebuild, library=args.library)]
     if args.binding == "pybind11":
-        builds.append(compilers.load(args.compiler, "pybind11", args.rebuild))
-    device = arguments.choose_device(args, compilers.has_cuda_code(builds[0].library))
+        builds.append(build.load(args.compiler, "pybind11", args.rebuild))
+    device = arguments.choose_device(args, build.has_cuda_code(builds[0].library))
     if args.timeline and device.type != "cuda":
         return report.fail("--timeline shows what a GPU does, and add2 runs on the CPU here", status=2)
     record = Record(report.environment(device), [build_row(build) for build in builds])

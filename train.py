@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from lab import arguments, checkpoint, compilers, digits, processes, report, training
+from lab import arguments, build, checkpoint, digits, processes, report, training
 
 
 class Toy(torch.nn.Module):
@@ -115,23 +115,23 @@ def run(args) -> int:
     return 0
 
 
-def load(args) -> tuple[dict[str, training.Add], list[compilers.Build], torch.device]:
+def load(args) -> tuple[dict[str, training.Add], list[build.Build], torch.device]:
     """The functions to train with, by name; the builds that they come from; the device to train on."""
     adds: dict[str, training.Add] = {}
     builds = []
     if args.compiler != "torch":
-        builds = [compilers.load(args.compiler, rebuild=args.rebuild, library=args.library)]
+        builds = [build.load(args.compiler, rebuild=args.rebuild, library=args.library)]
         import add2  # after load(): it finds the operator registered
 
         adds[args.compiler] = add2.add2
     if args.compiler == "torch" or args.check:
         adds["torch"] = torch.add
-    device = arguments.choose_device(args, all(compilers.has_cuda_code(build.library) for build in builds))
+    device = arguments.choose_device(args, all(build.has_cuda_code(found.library) for found in builds))
     return adds, builds, processes.device(device)
 
 
 def parse(argv=None):
-    parser = arguments.parser(__doc__.splitlines()[0], [*compilers.COMPILERS, "torch"])
+    parser = arguments.parser(__doc__.splitlines()[0], [*build.COMPILERS, "torch"])
     parser.add_argument("--model", choices=["toy", "residual"], default="toy", help="residual: on handwritten digits")
     parser.add_argument("--epochs", type=arguments.count, default=SUPPRESS, help="(default: toy 500, residual 20)")
     parser.add_argument("--batch", type=arguments.count, default=64, help="images a step, of all processes together")

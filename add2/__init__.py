@@ -10,7 +10,7 @@ import torch  # first: it loads libtorch.so and libc10.so, which the library bel
 
 if not hasattr(torch.ops.add2, "add2"):
     if not (_library := Path(__file__).with_name("_C.abi3.so")).exists():
-        cures = "`python3 -m pip install --no-build-isolation -e .` in its folder, or lab.compilers.load('jit') first"
+        cures = "`python3 -m pip install --no-build-isolation -e .` in its folder, or lab.build.load('jit') first"
         raise ImportError(f"add2 is not built: there is no {_library}. Build it: {cures}")
     torch.ops.load_library(_library)
 

@@ -11,20 +11,21 @@ import sys
 import tempfile
 from pathlib import Path
 
-from . import clock, compilers, report
-from .cache import ROOT
+from . import build as builds
+from . import clock, report
+from .build import BuildError
+from .build.cache import ROOT
 from .host_cost import HostCost
 from .measure import Result
 from .record import Record
-from .toolchain import BuildError
 
 
 def run(args: argparse.Namespace) -> int:
     """Build what is missing, time each build, print one table; returns the exit status."""
     built, status = {}, 0
-    for compiler in compilers.COMPILERS:
+    for compiler in builds.COMPILERS:
         try:
-            built[compiler] = compilers.build(compiler, rebuild=args.rebuild)
+            built[compiler] = builds.build(compiler, rebuild=args.rebuild)
         except BuildError as error:
             status = report.fail(error)
     interrupted: list[bool] = []
@@ -52,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
         record.warnings += [warning for warning in part["warnings"] if warning not in record.warnings]
         record.compare.append(_row(compiler, built[compiler], part))
     record.correct = status in (0, 130) and all(part["correct"] for part in parts.values())
-    record.complete = not interrupted and len(parts) == len(compilers.COMPILERS)
+    record.complete = not interrupted and len(parts) == len(builds.COMPILERS)
 
     peak = record.environment.get("peak_gb_per_s")
     print(report.describe(record.environment))
@@ -71,7 +72,7 @@ def _command(args: argparse.Namespace, compiler: str, file: Path) -> list[str]:
     return command + (["--device", str(args.device)] if "device" in args else [])
 
 
-def _row(compiler: str, build: compilers.Build, part: dict) -> dict:
+def _row(compiler: str, build: builds.Build, part: dict) -> dict:
     best = clock.best(row["clock"] for row in part["results"])
     ours = [row for row in part["results"] if row["call"] == "torch_launch_add2" and row["clock"] == best]
     cost = [row["median_us"] for row in part["host_cost"] if row["call"] == "torch_launch_add2"]

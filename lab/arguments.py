@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from . import picture as pictures
-from . import toolchain
+from .build import toolchain
 
 MAX_SIZE = 2**40
 

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from . import symptoms
+from .build import symptoms
 
 OK, NOTE, WRONG = "ok", "note", "wrong"
 _MARKS = {OK: "✓", NOTE: "-", WRONG: "✗"}
@@ -84,7 +84,7 @@ _DRIVER = ("--query-gpu=driver_version", "--format=csv,noheader")
 
 
 def _nvcc() -> Finding:
-    from . import toolchain
+    from .build import toolchain
 
     try:
         nvcc = toolchain.find_nvcc()
@@ -100,7 +100,7 @@ def _nvcc() -> Finding:
 
 
 def _host_compiler() -> Finding:
-    from . import toolchain
+    from .build import toolchain
 
     try:
         compiler = toolchain.host_compiler()
@@ -122,7 +122,7 @@ def _cmake() -> Finding:
 
 
 def _tool(name: str, cure: str) -> Finding:
-    from . import toolchain
+    from .build import toolchain
 
     path = shutil.which(name, path=toolchain.tool_path())
     if path is None:
@@ -150,7 +150,7 @@ def _headers() -> Finding:
 
 
 def _cache() -> Finding:
-    from . import cache
+    from .build import cache
 
     folder = cache.jit_folder()
     try:
@@ -167,7 +167,7 @@ def _cache() -> Finding:
 
 
 def _locks() -> Finding:
-    from . import cache
+    from .build import cache
 
     held = [path for path in cache.locks() if cache.is_held(path)]
     if held:

@@ -13,8 +13,8 @@ import sys
 from pathlib import Path
 
 from . import picture, report
-from .cache import ROOT
-from .compilers import Build
+from .build import Build
+from .build.cache import ROOT
 from .measure import Result
 from .sync_study import CASES
 

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import torch
 
-from . import arguments, report, toolchain
+from . import arguments, report
+from .build import toolchain
 from .record import write
 
 CASES = {

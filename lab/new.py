@@ -11,7 +11,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from .cache import ROOT
+from .build.cache import ROOT
 
 COPIED = ["add2", "include", "kernel", "lab", "tests/conftest.py", "tests/operator", "time.py", "train.py", "setup.py"]
 COPIED += [

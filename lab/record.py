@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from . import picture, report
-from .compilers import Build
+from .build import Build
 from .host_cost import HostCost
 from .measure import Result
 from .sync_study import Study

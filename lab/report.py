@@ -12,8 +12,8 @@ from pathlib import Path
 
 import torch
 
-from . import Failure, clock, symptoms
-from .compilers import Build
+from . import Failure, clock
+from .build import Build, symptoms
 from .measure import Result
 
 

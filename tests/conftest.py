@@ -1,4 +1,8 @@
-"""What all tests share. `python3 -m pytest` runs everything; `--build cmake` runs tests/operator with that build."""
+"""Options and fixtures that all tests share.
+
+python3 -m pytest          # the short run: the operator with one build, each build once, both programs, the pages
+python3 -m pytest --all    # everything; a test or a file that is named on the command line runs whole, too
+"""
 
 import os
 import shutil
@@ -9,20 +13,32 @@ from pathlib import Path
 
 import pytest
 
+from lab.build.cache import leftovers
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
 def pytest_addoption(parser):
+    parser.addoption("--all", action="store_true", help="run every test, also those marked `thorough`")
     parser.addoption("--library", help="a ready library that tests/operator uses instead of a build")
     parser.addoption("--build", choices=("jit", "setup", "cmake"), default="jit", help="build that tests/operator uses")
 
 
-def pytest_collection_modifyitems(items):
-    """.ci/run tests with two torches; what needs but one runs with one of them: @pytest.mark.once("name")."""
-    elsewhere = os.environ.get("ADD2_TESTED_ELSEWHERE", "").split()
-    for item in items:
-        if (once := item.get_closest_marker("once")) and once.args[0] in elsewhere:
-            item.add_marker(pytest.mark.skip(reason="runs in .ci/run's other environment"))
+def pytest_collection_modifyitems(config, items):
+    """Without --all, leave out the tests marked `thorough`, except those that are named one by one."""
+    if config.getoption("--all") or any("::" in argument for argument in config.args):
+        return
+    left_out = [item for item in items if item.get_closest_marker("thorough")]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    """After a failure in the short run: which part of the long one tells more."""
+    failed = terminalreporter.stats.get("failed", []) + terminalreporter.stats.get("error", [])
+    if failed and not config.getoption("--all"):
+        files = dict.fromkeys(report.nodeid.split("::")[0] for report in failed)
+        terminalreporter.write_line(f"More tests of the same: python3 -m pytest --all {' '.join(files)}")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -72,6 +88,5 @@ def start():
 def project(tmp_path):
     """A copy of the project, without what builds have left, in a folder whose path has spaces."""
     copy = tmp_path / "a copy of it"
-    built = shutil.ignore_patterns(".*", "build", "*.so", "*.egg-info", "__pycache__", "docs")
-    shutil.copytree(ROOT, copy, ignore=built)
+    shutil.copytree(ROOT, copy, ignore=leftovers)
     return copy

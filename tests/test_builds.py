@@ -15,8 +15,8 @@ ROOT = Path(__file__).resolve().parent.parent
 COMPILERS = ("jit", "setup", "cmake")
 LOAD = """
 import json, sys, torch
-from lab import compilers
-build = compilers.load(sys.argv[1])
+from lab.build import load
+build = load(sys.argv[1])
 import add2
 x = torch.arange(7.0)
 assert torch.equal(add2.add2(x, x), 2 * x)
@@ -60,7 +60,7 @@ def test_from_nothing_and_again(build, project, run, tmp_path):
     assert not left or (project / left).exists()
 
 
-@pytest.mark.once("builds")
+@pytest.mark.thorough
 @pytest.mark.parametrize("build", COMPILERS)
 def test_failed_compilation(build, project, run, tmp_path):
     """The first errors and where the log is, exit status 1; after the mistake is mended it builds."""
@@ -77,7 +77,7 @@ def test_failed_compilation(build, project, run, tmp_path):
     run("time.py", "--compiler", build, *QUICK, root=project, **env)
 
 
-@pytest.mark.once("builds")
+@pytest.mark.thorough
 @pytest.mark.parametrize("build", ["setup", "cmake"])
 def test_an_edit_compiles_what_depends_on_it(build, project, run, tmp_path):
     """One source: that one alone. A header: all that include it. (jit has a new folder, and compiles all.)"""
@@ -90,16 +90,16 @@ def test_an_edit_compiles_what_depends_on_it(build, project, run, tmp_path):
         log = (project / "build" / f"{build}-dispatcher.log").read_text()
         compiled = [line for line in log.splitlines() if " -c " in line and "c++" in line]
         assert len(compiled) == dependants, log
-        shown = run("-m", "lab.compilers", "commands", "--compiler", build, root=project, **env).stdout.splitlines()
+        shown = run("-m", "lab.build", "commands", "--compiler", build, root=project, **env).stdout.splitlines()
         assert sum(" -c " in line for line in shown) == 2  # those of the library that is there
         assert "-shared" in shown[-1]
 
 
-@pytest.mark.once("builds")
+@pytest.mark.thorough
 @pytest.mark.parametrize("build", ["jit", "cmake"])
 def test_rebuild_commands_clean(build, project, run, tmp_path):
     env = {"TORCH_EXTENSIONS_DIR": str(tmp_path / "cache"), "ADD2_WITH_CUDA": "0"}
-    commands = ("-m", "lab.compilers", "commands", "--compiler", build)
+    commands = ("-m", "lab.build", "commands", "--compiler", build)
     assert f"time.py --compiler {build}" in run(*commands, root=project, status=1, **env).stderr
     run("time.py", "--compiler", build, *QUICK, root=project, **env)
     shown = run(*commands, root=project, **env).stdout.splitlines()
@@ -111,7 +111,7 @@ def test_rebuild_commands_clean(build, project, run, tmp_path):
     again = run("time.py", "--compiler", build, "--rebuild", *QUICK, root=project, **env)
     assert "built and loaded" in again.stdout
     assert sorted(run(*commands, root=project, **env).stdout.splitlines()) == sorted(shown)  # in any order
-    removed = run("-m", "lab.compilers", "clean", root=project, **env).stdout
+    removed = run("-m", "lab.build", "clean", root=project, **env).stdout
     assert "removed" in removed
     assert not list((tmp_path / "cache").glob("*"))
     assert not (project / "build").exists()
@@ -134,7 +134,7 @@ sys.addaudithook(hook)
     assert json.loads(done.stdout)["cached"]
 
 
-@pytest.mark.once("builds")
+@pytest.mark.thorough
 @pytest.mark.parametrize("build", ["setup", "cmake"])
 def test_killed_while_building(build, project, run, tmp_path):
     """The builder alone is killed: what it has started goes on, and must not get into the next build."""
@@ -155,14 +155,15 @@ def test_killed_while_building(build, project, run, tmp_path):
 
 KILLS = """
 import os, random, signal, sys, time, torch
-from lab import cache, compilers
+from lab import build
+from lab.build import cache
 random.seed(0)
 killed = 0
 for _ in range(50):
     child = os.fork()
     if child == 0:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-        compilers.load("jit")
+        build.load("jit")
         os._exit(0)
     time.sleep(random.uniform(0, float(sys.argv[1])))
     os.kill(child, signal.SIGKILL)
@@ -175,43 +176,43 @@ print("killed", killed)
 """
 
 
-@pytest.mark.once("builds")
+@pytest.mark.thorough
 def test_killed_at_random_moments(project, run, tmp_path):
     """50 builders, each killed at some moment from its start to a little after its end; the next one always builds."""
     env = {"TORCH_EXTENSIONS_DIR": str(tmp_path / "cache"), "ADD2_WITH_CUDA": "0"}
-    source = project / "lab" / "compilers.py"
+    source = project / "lab" / "build" / "builder.py"
     source.write_text(source.read_text().replace('"-O3"', '"-O0"'))  # sooner compiled: all phases come up
     done = json.loads(run("-c", LOAD, "jit", root=project, **env).stdout)
-    run("-m", "lab.compilers", "clean", root=project, **env)
+    run("-m", "lab.build", "clean", root=project, **env)
     killed = run("-c", KILLS, str(1.1 * done["seconds"]), root=project, **env).stdout
     assert int(killed.split()[-1]) >= 25
     after = run("time.py", *QUICK, root=project, **env)
     assert "torch_launch_add2" in after.stdout  # checked against torch before it was timed
 
 
-@pytest.mark.once("builds")
+@pytest.mark.thorough
 def test_edited_while_building(project, run, tmp_path):
     """What was compiled may have the edit in it, or not; so it is not taken for either."""
     env = {"TORCH_EXTENSIONS_DIR": str(tmp_path / "cache"), "ADD2_WITH_CUDA": "0"}
     code = """
 import pathlib, torch
-from lab import compilers
-cmake = compilers.cmake
+from lab.build import BuildError, build, builder
+cmake = builder.cmake
 def cmake_and_edit(*arguments, **options):
     cmake(*arguments, **options)
     with pathlib.Path("kernel/add2_checks.h").open("a") as file: file.write("// edited")
-compilers.cmake = cmake_and_edit
-try: compilers.build("cmake")
-except compilers.BuildError as error: print(error)
-compilers.cmake = cmake
-print(compilers.build("cmake").cached)
+builder.cmake = cmake_and_edit
+try: build("cmake")
+except BuildError as error: print(error)
+builder.cmake = cmake
+print(build("cmake").cached)
 """
     edited, cached = run("-c", code, root=project, **env).stdout.splitlines()
     assert "edited while" in edited
     assert cached == "False"
 
 
-@pytest.mark.once("builds")
+@pytest.mark.thorough
 def test_built_by_hand_with_other_options(project, run, tmp_path):
     """cmake called by hand has left a Debug library: it is not what `--compiler cmake` means."""
     env = {"TORCH_EXTENSIONS_DIR": str(tmp_path / "cache"), "ADD2_WITH_CUDA": "0"}
@@ -223,14 +224,14 @@ def test_built_by_hand_with_other_options(project, run, tmp_path):
     assert again.stderr.count("-O3") == 3
 
 
-@pytest.mark.once("builds")
+@pytest.mark.thorough
 def test_locks_left_by_hand(project, run, tmp_path):
     """Files where this and torch's own locks lie, in every folder that a build uses: nobody waits for them."""
     cache = tmp_path / "cache"
     env = {"TORCH_EXTENSIONS_DIR": str(cache), "ADD2_WITH_CUDA": "0"}
     library = Path(json.loads(run("-c", LOAD, "jit", root=project, **env).stdout)["library"])
     folder = library.parent
-    run("-m", "lab.compilers", "clean", root=project, **env)
+    run("-m", "lab.build", "clean", root=project, **env)
     unfinished = folder.with_name(folder.name + ".unfinished-of-yesterday")
     unfinished.mkdir(parents=True)
     for lock in (folder.with_suffix(".lock"), unfinished / "lock", cache / "lock"):
@@ -238,19 +239,19 @@ def test_locks_left_by_hand(project, run, tmp_path):
     assert not json.loads(run("-c", LOAD, "jit", root=project, **env).stdout)["cached"]
 
 
-@pytest.mark.once("builds")
+@pytest.mark.thorough
 def test_second_build_in_one_process(project, run, tmp_path):
     """As in a notebook: a build fails, the source is mended, and the next load() of the same process succeeds."""
     source = project / "kernel" / "add2_cpu.cpp"
     code = f"""
 import pathlib, torch
-from lab import compilers
+from lab import build
 source = pathlib.Path({str(source)!r})
 good = source.read_text()
 source.write_text(good + "int broken = no_such_name;")
-try: compilers.load("jit")
-except compilers.BuildError: source.write_text(good + "// mended")
-assert compilers.load("jit").library.exists()
+try: build.load("jit")
+except build.BuildError: source.write_text(good + "// mended")
+assert build.load("jit").library.exists()
 x = torch.ones(3)
 assert torch.ops.add2.add2(x, x).tolist() == [2, 2, 2]
 print("done")
@@ -258,7 +259,7 @@ print("done")
     assert run("-c", code, root=project, TORCH_EXTENSIONS_DIR=str(tmp_path / "cache")).stdout == "done\n"
 
 
-@pytest.mark.once("builds")
+@pytest.mark.thorough
 def test_start_together_build_once(project, tmp_path):
     env = os.environ | {"TORCH_EXTENSIONS_DIR": str(tmp_path / "cache")}
     command = [sys.executable, "-c", LOAD, "jit"]
@@ -279,7 +280,7 @@ def links_to_tools(folder: Path, without: tuple[str, ...]) -> str:
     return str(folder)
 
 
-@pytest.mark.once("builds")
+@pytest.mark.thorough
 @pytest.mark.parametrize("build", ["jit", "setup"])
 def test_environment_that_is_not_activated(build, project, run, tmp_path):
     """Python is called by its path; ninja is installed in its environment, but not on PATH."""
@@ -291,7 +292,7 @@ def test_environment_that_is_not_activated(build, project, run, tmp_path):
 @pytest.mark.parametrize("build", COMPILERS)
 def test_nvcc_behind_a_wrapper(build, project, run, tmp_path):
     """nvcc on PATH is a script in a folder where no toolkit is."""
-    from lab import toolchain
+    from lab.build import toolchain
 
     if toolchain.find_nvcc() is None:
         pytest.skip("needs nvcc")
@@ -304,7 +305,7 @@ def test_nvcc_behind_a_wrapper(build, project, run, tmp_path):
     assert "for CUDA" in done.stderr
 
 
-@pytest.mark.once("builds")
+@pytest.mark.thorough
 @pytest.mark.parametrize("build", COMPILERS)
 def test_cpu_part_alone(build, project, run, tmp_path):
     env = {"TORCH_EXTENSIONS_DIR": str(tmp_path / "cache"), "ADD2_WITH_CUDA": "0"}
@@ -335,7 +336,7 @@ def test_no_cmake(project, run, tmp_path):
 
 
 def test_registered_once(run):
-    code = LOAD + "\ntry: compilers.load('cmake')\nexcept compilers.BuildError as error: print(error)"
+    code = LOAD + "\nfrom lab.build import BuildError\ntry: load('cmake')\nexcept BuildError as error: print(error)"
     assert "only once" in run("-c", code, "jit").stdout
 
 
@@ -355,7 +356,7 @@ def test_installed(project, tmp_path, run):
     assert str(site) in done.stdout
 
 
-@pytest.mark.once("builds")
+@pytest.mark.thorough
 @pytest.mark.parametrize("build", ["jit", "setup"])
 def test_pybind11(build, run, tmp_path):
     file = tmp_path / "times.json"
@@ -367,8 +368,8 @@ def test_pybind11(build, run, tmp_path):
 
 PYBIND11 = """
 import sys, torch
-from lab import compilers
-module = compilers.load(sys.argv[1], "pybind11").module
+from lab import build
+module = build.load(sys.argv[1], "pybind11").module
 for device in ["cpu"] + ["cuda"] * torch.cuda.is_available():
     for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16):
         a, b, c = torch.randn(3, 1003, device=device, dtype=dtype)

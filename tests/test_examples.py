@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lab import toolchain
+from lab.build import toolchain
 
 ROOT = Path(__file__).resolve().parent.parent
 TORCH = Path(torch.__file__).parent
@@ -88,7 +88,7 @@ def test_findcuda_without_nvcc(run, tmp_path):
     assert not (tmp_path / "b").exists()
 
 
-@pytest.mark.once("builds")
+@pytest.mark.thorough
 @pytest.mark.parametrize("build", ["jit", "setup", "cmake"])
 def test_new_operator(build, own_operator, tmp_path):
     """`python3 -m lab.new`: another name, and the three builds and the tests pass as they are."""

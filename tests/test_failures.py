@@ -24,7 +24,7 @@ def env(tmp_path):
 
 @pytest.fixture
 def nvcc():
-    from lab import toolchain
+    from lab.build import toolchain
 
     if torch.version.cuda is None or toolchain.find_nvcc() is None:
         pytest.skip("needs a CUDA build of torch, and nvcc")
@@ -81,7 +81,7 @@ def cured(text, cause, cure):
 
 
 def library_of(run, root, env):
-    code = "from lab import compilers; print(compilers.load('jit').library)"
+    code = "from lab import build; print(build.load('jit').library)"
     return Path(run("-c", code, root=root, **env).stdout.strip())
 
 
@@ -118,7 +118,7 @@ def test_library_before_torch(run, env):
     cured(explain(run, failed.stderr), "the library was loaded before torch", "`import torch` first")
 
 
-@pytest.mark.once("builds")
+@pytest.mark.thorough
 def test_damaged_library(run, env):
     """A shorter one is seen, and built again; one that looks the same from outside does not load, and says so."""
     library = library_of(run, ROOT, env)
@@ -158,7 +158,7 @@ def test_no_ninja(run, env, tmp_path):
     cured(explain(run, "RuntimeError: Ninja is required to load C++ extensions"), "the jit build runs", "install ninja")
 
 
-@pytest.mark.once("builds")
+@pytest.mark.thorough
 def test_lock_held(run, env, tmp_path):
     """Another process builds: we say for whom we wait, and the doctor says who holds it."""
     library = library_of(run, ROOT, env)
@@ -185,7 +185,7 @@ def test_disk_full(mounted):
     done = mounted("size=200k", "time.py", *QUICK, ADD2_WITH_CUDA="0", TMPDIR="/tmp")
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
-    cured(done.stderr, "the disk is full", "lab.compilers clean")
+    cured(done.stderr, "the disk is full", "lab.build clean")
 
 
 def test_read_only_cache(mounted):
@@ -264,7 +264,7 @@ def test_out_of_memory_while_compiling(run, env, tmp_path):
 @pytest.mark.parametrize("build", ["jit", "setup", "cmake"])
 def test_nvcc_from_pypi(build, project, run, nvcc, tmp_path, tmp_path_factory):
     """No toolkit is installed; the command that the message names installs one that does."""
-    from lab import toolchain
+    from lab.build import toolchain
 
     command = toolchain.nvcc_cure().split("`")[1]
     assert command.startswith("python3 -m pip install ")
@@ -278,14 +278,14 @@ def test_nvcc_from_pypi(build, project, run, nvcc, tmp_path, tmp_path_factory):
     code = f"""
 import shutil
 from pathlib import Path
-from lab import toolchain
+from lab.build import toolchain
 exists = Path.exists
 Path.exists = lambda path: not str(path).startswith("/usr/local/cuda") and exists(path)
 which = shutil.which
 shutil.which = lambda tool, **how: None if tool == "nvcc" else which(tool, **how)
 assert str(toolchain.find_nvcc()) == {str(home / "bin" / "nvcc")!r}, toolchain.find_nvcc()
-from lab import compilers
-print(compilers.has_cuda_code(compilers.load({build!r}).library))
+from lab import build
+print(build.has_cuda_code(build.load({build!r}).library))
 """
     environment = {"TORCH_EXTENSIONS_DIR": str(tmp_path / "cache"), "PYTHONPATH": f"{site}:{SITE}"}
     done = run("-c", code, root=project, drop=("CUDA_HOME", "CUDA_PATH"), **environment)
@@ -310,7 +310,7 @@ def test_no_torch_headers(run):
 
 def test_the_page_has_every_symptom():
     """docs/troubleshooting.md: the cause of each in the same words, and tests that exist."""
-    from lab.symptoms import SYMPTOMS
+    from lab.build.symptoms import SYMPTOMS
 
     page = (ROOT / "docs" / "troubleshooting.md").read_text()
     assert [symptom.cause for symptom in SYMPTOMS if symptom.cause not in page] == []

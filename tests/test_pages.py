@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from lab import cache, figures, toolchain
+from lab import figures
+from lab.build import cache, toolchain
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = sorted((ROOT / "docs").glob("*.md"))
@@ -31,10 +32,8 @@ def name(page):
     return str(page.relative_to(ROOT))
 
 
-ONCE = [pytest.param(page, marks=pytest.mark.once("pages")) for page in [READMES[0], *DOCS] if page.name != "cmake.md"]
-
-
-@pytest.mark.parametrize("page", [*ONCE, ROOT / "docs" / "cmake.md"], ids=name)
+@pytest.mark.thorough
+@pytest.mark.parametrize("page", [READMES[0], *DOCS], ids=name)
 def test_commands(page, tmp_path):
     """In the order of the page, each in the folder where the one before has left it."""
     marks = {"", "gpu"} if torch.cuda.is_available() else {""}
@@ -46,7 +45,7 @@ def test_commands(page, tmp_path):
     if "auditwheel" in str(commands) and shutil.which("auditwheel", path=toolchain.tool_path()) is None:
         pytest.skip("needs auditwheel")
     copy = tmp_path / "copy"
-    shutil.copytree(ROOT, copy, ignore=cache.LEFTOVERS)
+    shutil.copytree(ROOT, copy, ignore=cache.leftovers)
     env = os.environ | {
         "PATH": toolchain.tool_path(),
         "TORCH_EXTENSIONS_DIR": str(tmp_path / "cache"),
@@ -66,12 +65,10 @@ SOLUTIONS = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("path", "number"),
-    [
-        pytest.param(path, number, marks=[] if "need_nvcc()" in body else pytest.mark.once("pages"))
-        for path, number, body in SOLUTIONS
-    ],
+    [(path, number) for path, number, _ in SOLUTIONS],
     ids=lambda value: value.stem if isinstance(value, Path) else value,
 )
 def test_solutions(path, number, run):

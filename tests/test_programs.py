@@ -2,8 +2,6 @@
 
 import pytest
 
-pytestmark = pytest.mark.once("programs")
-
 WRONG = {
     ("--compiler", "make"): "invalid choice: 'make'",
     ("--no-such-flag",): "unrecognized arguments",

@@ -15,8 +15,6 @@ import torch
 
 ROOT = Path(__file__).resolve().parent.parent
 
-pytestmark = pytest.mark.once("time")
-
 has_gpu = torch.cuda.is_available()
 needs_gpu = pytest.mark.skipif(not has_gpu, reason="needs a GPU")
 CLOCKS = {"host", "events", "gpu", "gpu warm"} if has_gpu else {"host"}

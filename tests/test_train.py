@@ -15,7 +15,6 @@ import torch
 
 ROOT = Path(__file__).resolve().parent.parent
 RESIDUAL = ("--model", "residual", "--device", "cpu")
-pytestmark = pytest.mark.once("train")
 
 
 def losses(run, compiler, *arguments):
@@ -45,8 +44,8 @@ def test_toy_as_with_torch(compiler, run):
     """The same losses as with torch's own add, to the last bit, on every device."""
     code = f"""
 import torch, train
-from lab import compilers
-compilers.load({compiler!r})
+from lab import build
+build.load({compiler!r})
 import add2
 for device in ["cpu"] + ["cuda"] * torch.cuda.is_available():
     args = train.parse(["--epochs", "60", "--seed", "3"])
@@ -83,15 +82,15 @@ sys.exit(train.report.run(train.main))
 """
     wrong = """
 import torch
-from lab import compilers
-load = compilers.load
+from lab import build
+load = build.load
 def spoiled(*arguments, **options):
     build = load(*arguments, **options)
     import add2
     right = add2.add2
     add2.add2 = lambda a, b: right(a, b * 1.001)
     return build
-compilers.load = spoiled
+build.load = spoiled
 """
     done = run("-c", code.replace("import sys, train, add2_wrong", "import sys, train\n" + wrong), status=1)
     assert "the losses differ" in done.stderr

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from lab.build import cache
+
 ROOT = Path(__file__).resolve().parent.parent
 
 # Pythons and torches to prove it with: those that are installed, and can be had.
@@ -28,9 +30,7 @@ def source(tmp_path_factory):
     """A copy of the project as it is shipped: what a source distribution has in it."""
     folder = tmp_path_factory.mktemp("sdist")
     copy = folder / "copy"
-    shutil.copytree(
-        ROOT, copy, ignore=shutil.ignore_patterns(".*", "build", "*.so", "*.egg-info", "__pycache__", "docs")
-    )
+    shutil.copytree(ROOT, copy, ignore=cache.leftovers)
     command = [sys.executable, "-c", "from setuptools import build_meta; build_meta.build_sdist('..')"]
     done = subprocess.run(command, cwd=copy, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

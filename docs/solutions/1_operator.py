@@ -5,12 +5,12 @@ import sys
 import torch
 from workshop import ROOT, copy_of_project, edit, main, need_gpus, need_nvcc, run, show
 
-from lab import compilers
+from lab import build
 
 
 def exercise_1():
     """Shapes that differ, and integers: kernel/add2_checks.h speaks, by refuse()."""
-    compilers.load("jit")
+    build.load("jit")
     for a, b in ((torch.ones(3), torch.ones(4)), 2 * (torch.ones(3, dtype=torch.int64),)):
         try:
             torch.ops.add2.add2(a, b)
@@ -44,7 +44,7 @@ def exercise_3():
 
 def exercise_4():
     """`import add2` finds the operator registered, and loads nothing more."""
-    compilers.load("cmake")
+    build.load("cmake")
     import add2
 
     print("   loaded:", *torch.ops.loaded_libraries, "- and", add2.__file__)

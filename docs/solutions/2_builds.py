@@ -4,7 +4,7 @@ import sys
 
 from workshop import copy_of_project, edit, main, need_nvcc, run, show
 
-from lab import compilers
+from lab import build
 
 SHORT = ("--sizes", "100", "--device", "cpu")
 
@@ -26,9 +26,9 @@ def exercise_2():
     """jit's link names libtorch_cuda.so; what the library may take from there is one weak symbol."""
     need_nvcc()
     named = {}
-    for compiler in compilers.COMPILERS:
-        library = compilers.build(compiler).library
-        commands = run("-m", "lab.compilers", "commands", "--compiler", compiler)
+    for compiler in build.COMPILERS:
+        library = build.build(compiler).library
+        commands = run("-m", "lab.build", "commands", "--compiler", compiler)
         named[compiler] = "-ltorch_cuda" in commands or "libtorch_cuda.so" in commands
         needed = run("nm", "-D", "--undefined-only", library)
         show(needed, "cuda")
@@ -42,11 +42,11 @@ def exercise_3():
     need_nvcc()
     with copy_of_project() as copy:
         (copy / "kernel" / "add2_kernel.cu").rename(copy / "kernel" / "add2.cu")
-        for file in ("lab/compilers.py", "setup.py", "CMakeLists.txt"):
+        for file in ("lab/build/builder.py", "setup.py", "CMakeLists.txt"):
             edit(copy / file, "add2_kernel.cu", "add2.cu")
         for compiler in ("jit", "cmake"):
             run("time.py", "--compiler", compiler, *SHORT, folder=copy)
-            show(run("-m", "lab.compilers", "commands", "--compiler", compiler, folder=copy), "add2.cu ")
+            show(run("-m", "lab.build", "commands", "--compiler", compiler, folder=copy), "add2.cu ")
         show(run("time.py", "--compiler", "setup", *SHORT, folder=copy, status=1))
 
 

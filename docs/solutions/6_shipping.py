@@ -5,7 +5,7 @@ import sys
 
 from workshop import copy_of_project, edit, main, run, show
 
-from lab import compilers
+from lab import build
 
 
 def exercise_1():
@@ -27,7 +27,7 @@ def exercise_2():
         build = ("time.py", "--sizes", "100", "--device", "cpu")
         show(run(*build, folder=copy, status=1), "error")
         edit(
-            copy / "lab" / "compilers.py",
+            copy / "lab" / "build" / "builder.py",
             '["-DTORCH_TARGET_VERSION=0x020a000000000000", "-std=c++17"]',
             '["-std=c++20"]',
         )
@@ -41,7 +41,7 @@ def exercise_2():
 
 def exercise_3():
     """pybind11 brings back Python's names and torch's C++ names."""
-    library = compilers.build("jit", "pybind11").library
+    library = build.build("jit", "pybind11").library
     names = run("nm", "-DC", "--undefined-only", library)
     for word in ("Py", "at::", "c10::"):
         print(f"   {sum(f' {word}' in line for line in names.splitlines())} names begin with {word}")

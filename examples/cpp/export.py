@@ -10,9 +10,9 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # this project; not needed where add2 is installed
 
-from lab import compilers
+from lab import build
 
-compilers.load("jit")
+build.load("jit")
 import add2  # noqa: E402
 
 

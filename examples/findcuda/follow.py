@@ -23,7 +23,7 @@ def main() -> int:
     try:
         import torch
 
-        from lab import commands, toolchain
+        from lab.build import commands, toolchain
 
         cmake = toolchain.require("cmake", "Install 3.25 or later: `python3 -m pip install cmake`.")
         toolchain.require("ninja", "Install it: `python3 -m pip install ninja`.")
@@ -89,7 +89,7 @@ def main() -> int:
 
 def _by_language(cmake: str, folder: Path, torch_dir: Path, nvcc: Path) -> list[str]:
     """What the same .cu and the link cost when CUDA is a language: configured, not built."""
-    from lab import commands, toolchain
+    from lab.build import commands, toolchain
 
     configure = [cmake, "-S", ROOT, "-B", folder, "--fresh", "-G", "Ninja", f"-DTORCH_DIR={torch_dir}"]
     configure += ["-DADD2_WITH_CUDA=ON", f"-DCMAKE_CUDA_COMPILER={nvcc}"]

@@ -17,7 +17,7 @@ from torch.utils import cpp_extension
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1]))
 
-from lab import toolchain  # noqa: E402  (where nvcc is; without the workbench: set CUDA_HOME yourself)
+from lab.build import toolchain  # noqa: E402  (where nvcc is; without the workbench: set CUDA_HOME yourself)
 
 
 def build() -> None:

@@ -11,10 +11,10 @@ DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
 def build(request, own_jit_cache):
     from pathlib import Path
 
-    from lab import compilers
+    from lab.build import load
 
     library = request.config.getoption("--library")
-    build = compilers.load(request.config.getoption("--build"), library=library and Path(library))
+    build = load(request.config.getoption("--build"), library=library and Path(library))
     import add2  # noqa: F401  (its fake kernels and gradients, for tests that use torch.ops.add2 alone)
 
     return build

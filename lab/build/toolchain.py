@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch
 
-from . import Failure
+from .. import Failure
 
 # No GPU in sight: compile to PTX, which the driver of any GPU since sm_75 (Turing) finishes compiling as it loads it.
 PTX_FOR_ALL = "-gencode=arch=compute_75,code=compute_75"

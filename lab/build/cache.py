@@ -22,7 +22,7 @@ import torch
 
 from . import toolchain
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent.parent
 SOURCES = [
     "include/*.h",
     "kernel/*.h",
@@ -30,14 +30,20 @@ SOURCES = [
     "kernel/*.cu",
     "setup.py",
     "CMakeLists.txt",
-    "lab/compilers.py",
-    "lab/toolchain.py",
+    "lab/build/builder.py",
+    "lab/build/toolchain.py",
 ]
 
-# What a copy of the project leaves out: what builds, tests and tools have left in its folder.
-LEFTOVERS = shutil.ignore_patterns(
-    ".git", ".venv*", ".*_cache", ".hypothesis", "build", "dist", "*.so", "*.egg-info", "__pycache__"
+# A copy of the project leaves out whatever builds, tests and tools have written into its folder.
+_LEFTOVERS = shutil.ignore_patterns(
+    ".git", ".venv*", ".*_cache", ".hypothesis", "dist", "*.so", "*.egg-info", "__pycache__"
 )
+
+
+def leftovers(folder: str, names: list[str]) -> set[str]:
+    """For shutil.copytree(). The folder `build` is left out in the project's root only: lab/build is source."""
+    return _LEFTOVERS(folder, names) | ({"build"} & set(names) if Path(folder) == ROOT else set())
+
 
 _VARIABLES = ("CXX", "CC", "CXXFLAGS", "CFLAGS", "CPPFLAGS", "LDFLAGS", "CPATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH")
 _VARIABLES += ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN", "CUDAFLAGS", "CUDAHOSTCXX", "CMAKE_BUILD_TYPE")

@@ -1,12 +1,6 @@
 """Three ways to build the same operator: jit(), setup(), cmake(). Each is complete in itself.
 
-    from lab import compilers
-    compilers.load("jit")  # builds what is missing or out of date, loads it, registers torch.ops.add2
-
-Start at load(). As a program:
-
-    python3 -m lab.compilers commands --compiler jit    # the compilers' and linker's commands of the last build
-    python3 -m lab.compilers clean                      # removes all that was built
+Start at load(): it builds what is missing or out of date, loads it, and registers torch.ops.add2.
 """
 
 import os
@@ -280,37 +274,3 @@ def _import_module(library: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def main() -> int:
-    import argparse
-
-    parser = argparse.ArgumentParser(prog="python3 -m lab.compilers", description="What the builds of add2 have left.")
-    actions = parser.add_subparsers(dest="action", required=True)
-    shown = actions.add_parser("commands", help="print the compilers' and the linker's commands of the last build")
-    shown.add_argument("--compiler", choices=COMPILERS, default="jit", help="which build (default: %(default)s)")
-    shown.add_argument("--binding", choices=BINDINGS, default="dispatcher", help="(default: %(default)s)")
-    shown.add_argument("--full", action="store_true", help="with all include folders")
-    actions.add_parser("clean", help="remove all that was built: the jit cache's folders of add2, build/, add2/*.so")
-    args = parser.parse_args()
-    if args.action == "clean":
-        try:
-            for path in cache.clean():
-                print(f"removed {path}")
-        except OSError as error:
-            parser.error(f"{error.filename}: {error.strerror}")
-        return 0
-    if args.compiler == "cmake" and args.binding == "pybind11":
-        parser.error("the cmake build has no pybind11 binding")
-    stamps = cache.stamps(args.compiler, args.binding)
-    if not stamps:
-        build = f"python3 time.py --compiler {args.compiler} --binding {args.binding}"
-        print(f"nothing is built; `{build}` builds it", file=sys.stderr)
-        return 1
-    for command in cache.read_stamp(stamps[-1])["commands"]:
-        print(command if args.full else commands.fold(command))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

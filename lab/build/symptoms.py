@@ -77,7 +77,7 @@ SYMPTOMS = [
     Symptom(
         r"No space left on device|Disk quota exceeded",
         "the disk is full",
-        "`python3 -m lab.compilers clean` removes all builds of add2; TORCH_EXTENSIONS_DIR and TMPDIR name other disks",
+        "`python3 -m lab.build clean` removes all builds of add2; TORCH_EXTENSIONS_DIR and TMPDIR name other disks",
     ),
     Symptom(
         r"Read-only file system|Permission denied|Not a directory|File exists",
