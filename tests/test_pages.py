@@ -134,7 +134,7 @@ def test_translation():
     assert [swap.get(link, link) for link in links[0]] == [swap.get(link, link) for link in links[1]]
 
 
-@pytest.mark.parametrize("page", DOCS, ids=name)
+@pytest.mark.parametrize("page", [page for page in DOCS if page.stem != "glossary"], ids=name)
 def test_shape(page):
     """A page opens with what you will know at its end, and closes with exercises and their solutions."""
     text = page.read_text()
