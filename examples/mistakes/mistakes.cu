@@ -38,11 +38,11 @@ Tensor careless(const Tensor& a, const Tensor& b, int64_t threads) {
 }
 
 Tensor careful(const Tensor& a, const Tensor& b, int64_t threads) {
-  STD_TORCH_CHECK(a.sizes().equals(b.sizes()), "a and b differ in shape");     // prevents: short
-  STD_TORCH_CHECK(a.scalar_type() == ScalarType::Float, "a must be float32");  // prevents: dtype
+  STD_TORCH_CHECK(a.sizes().equals(b.sizes()), "a and b differ in shape");  // prevents: short
+  STD_TORCH_CHECK(a.scalar_type() == ScalarType::Float, "a must be float32");
   STD_TORCH_CHECK(b.scalar_type() == ScalarType::Float, "b must be float32");  // prevents: dtype
   STD_TORCH_CHECK(a.device() == b.device(), "a and b differ in device");       // prevents: cpu
-  const Tensor x = torch::stable::contiguous(a);  // prevents: transposed
+  const Tensor x = torch::stable::contiguous(a);
   const Tensor y = torch::stable::contiguous(b);  // prevents: transposed
   Tensor c = torch::stable::empty_like(x);
   auto* out = c.mutable_data_ptr<float>();
@@ -50,10 +50,10 @@ Tensor careful(const Tensor& a, const Tensor& b, int64_t threads) {
   if (n == 0) return c;         // a grid of no blocks cannot be launched
 #ifdef __CUDACC__
   if (a.is_cuda()) {
-    const int32_t device = a.get_device_index();
-    const torch::stable::accelerator::DeviceGuard guard(device);  // prevents: gpu
+    const int32_t gpu = a.get_device_index();
+    const torch::stable::accelerator::DeviceGuard guard(gpu);  // prevents: gpu
     void* stream = nullptr;
-    aoti_torch_get_current_cuda_stream(device, &stream);  // prevents: stream
+    TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(gpu, &stream));  // prevents: stream
     add_kernel<<<(n + threads - 1) / threads, threads, 0, cudaStream_t(stream)>>>(
         out, x.const_data_ptr<float>(), y.const_data_ptr<float>(), n);
     STD_CUDA_KERNEL_LAUNCH_CHECK();  // prevents: launch
