@@ -41,12 +41,16 @@ def check_platform() -> None:
 
 def check(*folders: Path) -> None:
     """Raise BuildError for what would fail later, in words that are harder to read. folders: those of the build."""
-    for folder in (*folders, Path(torch.__file__).parent):
-        if found := re.search("[$:;\"'\\\\\n]", str(folder)):
-            raise BuildError(f"The path {folder} has {found[0]!r} in it, which ninja or CMake cannot take. Rename it.")
+    check_folders(*folders)
     max_jobs()
     host_compiler()
     check_nvcc()
+
+
+def check_folders(*folders: Path) -> None:
+    for folder in (*folders, Path(torch.__file__).parent):
+        if found := re.search(r"""[$:;|{}"'\\\n]""", str(folder)):
+            raise BuildError(f"The path {folder} has {found[0]!r} in it, which ninja or CMake cannot take. Rename it.")
 
 
 def max_jobs() -> str:
@@ -78,7 +82,7 @@ def host_compiler() -> str:
     given = os.environ.get("CXX") or "c++"
     if re.search(r"""[\s"']""", given):
         raise BuildError(
-            f"CXX is {given!r}, expected the name of a compiler and no more, such as CXX=g++. ccache needs only to be on"
+            f"CXX is {given!r}, expected the name of a compiler and no more, such as CXX=g++. ccache needs only be on"
             " PATH (torch 2.13 and later use it by themselves); for CMake, set CMAKE_CXX_COMPILER_LAUNCHER=ccache."
         )
     return require(
