@@ -6,95 +6,74 @@
 --no-build-isolation matters: without it pip fetches a second torch of several GB to compile with.
 
 Environment variables:
-    ADD2_WITH_CUDA=0         build the CPU part alone (=1: fail where nvcc is missing, instead of leaving CUDA out)
-    ADD2_BINDING=pybind11    build kernel/add2_pybind.cpp besides, as add2/_pybind.<this Python>.so
+    ADD2_WITH_CUDA=0         build only the CPU part (=1: fail where nvcc is missing, instead of leaving CUDA out)
+    ADD2_BINDING=pybind11    build kernel/add2_pybind.cpp instead, as add2/_pybind.<this Python>.so
     TORCH_CUDA_ARCH_LIST     the GPUs to compile for, such as "8.0;9.0+PTX"
     MAX_JOBS                 compile at most so many files at once
 """
 
 import os
-import re
+import runpy
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
-# torch takes the folder above nvcc's for the toolkit's. Where nvcc on PATH is a wrapper script, that is not so; nvcc
-# itself knows, and tells with --dryrun. And torch does not look for the nvcc of PyPI's nvidia-cuda-nvcc. This comes
-# before torch is imported, since torch looks when it is.
-if not os.environ.get("CUDA_HOME"):
-    packages = [Path(folder, "nvidia") for folder in sys.path]
-    found = [str(nvcc) for folder in packages for nvcc in folder.glob("cu[0-9]*/bin/nvcc")] or [shutil.which("nvcc")]
-    if found[0]:
-        dryrun = subprocess.run([found[0], "--dryrun", "-x", "cu", "-c", os.devnull], capture_output=True, text=True)
-        if top := re.search(r"^#\$ TOP=(.+)$", dryrun.stderr, re.MULTILINE):
-            os.environ["CUDA_HOME"] = os.path.realpath(top[1].strip())
-
 import torch
 from setuptools import setup
-from torch.utils import cpp_extension
-from torch.utils.cpp_extension import CUDA_HOME, BuildExtension, CppExtension, CUDAExtension
-
-cpp_extension.logger.setLevel("ERROR")  # not a warning that there is no GPU: that is looked at below
 
 ROOT = Path(__file__).resolve().parent
+if sys.platform != "linux" or torch.version.hip:
+    found = f"torch {torch.__version__} for ROCm" if torch.version.hip else sys.platform
+    raise SystemExit(f"setup.py: add2 needs Linux, and a torch for CUDA or CPUs; this is {found}.")
 
-has_nvcc = torch.version.cuda is not None and CUDA_HOME is not None and Path(CUDA_HOME, "bin/nvcc").exists()
+# Finds an nvcc of PyPI, or one behind a script. With an ordinary toolkit torch needs no help.
+if torch.version.cuda and (helper := ROOT / "lab/build/toolkit.py").exists():
+    runpy.run_path(str(helper))["set_cuda_home"](torch.version.cuda.split(".")[0])
+from torch.utils.cpp_extension import CUDA_HOME, BuildExtension, CppExtension, CUDAExtension  # noqa: E402
+
+has_nvcc = bool(torch.version.cuda and CUDA_HOME and Path(CUDA_HOME, "bin/nvcc").exists())
 with_cuda = {"0": False, "1": True}.get(os.environ.get("ADD2_WITH_CUDA", ""), has_nvcc)
 if with_cuda and not has_nvcc:
-    raise SystemExit(
-        f"setup.py: ADD2_WITH_CUDA=1, but torch is {torch.__version__} and nvcc was looked for in {CUDA_HOME}/bin. "
-        "Install the CUDA toolkit and set CUDA_HOME to its folder."
-    )
-
-shipping = "bdist_wheel" in sys.argv  # `pip wheel .`, and `pip install .` without -e
-if shipping:  # a wheel holds all that lies in its build folder
-    shutil.rmtree("build/wheel", ignore_errors=True)
+    where = f"nvcc was looked for in {CUDA_HOME}/bin. Install the CUDA toolkit and set CUDA_HOME to its folder"
+    raise SystemExit(f"setup.py: ADD2_WITH_CUDA=1, but torch is {torch.__version__} and {where}.")
 if torch.version.cuda and not with_cuda:
     print("setup.py: no CUDA code will be built: nvcc was not found, or ADD2_WITH_CUDA=0", file=sys.stderr)
 
-# The operator. TORCH_TARGET_VERSION: use what torch 2.10 had, so that the library runs on 2.10 and every later torch.
-# The older the C++, the sooner it is compiled: c++20, which is torch's choice, takes 0.3 s longer for each file.
-# -g0: Python adds its own compiler flags to an extension's, -g among them, which makes the library twice as large.
-common = ["-O3", "-g0", "-fvisibility=hidden"] + (["-DADD2_WITH_CUDA"] if with_cuda else [])
-cxx = [*common, "-std=c++17", "-DTORCH_TARGET_VERSION=0x020a000000000000"]
+# -g0: Python's own flags for extensions have -g, which makes the library twice as large.
+cxx = ["-O3", "-g0", "-fvisibility=hidden"] + ["-DADD2_WITH_CUDA"] * with_cuda
 nvcc = ["-std=c++14", "-Xcompiler=-fvisibility=hidden"]
+shipping = "bdist_wheel" in sys.argv  # `pip wheel .`, and `pip install .` without -e
+if shipping:
+    shutil.rmtree("build/wheel", ignore_errors=True)  # a wheel holds everything in its build folder
 if with_cuda and "TORCH_CUDA_ARCH_LIST" not in os.environ:
     if shipping:  # for other people's GPUs: code for every generation that nvcc knows, and PTX for later ones
         nvcc.append("-arch=all-major")
-    elif not torch.cuda.is_available():
-        # No GPU to compile for: PTX, which the driver of any GPU since sm_75 finishes compiling when it is loaded.
+    elif (
+        not torch.cuda.is_available()
+    ):  # PTX, which the driver of any GPU since sm_75 finishes compiling as it loads it
         nvcc.append("-gencode=arch=compute_75,code=compute_75")
 
 Extension = CUDAExtension if with_cuda else CppExtension
-kernels = ["kernel/add2_cpu.cpp"] + (["kernel/add2_kernel.cu"] if with_cuda else [])
-operator = Extension(
-    name="add2._C",
-    sources=["kernel/add2.cpp", *kernels],
-    include_dirs=[str(ROOT / "include")],
-    extra_compile_args={"cxx": cxx, "nvcc": nvcc},
-    py_limited_api=True,  # the library does not use Python at all, so one serves every Python
-)
-# Extension() lists libtorch_cuda.so and libcudart.so, and a library that names them cannot be loaded where torch has
-# no CUDA. libtorch.so stands for all of torch's libraries, whichever there are. The CUDA runtime goes into our own.
-operator.libraries = []
-operator.extra_link_args = ["-Wl,--no-as-needed", "-ltorch", "-Wl,--as-needed", "-Wl,--exclude-libs,ALL"]
-if with_cuda:
-    operator.extra_link_args += ["-lcudart_static", "-lrt", "-ldl", "-lpthread"]
-extensions = [operator]
-
-if os.environ.get("ADD2_BINDING") == "pybind11":  # the classic binding: of one Python and one torch
-    extensions.append(
-        Extension(
-            name="add2._pybind",
-            sources=["kernel/add2_pybind.cpp", *kernels],
-            include_dirs=[str(ROOT / "include")],
-            extra_compile_args={"cxx": common, "nvcc": nvcc},
-        )
-    )
+kernels = ["kernel/add2_cpu.cpp"] + ["kernel/add2_kernel.cu"] * with_cuda
+include = [str(ROOT / "include")]
+if os.environ.get("ADD2_BINDING") == "pybind11":  # the classic binding, for this Python and this torch only
+    flags = {"cxx": cxx, "nvcc": nvcc}
+    sources = ["kernel/add2_pybind.cpp", *kernels]
+    extension = Extension("add2._pybind", sources, include_dirs=include, extra_compile_args=flags)
+else:
+    # TORCH_TARGET_VERSION: use only what torch 2.10 had, so that the library runs on 2.10 and every later torch.
+    # c++17: torch's default, c++20, compiles slower.
+    flags = {"cxx": [*cxx, "-std=c++17", "-DTORCH_TARGET_VERSION=0x020a000000000000"], "nvcc": nvcc}
+    sources = ["kernel/add2.cpp", *kernels]  # py_limited_api: one library for every Python, as it uses none
+    extension = Extension("add2._C", sources, include_dirs=include, extra_compile_args=flags, py_limited_api=True)
+    # Extension() lists libtorch_cuda.so and libcudart.so, and a library that names them cannot be loaded where torch
+    # has no CUDA. libtorch.so stands for all of torch's libraries. The CUDA runtime goes into our library.
+    extension.libraries = []
+    extension.extra_link_args = ["-Wl,--no-as-needed", "-ltorch", "-Wl,--as-needed", "-Wl,--exclude-libs,ALL"]
+    extension.extra_link_args += ["-lcudart_static", "-lrt", "-ldl", "-lpthread"] * with_cuda
 
 setup(
-    ext_modules=extensions,
+    ext_modules=[extension],
     cmdclass={"build_ext": BuildExtension},
     options={
         "bdist_wheel": {"py_limited_api": "cp310"},

@@ -1,4 +1,4 @@
-"""What is wrong on this machine, and its cure: one screen, a line each.
+"""Examine this machine: one line for each thing that a build needs, and the cure where it is wrong.
 
     python3 -m lab.doctor
     python3 time.py 2>&1 | python3 -m lab.doctor --explain    # what an error message means
@@ -23,6 +23,7 @@ from .build import symptoms
 
 OK, NOTE, WRONG = "ok", "note", "wrong"
 _MARKS = {OK: "✓", NOTE: "-", WRONG: "✗"}
+_PLAIN = {OK: "+", NOTE: "-", WRONG: "x"}  # for a terminal or a file that takes ASCII only
 
 
 @dataclass
@@ -36,12 +37,10 @@ class Finding:
 
 
 def examine() -> list[Finding]:
-    """Look at everything; where torch is missing, at what can be looked at without it."""
+    """Look at everything; where torch is missing, at what needs no torch."""
     found = [_python(), _torch()]
-    checks: list[Callable[[], Finding]] = [_headers, _setuptools]
-    if found[-1].state == OK:
-        checks = [_gpus, _nvcc, _host_compiler, _ninja, _cmake, *checks, _cache, _locks, _libraries, _abi]
-    return found + [check() for check in checks]
+    without_torch = [_headers, _setuptools]
+    return found + [check() for check in (CHECKS if found[-1].state == OK else without_torch)]
 
 
 def _python() -> Finding:
@@ -62,6 +61,12 @@ def _torch() -> Finding:
         return Finding("torch", WRONG, "is no torch", "python3 -m pip install --force-reinstall torch")
     if (int(numbers[1]), int(numbers[2])) < (2, 10):
         return Finding("torch", WRONG, f"{version}, which is too old", "python3 -m pip install --upgrade torch")
+    from .build import toolchain
+
+    try:
+        toolchain.check_platform()
+    except toolchain.BuildError as error:
+        return Finding("torch", WRONG, *_split(error))
     return Finding("torch", OK, f"{version}, CUDA {torch.version.cuda or 'none'}")
 
 
@@ -89,7 +94,7 @@ def _nvcc() -> Finding:
     try:
         nvcc = toolchain.find_nvcc()
         if nvcc is None:
-            return Finding("nvcc", NOTE, "none: the CPU part is built alone", toolchain.cuda_cure())
+            return Finding("nvcc", NOTE, "none: only the CPU part is built", toolchain.cuda_cure())
         toolchain.check_nvcc()
         major, minor = toolchain.nvcc_release(nvcc)
     except toolchain.BuildError as error:
@@ -107,6 +112,18 @@ def _host_compiler() -> Finding:
     except toolchain.BuildError as error:
         return Finding("C++", WRONG, *_split(error))
     return Finding("C++", OK, f"{_first_line(compiler, ('--version',))}, {compiler}")
+
+
+def _settings() -> Finding:
+    """MAX_JOBS, and the characters in the paths of this project and of torch."""
+    from .build import cache, toolchain
+
+    try:
+        toolchain.check_folders(cache.ROOT)
+        jobs = toolchain.max_jobs()
+    except toolchain.BuildError as error:
+        return Finding("settings", WRONG, *_split(error))
+    return Finding("settings", OK, f"{jobs} files at once; the project is in {cache.ROOT}")
 
 
 def _ninja() -> Finding:
@@ -146,13 +163,16 @@ def _headers() -> Finding:
     header = Path(sysconfig.get_path("include"), "Python.h")
     if header.exists():
         return Finding("Python.h", OK, str(header))
-    return Finding("Python.h", NOTE, "missing; needed for --binding pybind11 alone", _cure("Python.h: No such file"))
+    return Finding("Python.h", NOTE, "missing; only --binding pybind11 needs it", _cure("Python.h: No such file"))
 
 
 def _cache() -> Finding:
-    from .build import cache
+    from .build import cache, toolchain
 
-    folder = cache.jit_folder()
+    try:
+        folder = cache.jit_folder()
+    except toolchain.BuildError as error:
+        return Finding("cache", WRONG, *_split(error))
     try:
         folder.mkdir(parents=True, exist_ok=True)
         probe = folder / f"add2-doctor-{os.getpid()}"
@@ -161,7 +181,10 @@ def _cache() -> Finding:
     except OSError as error:
         what = f"{folder}: {error.strerror}"
         return Finding("cache", WRONG, what, _cure(what))
-    builds = len(cache.stamps("jit", "dispatcher")) + len(cache.stamps("jit", "pybind11"))
+    if os.statvfs(folder).f_flag & os.ST_NOEXEC:
+        what = f"{folder} is on a disk from which no library can be loaded (mounted with noexec)"
+        return Finding("cache", WRONG, what, _cure("failed to map segment from shared object"))
+    builds = sum((folder / "stamp.json").exists() for folder in cache.jit_builds())
     free = shutil.disk_usage(folder).free / 1e9
     return Finding("cache", OK, f"{folder}: {builds} builds by jit, {free:.1f} GB free")
 
@@ -169,8 +192,7 @@ def _cache() -> Finding:
 def _locks() -> Finding:
     from .build import cache
 
-    held = [path for path in cache.locks() if cache.is_held(path)]
-    if held:
+    if held := cache.held_locks():
         who = "; ".join(f"{path} by {cache.holder(path)}" for path in held)
         return Finding("locks", NOTE, f"held: {who}", "wait for it, or end that process and its compilers")
     return Finding("locks", OK, "none is held")
@@ -195,7 +217,12 @@ def _abi() -> Finding:
     import torch
 
     abi = int(torch.compiled_with_cxx11_abi())
-    return Finding("ABI", OK, f"C++11 ABI {abi}; the dispatcher's library needs torch's stable ABI of 2.10 alone")
+    return Finding("ABI", OK, f"C++11 ABI {abi}; the dispatcher's library needs only torch's stable ABI of 2.10")
+
+
+# In the order in which they are printed. A build that needs another tool adds its function here.
+CHECKS: list[Callable[[], Finding]] = [_gpus, _nvcc, _host_compiler, _settings, _ninja, _cmake, _headers, _setuptools]
+CHECKS += [_cache, _locks, _libraries, _abi]
 
 
 def _first_line(program: str, arguments: tuple[str, ...]) -> str:
@@ -217,10 +244,10 @@ def _split(error: Exception) -> tuple[str, str]:
     return text, cure
 
 
-def report(found: list[Finding]) -> str:
+def report(found: list[Finding], marks: dict[str, str] = _MARKS) -> str:
     lines = []
     for finding in found:
-        lines.append(f"{_MARKS[finding.state]} {finding.subject:<11} {finding.text}")
+        lines.append(f"{marks[finding.state]} {finding.subject:<11} {finding.text}")
         if finding.cure:
             lines.append(f"  {'':<11} -> {finding.cure}")
     wrong = sum(finding.state == WRONG for finding in found)
@@ -229,16 +256,23 @@ def report(found: list[Finding]) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python3 -m lab.doctor", description="What is wrong here, and its cure.")
+    about = "Examine this machine, and name the cure of what is wrong."
+    parser = argparse.ArgumentParser(prog="python3 -m lab.doctor", description=about)
     parser.add_argument("--json", action="store_true", help="the same as JSON on stdout")
     parser.add_argument("--explain", action="store_true", help="read an error message from stdin, and tell its cure")
     args = parser.parse_args()
     if args.explain:
+        if sys.stdin is None:  # closed: `<&-`
+            parser.error("--explain reads the error message from stdin, which is closed")
         verdict = symptoms.explain(sys.stdin.read())
         print(verdict or "No symptom that the doctor knows; docs/troubleshooting.md lists those.")
         return 0 if verdict else 1
     found = examine()
-    print(json.dumps([asdict(finding) for finding in found], indent=1) if args.json else report(found))
+    ascii_only = not (sys.stdout.encoding or "").lower().startswith("utf")
+    text = report(found, _PLAIN if ascii_only else _MARKS)
+    if ascii_only:  # what a path has in it
+        text = text.encode("ascii", "backslashreplace").decode()
+    print(json.dumps([asdict(finding) for finding in found], indent=1) if args.json else text)
     return int(any(finding.state == WRONG for finding in found))
 
 

@@ -1,4 +1,4 @@
-"""What torch's headers cost: seconds to compile a file that includes them and nothing else.
+"""Cost of torch's headers: seconds to compile a file that includes them and nothing else.
 
 python3 -m lab.headers --json FILE
 """
@@ -47,7 +47,9 @@ def measure(headers: list[str]) -> float:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python3 -m lab.headers", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python3 -m lab.headers", description="Time the compilation of torch's headers."
+    )
     parser.add_argument("--json", type=arguments.writable, metavar="FILE", help="write the figures to FILE")
     args = parser.parse_args()
     content = {"environment": report.environment(torch.device("cpu")), "headers": []}

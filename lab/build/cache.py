@@ -1,15 +1,13 @@
-"""What was built before, where it lies, and from what: a build is used again only if nothing that went into it changed.
+"""What was built before, and from what: a library is used again only if nothing that went into it has changed.
 
-Each finished build leaves a stamp, a JSON file with the fingerprint of its inputs. It is written last and in one
-piece, so a build that fails or is killed leaves none, and what it did leave is never taken for a good library.
+A build's key is a hash of the content of the sources, the flags, torch and the tools. A finished build leaves a stamp
+with its key, written last and in one piece; a build that fails or is killed leaves none. Content decides, never times.
 """
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
-import shlex
 import shutil
 import sys
 import sysconfig
@@ -22,17 +20,9 @@ import torch
 
 from . import toolchain
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-SOURCES = [
-    "include/*.h",
-    "kernel/*.h",
-    "kernel/*.cpp",
-    "kernel/*.cu",
-    "setup.py",
-    "CMakeLists.txt",
-    "lab/build/builder.py",
-    "lab/build/toolchain.py",
-]
+ROOT = Path(__file__).resolve().parents[2]
+MARK = ".made-by-lab-build"  # in each folder that a build has made
+SOURCES = ("include/*.h", "kernel/*.h", "kernel/*.cpp", "kernel/*.cu", "kernel/*.cuh")
 
 # A copy of the project leaves out whatever builds, tests and tools have written into its folder.
 _LEFTOVERS = shutil.ignore_patterns(
@@ -49,104 +39,110 @@ _VARIABLES = ("CXX", "CC", "CXXFLAGS", "CFLAGS", "CPPFLAGS", "LDFLAGS", "CPATH",
 _VARIABLES += ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN", "CUDAFLAGS", "CUDAHOSTCXX", "CMAKE_BUILD_TYPE")
 
 
-def surroundings() -> str:
-    """A short name for torch, the toolchain, its flags and the GPUs: all that decides on a build beside the sources.
+def key(recipe: object, *files: str) -> str:
+    """The key of a build. recipe: the commands or flags of the build; files: read by it, in addition to the sources.
 
     No program is started for it, so that a warm start takes milliseconds.
     """
     nvcc, path = toolchain.find_nvcc(), toolchain.tool_path()
-    named = [*shlex.split(os.environ.get("CXX") or "c++"), "ninja"]  # CXX may be "ccache g++"
-    tools = [nvcc, *(shutil.which(name, path=path) for name in named)]
-    compilers: list[object] = [(os.path.realpath(tool), os.stat(tool).st_mtime_ns) for tool in tools if tool]
-    compilers.append(os.path.realpath("/usr/local/cuda"))  # where an nvcc that is a wrapper script often leads
-    its_torch = [torch.__file__, torch.__version__, torch.version.git_version, torch.version.cuda]
-    flags = [os.environ.get(name) for name in _VARIABLES]
-    archs = toolchain.arch_list() if nvcc else None
-    return hashlib.sha256(repr([its_torch, str(ROOT), compilers, flags, archs]).encode()).hexdigest()[:16]
-
-
-def fingerprint(*parts: object) -> str:
-    """A short name for all that decides what a build's result is: surroundings, sources, and the given parts."""
-    digest = hashlib.sha256(repr([surroundings(), parts]).encode())
-    for path in sorted(path for pattern in SOURCES for path in ROOT.glob(pattern) if path.is_file()):
+    tools = [nvcc, *(shutil.which(name, path=path) for name in (os.environ.get("CXX") or "c++", "ninja"))]
+    parts: list[object] = [recipe, str(ROOT)]
+    parts += [(os.path.realpath(tool), os.stat(tool).st_mtime_ns) for tool in tools if tool]
+    parts.append(os.path.realpath("/usr/local/cuda"))  # where an nvcc that is a wrapper script often leads
+    parts += [torch.__file__, torch.__version__, torch.version.git_version, torch.version.cuda]
+    parts += [os.environ.get(name) for name in _VARIABLES]
+    parts.append(toolchain.arch_list() if nvcc else None)
+    digest = hashlib.sha256(repr(parts).encode())
+    for path in sorted(path for pattern in (*SOURCES, *files) for path in ROOT.glob(pattern) if path.is_file()):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where one build lies. key: the fingerprint of what it is, or would be, built from."""
+    """Where one build lies. folder: with its lock, its log and its stamp."""
 
+    folder: Path
     library: Path
     stamp: Path
-    lock: Path
     log: Path
     key: str
 
+    @property
+    def lock(self) -> Path:
+        return self.folder / "lock"
 
-def place(compiler: str, binding: str) -> Place:
+
+def place(compiler: str, binding: str, key: str) -> Place:
     """jit has a folder for each key, so that a change of the sources and a change back find their library again; setup
     and cmake leave one library in the project's folder."""
-    python = sysconfig.get_config_var("EXT_SUFFIX")  # only the library of pybind11 depends on it
     if compiler == "jit":
-        key = fingerprint(compiler, binding, python if binding == "pybind11" else "")
         folder = jit_folder() / f"add2-{binding}-{key}"
         library = folder / ("add2.so" if binding == "dispatcher" else "add2_pybind.so")
-        return Place(library, folder / "stamp.json", folder.with_suffix(".lock"), folder.with_suffix(".log"), key)
-    build = ROOT / "build"
-    library = build / "libadd2.so"
+        return Place(folder, library, folder / "stamp.json", folder / "log", key)
+    folder = ROOT / "build"
+    library = folder / "libadd2.so"
     if compiler == "setup":
-        library = ROOT / "add2" / ("_C.abi3.so" if binding == "dispatcher" else f"_pybind{python}")
+        suffix = sysconfig.get_config_var("EXT_SUFFIX")
+        library = ROOT / "add2" / ("_C.abi3.so" if binding == "dispatcher" else f"_pybind{suffix}")
     name = f"{compiler}-{binding}"
-    return Place(library, build / f"{name}.json", build / "lock", build / f"{name}.log", fingerprint(compiler))
+    return Place(folder, library, folder / f"{name}.json", folder / f"{name}.log", key)
 
 
 def jit_folder() -> Path:
     """Where torch keeps what it compiles just in time: TORCH_EXTENSIONS_DIR, or a folder of the user's cache."""
     if given := os.environ.get("TORCH_EXTENSIONS_DIR"):
         return Path(given)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "torch_extensions")
-
-
-def stamps(compiler: str, binding: str) -> list[Path]:
-    """Those of all finished builds, the newest last."""
-    pattern = f"add2-{binding}-{'[0-9a-f]' * 16}/stamp.json" if compiler == "jit" else f"{compiler}-{binding}.json"
-    folder = jit_folder() if compiler == "jit" else ROOT / "build"
-    return sorted(folder.glob(pattern), key=lambda path: path.stat().st_mtime)
-
-
-def objects(compiler: str) -> list[Path]:
-    """The folders with what the last build in place has compiled."""
-    return list((ROOT / "build").glob("temp.*" if compiler == "setup" else "CMakeFiles"))
-
-
-def finished(where: Place) -> dict | None:
-    """The stamp of a finished build whose library is as the build has left it; it may be of another key."""
     try:
-        found = read_stamp(where.stamp)
-        return found if found["library"] == _identity(where.library) else None
-    except (OSError, ValueError, KeyError):
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "torch_extensions")
+    except RuntimeError as error:
+        unknown = "There is no HOME, so no folder for the jit build"
+        raise toolchain.BuildError(f"{unknown}. Name one: `export TORCH_EXTENSIONS_DIR=FOLDER`.") from error
+
+
+def jit_builds() -> list[Path]:
+    """The folders of all jit builds, finished or not. The mark in them says that they are ours, not a user's."""
+    hexadecimal = "[0-9a-f]" * 16
+    found = [
+        path for binding in ("dispatcher", "pybind11") for path in jit_folder().glob(f"add2-{binding}-{hexadecimal}")
+    ]
+    return [path for path in found if (path / MARK).is_file() and not path.is_symlink()]
+
+
+def read_stamp(stamp: Path) -> dict | None:
+    """root: the project's folder; key; library: its size and time; seconds that the build took; commands that ran.
+
+    None: there is no stamp, or only a part of one.
+    """
+    try:
+        found = json.loads(stamp.read_text())
+        return found if found.keys() >= {"root", "key", "library", "seconds", "commands"} else None
+    except (OSError, ValueError, AttributeError):
         return None
 
 
+def last_stamp(compiler: str, binding: str) -> dict | None:
+    """That of this project's newest finished build."""
+    pattern = f"add2-{binding}-*/stamp.json" if compiler == "jit" else f"{compiler}-{binding}.json"
+    found = (jit_folder() if compiler == "jit" else ROOT / "build").glob(pattern)
+    stamps = [read_stamp(path) for path in sorted(found, key=lambda path: path.stat().st_mtime)]
+    return next((stamp for stamp in reversed(stamps) if stamp and stamp["root"] == str(ROOT)), None)
+
+
 def current(where: Place) -> dict | None:
-    """The stamp of a finished build of this very key."""
-    found = finished(where)
-    return found if found and found["key"] == where.key else None
+    """The stamp of a finished build of this very key, whose library is as the build has left it."""
+    stamp = read_stamp(where.stamp)
+    with contextlib.suppress(OSError):
+        if stamp and stamp["key"] == where.key and stamp["library"] == _identity(where.library):
+            return stamp
+    return None
 
 
-def write_stamp(stamp: Path, library: Path, key: str, cold_seconds: float, commands: list[str]) -> None:
-    content = {"key": key, "surroundings": surroundings(), "library": _identity(library)}
-    content |= {"cold_seconds": cold_seconds, "commands": commands}
-    unfinished = stamp.with_suffix(".tmp")
-    unfinished.write_text(json.dumps(content))
-    unfinished.replace(stamp)
-
-
-def read_stamp(stamp: Path) -> dict:
-    """key, surroundings; library: its size and time; cold_seconds: what it took to build from nothing, when that was
-    done last; commands: the compilers' and the linker's."""
-    return json.loads(stamp.read_text())
+def write_stamp(where: Place, seconds: float, commands: list[str]) -> None:
+    stamp = {"root": str(ROOT), "key": where.key, "library": _identity(where.library)}
+    unfinished = where.stamp.with_suffix(".tmp")
+    unfinished.write_text(json.dumps(stamp | {"seconds": seconds, "commands": commands}))
+    unfinished.replace(where.stamp)
 
 
 def _identity(library: Path) -> list[int]:
@@ -155,25 +151,29 @@ def _identity(library: Path) -> list[int]:
 
 
 @contextlib.contextmanager
-def locked(path: Path) -> Iterator[int]:
-    """One process builds, the others wait. Yields the file descriptor that holds the lock.
+def locked(folder: Path) -> Iterator[int]:
+    """One process builds in a folder, the others wait. Yields the file descriptor that holds the lock.
 
-    The kernel releases this lock when its holder dies, however it dies; a file that is a lock by its mere existence,
-    as torch's own up to 2.13, would stay. A child that is given the descriptor holds the lock as well: a compilation
-    in the project's folder that outlives its killed parent does not write into the next one.
+    The kernel releases this lock when its holder dies, however it dies. A file that is a lock by its mere existence, as
+    torch's own up to 2.13, stays (https://github.com/pytorch/pytorch/issues/189245). A child that is given the
+    descriptor holds the lock as well: a compiler that outlives its killed parent does not write into the next build.
     """
-    while (file := _open_and_lock(path)) is None:
+    while (file := _open_and_lock(folder)) is None:
         pass
     with file:
-        with contextlib.suppress(OSError):  # who we are is only good to know: a full disk need not stop us
+        with contextlib.suppress(OSError):  # the doctor wants to know who we are; a full disk need not stop us
             os.ftruncate(file.fileno(), 0)
             os.write(file.fileno(), f"{os.getpid()}\n".encode())
+        (folder / MARK).touch()
         yield file.fileno()
 
 
-def _open_and_lock(path: Path) -> IO | None:
-    """None where `clean` has removed the file, or its folder, since we opened it: then the lock is of no use."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+def _open_and_lock(folder: Path) -> IO | None:
+    """None where `clean` has removed the folder since we opened the file: then the lock is of no use."""
+    import fcntl  # here, because Windows has none, and should read check_platform()'s message
+
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "lock"
     with contextlib.suppress(FileNotFoundError):
         file = path.open("a+")
         try:
@@ -186,43 +186,41 @@ def _open_and_lock(path: Path) -> IO | None:
     return None
 
 
-def holder(path: Path) -> str:
-    """Who holds a lock, or held it last."""
+def holder(lock: Path) -> str:
+    """The process that holds a lock, or held it last."""
     try:
-        return f"process {int(path.read_text())}"
+        return f"process {int(lock.read_text())}"
     except (OSError, ValueError):
         return "another process"
 
 
-def is_held(path: Path) -> bool:
-    try:
-        with path.open("r") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    return False
+def held_locks() -> list[Path]:
+    import fcntl
+
+    held = []
+    for path in (folder / "lock" for folder in (*jit_builds(), ROOT / "build")):
+        with contextlib.suppress(OSError), path.open() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                held.append(path)
+    return held
 
 
-def locks() -> list[Path]:
-    return [path for path in (*jit_folder().glob("add2-*.lock"), ROOT / "build" / "lock") if path.exists()]
-
-
-def clean() -> list[Path]:
-    """Remove every build of this project, whatever it was built from, and what builds have left beside them."""
-    removed = []
-    with contextlib.ExitStack() as held:
-        locked_files = locks()
-        for path in locked_files:
-            held.enter_context(locked(path))
-        found = [*jit_folder().glob("add2-*"), *(ROOT / "add2").glob("*.so"), ROOT / "build"]
-        for path in (path for path in found if path not in locked_files and path.exists()):
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink(missing_ok=True)
-            removed.append(path)
-        for path in locked_files:  # last: who waits for one looks whether it is still there
-            path.unlink(missing_ok=True)
-    return removed
+def clean() -> Iterator[str]:
+    """Remove every jit build, build/ and the libraries in add2/; yields a line for each. Nothing that a build has not
+    made: a folder without our mark stays, and so does what a symbolic link leads to."""
+    for folder in (*jit_builds(), ROOT / "build"):
+        if folder.is_symlink():
+            yield f"kept {folder}: a symbolic link to {os.readlink(folder)}"
+        elif (folder / MARK).is_file():
+            with locked(folder):
+                removed = folder.with_name(f"{folder.name}.removed-{os.getpid()}")
+                folder.rename(removed)  # at once: a build that waits for the lock begins in a new folder
+            shutil.rmtree(removed)
+            yield f"removed {folder}"
+        elif folder.exists():
+            yield f"kept {folder}: no build of lab.build has made it"
+    for library in (*(ROOT / "add2").glob("_C.abi3.so"), *(ROOT / "add2").glob("_pybind.*.so")):
+        library.unlink()
+        yield f"removed {library}"

@@ -1,7 +1,6 @@
 """The commands of a build, out of its log: which compiler and linker ran, or why one failed."""
 
 import re
-import shlex
 from pathlib import Path
 
 from . import symptoms
@@ -21,19 +20,6 @@ def from_log(log: str) -> list[str]:
     return found
 
 
-def merge(before: list[str], now: list[str]) -> list[str]:
-    """The commands of a build of which a part was done before: those that have written what is there now."""
-    written = {_output(command) for command in now}
-    kept = [command for command in before if _output(command) not in written]
-    return sorted([*kept, *now], key=lambda command: " -c " not in command)  # the linker's last
-
-
-def _output(command: str) -> str:
-    """The file that a command writes."""
-    words = shlex.split(command)
-    return words[words.index("-o") + 1] if "-o" in words[:-1] else command
-
-
 def fold(command: str) -> str:
     """The same command for reading: a run of include folders becomes one word."""
     count = 0
@@ -47,9 +33,17 @@ def fold(command: str) -> str:
 
 
 def explain_failure(log: str, path: Path, lines: int = 5) -> str:
-    """What to print of a failed build: the first errors of its log, and where the whole log is."""
-    errors = [line for line in log.splitlines() if re.search(r"\berror\b|\bError\b|FAILED", line)]
-    real = [line for line in errors if "error:" in line or "error " in line] or errors or log.splitlines()[-lines:]
+    """The first errors in the log of a failed build, and where the whole log is."""
+    errors = [
+        line
+        for line in log.splitlines()
+        if re.search(r"\berror\b|\bError\b|\bfatal\b|FAILED|cannot find -l|undefined ", line)
+    ]
+    real = (
+        [line for line in errors if re.search("error:|error |fatal|cannot find -l|undefined ", line)]
+        or errors
+        or log.splitlines()[-lines:]
+    )
     verdict = symptoms.explain(log)
     text = ["The build failed:", *(f"    {line}" for line in real[:lines]), *([verdict] if verdict else [])]
     return "\n".join([*text, f"The whole log: {path}"])

@@ -1,4 +1,4 @@
-"""What the errors of compilers, linkers, loaders and torch mean, and what to do: docs/troubleshooting.md as code."""
+"""Causes and cures of the errors of compilers, linkers, loaders and torch: docs/troubleshooting.md as code."""
 
 import re
 import sys
@@ -9,11 +9,12 @@ REBUILD = "build again: `python3 time.py --compiler jit --rebuild` (or setup, cm
 
 @dataclass(frozen=True)
 class Symptom:
-    """pattern: what the message has in it; cause and cure in words."""
+    """pattern: a regular expression for the message. running: it may also come from a call of the operator."""
 
     pattern: str
     cause: str
     cure: str
+    running: bool = False
 
 
 SYMPTOMS = [
@@ -26,11 +27,13 @@ SYMPTOMS = [
         r"no kernel image is available|no kernel image",
         "the library has no code for this GPU: it was compiled for other ones",
         "unset TORCH_CUDA_ARCH_LIST, or put this GPU in it, and " + REBUILD,
+        running=True,
     ),
     Symptom(
-        r"built without CUDA code",
+        r"built without CUDA code|has no CUDA code",
         "the library has no CUDA part: no nvcc was found when it was built",
         "`python3 -m lab.doctor` says how to get one; then " + REBUILD,
+        running=True,
     ),
     Symptom(
         r"lib(c10|torch)\w*\.so\S*: cannot open shared object file",
@@ -41,6 +44,11 @@ SYMPTOMS = [
         r"file too short|invalid ELF header|file data of \S* is not|cannot read file data",
         "the library is damaged",
         REBUILD,
+    ),
+    Symptom(
+        r"failed to map segment from shared object",
+        "the library lies on a disk from which no code may run (mounted with `noexec`), or memory is limited",
+        "for the jit build, set TORCH_EXTENSIONS_DIR to a folder elsewhere; for the others, move the project",
     ),
     Symptom(
         r"Python\.h: No such file",
@@ -61,13 +69,14 @@ SYMPTOMS = [
     ),
     Symptom(
         r"CUDA version \(.*\) mismatches|was compiled with a different version of CUDA",
-        "nvcc and torch are of different CUDA versions",
+        "nvcc and torch belong to different CUDA versions",
         "`python3 -m lab.doctor` says which, and what to install",
     ),
     Symptom(
         r"CUDA driver version is insufficient|provided PTX was compiled with an unsupported toolchain",
         "the GPU's driver is older than the CUDA that the library or torch was built with",
         "update the driver; or install a torch of an older CUDA, and " + REBUILD,
+        running=True,
     ),
     Symptom(
         r"Ninja is required|ninja\S* is not installed",
@@ -112,12 +121,17 @@ def whole(error: BaseException) -> str:
     return str(error) + (f"\n{whole(error.__cause__)}" if error.__cause__ else "")
 
 
-def find(message: str) -> Symptom | None:
-    """What an error message is a symptom of; None for one that is not known."""
-    return next((symptom for symptom in SYMPTOMS if re.search(symptom.pattern, message)), None)
+def find(message: str, running: bool = False) -> Symptom | None:
+    """The symptom that an error message shows; None for one that is not known.
+
+    running: the message comes from a call of the operator, so the symptoms of builds are left out: there, "File exists"
+    is another error.
+    """
+    known = [symptom for symptom in SYMPTOMS if symptom.running or not running]
+    return next((symptom for symptom in known if re.search(symptom.pattern, message)), None)
 
 
-def explain(message: str) -> str | None:
+def explain(message: str, running: bool = False) -> str | None:
     """The cause and the cure of an error, in two lines; None for one that is not known."""
-    symptom = find(message)
+    symptom = find(message, running)
     return symptom and f"Cause: {symptom.cause}.\nCure: {symptom.cure}."

@@ -1,4 +1,4 @@
-"""Where nvcc, c++, ninja and cmake are, and for which GPUs to compile.
+"""The tools that a build needs, and the GPUs to compile for. toolkit.py finds nvcc.
 
 Each question has one function; a tool that is missing and needed raises BuildError, whose text is the cure.
 """
@@ -9,9 +9,9 @@ import importlib.util
 import logging
 import os
 import re
-import shlex
 import shutil
 import subprocess
+import sys
 import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +19,8 @@ from pathlib import Path
 import torch
 
 from .. import Failure
+from . import toolkit
+from .toolkit import cuda_root
 
 # No GPU in sight: compile to PTX, which the driver of any GPU since sm_75 (Turing) finishes compiling as it loads it.
 PTX_FOR_ALL = "-gencode=arch=compute_75,code=compute_75"
@@ -26,6 +28,37 @@ PTX_FOR_ALL = "-gencode=arch=compute_75,code=compute_75"
 
 class BuildError(Failure):
     """A build that did not work."""
+
+
+def check_platform() -> None:
+    """Raise BuildError where the project is not supported."""
+    if sys.platform != "linux":
+        raise BuildError(f"add2 needs Linux, and this is {sys.platform}. On Windows, WSL 2 is a Linux.")
+    if torch.version.hip:
+        found = f"torch {torch.__version__} was built for AMD's ROCm"
+        raise BuildError(f"{found}, and add2 has CUDA and CPU kernels only: `python3 -m pip install torch`.")
+
+
+def check(*folders: Path) -> None:
+    """Raise BuildError for what would fail later, in words that are harder to read. folders: those of the build."""
+    check_folders(*folders)
+    max_jobs()
+    host_compiler()
+    check_nvcc()
+
+
+def check_folders(*folders: Path) -> None:
+    for folder in (*folders, Path(torch.__file__).parent):
+        if found := re.search(r"""[$:;|{}"'\\\n]""", str(folder)):
+            raise BuildError(f"The path {folder} has {found[0]!r} in it, which ninja or CMake cannot take. Rename it.")
+
+
+def max_jobs() -> str:
+    """How many files to compile at once: MAX_JOBS, or what ninja does by itself."""
+    given = os.environ.get("MAX_JOBS") or str((os.cpu_count() or 1) + 2)
+    if not given.isascii() or not given.isdigit() or int(given) == 0:
+        raise BuildError(f"MAX_JOBS is {given!r}, expected a number from 1 on. Unset it, or `export MAX_JOBS=1`.")
+    return given
 
 
 def tool_path() -> str:
@@ -45,8 +78,15 @@ def require(tool: str, cure: str) -> str:
 
 
 def host_compiler() -> str:
+    """The path of the C++ compiler: CXX, or c++."""
+    given = os.environ.get("CXX") or "c++"
+    if re.search(r"""[\s"']""", given):
+        raise BuildError(
+            f"CXX is {given!r}, expected the name of a compiler and no more, such as CXX=g++. ccache needs only be on"
+            " PATH (torch 2.13 and later use it by themselves); for CMake, set CMAKE_CXX_COMPILER_LAUNCHER=ccache."
+        )
     return require(
-        shlex.split(os.environ.get("CXX") or "c++")[0],  # CXX may be "ccache g++"
+        given,
         "A C++ compiler is needed: `sudo apt-get install g++` (Debian, Ubuntu), `sudo dnf install gcc-c++` (Fedora), "
         "`conda install cxx-compiler`; or set CXX to the one you have.",
     )
@@ -54,26 +94,18 @@ def host_compiler() -> str:
 
 @functools.cache
 def find_nvcc() -> Path | None:
-    """nvcc, or None where the CPU part is to be built alone: torch without CUDA, no toolkit, or ADD2_WITH_CUDA=0.
+    """nvcc, or None where only the CPU part is to be built: torch without CUDA, no toolkit, or ADD2_WITH_CUDA=0.
 
-    Looked for in CUDA_HOME and CUDA_PATH, among Python's packages (whoever has installed one there wants it), on PATH,
-    and in /usr/local/cuda and its kin of torch's CUDA.
+    Raises:
+        BuildError: ADD2_WITH_CUDA=1, and there is none.
     """
     wanted = os.environ.get("ADD2_WITH_CUDA", "")
-    if wanted == "0" or torch.version.cuda is None:
-        return None
-    places = [Path(home, "bin", "nvcc") for name in ("CUDA_HOME", "CUDA_PATH") if (home := os.environ.get(name))]
-    major = torch.version.cuda.split(".")[0]
-    if spec := importlib.util.find_spec("nvidia"):  # what nvidia-cuda-nvcc of PyPI leaves: nvidia/cu13/bin/nvcc
-        places += [Path(folder, f"cu{major}", "bin", "nvcc") for folder in spec.submodule_search_locations or ()]
-    places += [Path(found)] if (found := shutil.which("nvcc")) else []
-    homes = [Path("/usr/local/cuda"), *sorted(Path("/usr/local").glob(f"cuda-{major}*"), reverse=True)]
-    for place in [*places, *(home / "bin" / "nvcc" for home in homes)]:
-        if place.exists():
-            return place
-    if wanted == "1":
+    found = None
+    if wanted != "0" and torch.version.cuda is not None:
+        found = toolkit.find_nvcc(torch.version.cuda.split(".")[0])
+    if wanted == "1" and found is None:
         raise BuildError(f"ADD2_WITH_CUDA=1, but {cuda_cure()}")
-    return None
+    return found
 
 
 def cuda_cure() -> str:
@@ -91,10 +123,13 @@ def nvcc_cure() -> str:
     if int(cuda.split(".")[0]) < 13:  # the wheels of CUDA 12 have no folder that is a toolkit
         found = f"torch {torch.__version__} was built with CUDA {cuda}"
         return f"{found}: install that toolkit, and set CUDA_HOME to its folder."
-    packages = " ".join(f'"{name}=={cuda}.*"' for name in ("nvidia-cuda-nvcc", "nvidia-cuda-crt", "nvidia-nvvm"))
+    names = ("nvidia-cuda-nvcc", "nvidia-cuda-crt", "nvidia-nvvm", "nvidia-cuda-runtime", "nvidia-cuda-cccl")
+    packages = " ".join(
+        f'"{name}=={cuda}.*"' for name in names
+    )  # one version: nvcc's headers and its parts belong together
     return (
-        f"torch {torch.__version__} was built with CUDA {cuda}: `python3 -m pip install {packages} nvidia-cuda-runtime"
-        f" nvidia-cuda-cccl`, or set CUDA_HOME to the folder of a CUDA {cuda.split('.')[0]} toolkit."
+        f"torch {torch.__version__} was built with CUDA {cuda}: `python3 -m pip install {packages}`,"
+        f" or set CUDA_HOME to the folder of a CUDA {cuda.split('.')[0]} toolkit."
     )
 
 
@@ -102,12 +137,15 @@ def nvcc_cure() -> str:
 def nvcc_release(nvcc: Path) -> tuple[int, int]:
     """The CUDA version of an nvcc, such as (13, 0)."""
     try:
-        output = subprocess.run([nvcc, "--version"], capture_output=True, text=True).stdout
+        done = subprocess.run([nvcc, "--version"], capture_output=True, text=True)
     except OSError as error:
         raise BuildError(f"{nvcc} does not run: {error.strerror}. {nvcc_cure()}") from error
-    match = re.search(r"release (\d+)\.(\d+)", output)
+    match = re.search(r"release (\d+)\.(\d+)", done.stdout)
     if match is None:
-        raise BuildError(f"{nvcc} --version names no CUDA release. {nvcc_cure()}")
+        said = (done.stdout + done.stderr).strip().splitlines()
+        names = [name for name in ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS") if os.environ.get(name)]
+        cure = f"Unset {' and '.join(names)}, or mend it." if names else nvcc_cure()
+        raise BuildError(f"{nvcc} --version names no CUDA release{f', but says: {said[-1]}' if said else ''}. {cure}")
     return int(match[1]), int(match[2])
 
 
@@ -124,7 +162,7 @@ def check_nvcc() -> None:
     if major != int(torch.version.cuda.split(".")[0]):
         names = [name for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
         first = f"Unset {' and '.join(names)}, which names it. " if names else ""
-        raise BuildError(f"{nvcc} is of CUDA {major}.{minor}, which does not fit. {first}{nvcc_cure()}")
+        raise BuildError(f"{nvcc} belongs to CUDA {major}.{minor}, which does not fit. {first}{nvcc_cure()}")
     if " " in str(root := cuda_root(nvcc)):
         raise BuildError(
             f"The CUDA toolkit lies in a folder with a space in its path, {root}, which the link commands of CMake and"
@@ -135,7 +173,7 @@ def check_nvcc() -> None:
     for number in re.findall(r"(\d+)[af]?(?:-real|-virtual)?(?:;|$)", cmake_architectures(arch_list())):
         if known and number not in known:
             raise BuildError(
-                f"{nvcc} of CUDA {major}.{minor} does not know GPUs of compute capability {_dotted(number)}. Install a"
+                f"{nvcc} (CUDA {major}.{minor}) does not know GPUs of compute capability {_dotted(number)}. Install a"
                 " newer nvcc; or let it compile for the newest GPU that it knows, and the driver do the rest:"
                 f" `export TORCH_CUDA_ARCH_LIST={_dotted(max(known, key=int))}+PTX`."
             )
@@ -143,29 +181,6 @@ def check_nvcc() -> None:
 
 def _dotted(number: str) -> str:
     return f"{number[:-1]}.{number[-1]}"
-
-
-@functools.cache
-def cuda_root(nvcc: Path) -> Path:
-    """The toolkit that an nvcc belongs to: the folder with bin/, include/ and lib64/.
-
-    Not simply nvcc's grandparent: /usr/local/bin/nvcc is often a wrapper script that starts the nvcc of a toolkit
-    elsewhere, and torch, which takes the grandparent, then finds no headers. nvcc itself knows: --dryrun prints TOP.
-    """
-    dryrun = subprocess.run([nvcc, "--dryrun", "-x", "cu", "-c", os.devnull], capture_output=True, text=True)
-    for line in dryrun.stderr.splitlines():
-        if match := re.match(r"#\$ TOP=(.+)", line):
-            return Path(match[1].strip()).resolve()
-    return nvcc.resolve().parent.parent
-
-
-def provide_libcudart(folder: Path) -> None:
-    """torch's jit build links with -lcudart, though nothing of it is used. A toolkit of PyPI's wheels has the library
-    under the name libcudart.so.13 only; then put a link to it, with the name that the linker looks for, in `folder`."""
-    home = Path(os.environ["CUDA_HOME"])
-    if not any(home.glob("lib*/libcudart.so")):
-        for library in home.glob("lib/libcudart.so.*"):
-            (folder / "libcudart.so").symlink_to(library)
 
 
 def arch_list() -> str | None:
@@ -198,6 +213,8 @@ def cmake_architectures(arch_list: str | None) -> str:
 def environment() -> dict[str, str]:
     """os.environ for a build, with what torch's cpp_extension reads: PATH, CUDA_HOME, TORCH_CUDA_ARCH_LIST."""
     env = dict(os.environ, PATH=tool_path())
+    if not env.get("CXX"):
+        env.pop("CXX", None)  # torch takes an empty CXX at its word
     env["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # cpp_extension looks for a GPU; need not start CUDA for it: 0.2 s
     if nvcc := find_nvcc():
         env["CUDA_HOME"] = str(cuda_root(nvcc))

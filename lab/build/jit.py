@@ -1,0 +1,49 @@
+"""The jit build: one call of torch.utils.cpp_extension.load, which runs ninja and loads the library.
+
+add2() is that call, as you would write it in your own project; with an ordinary toolkit it needs nothing else.
+workarounds.py has what other machines need, and builder.py keeps the library for the next run.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def add2(load: Callable, with_cuda: bool, gpus: list[str], **options):
+    """Build and load the operator. load: cpp_extension.load; or dict, for the arguments without a build.
+
+    gpus: nvcc's flags for the GPUs to compile for. Empty: torch reads TORCH_CUDA_ARCH_LIST, or looks at this machine.
+    """
+    return load(
+        name="add2",
+        # Absolute paths: relative ones work from one working directory only.
+        sources=[f"{ROOT}/kernel/add2.cpp", f"{ROOT}/kernel/add2_cpu.cpp"]
+        + [f"{ROOT}/kernel/add2_kernel.cu"] * with_cuda,
+        extra_include_paths=[f"{ROOT}/include"],
+        # torch gives no -O, and c++20, which compiles slower. The target version: runs on torch 2.10 and later.
+        extra_cflags=["-O3", "-std=c++17", "-fvisibility=hidden", "-DTORCH_TARGET_VERSION=0x020a000000000000"]
+        + ["-DADD2_WITH_CUDA"] * with_cuda,
+        extra_cuda_cflags=["-std=c++14", "-Xcompiler=-fvisibility=hidden", *gpus],
+        # The library names only libtorch.so, which stands for all of torch's; the CUDA runtime goes into the library.
+        extra_ldflags=["-Wl,--no-as-needed", "-ltorch", "-Wl,--as-needed"]
+        + ["-lcudart_static", "-lrt", "-ldl", "-lpthread"] * with_cuda,
+        with_cuda=with_cuda,
+        is_python_module=False,  # loading the library registers torch.ops.add2
+        **options,
+    )
+
+
+def add2_pybind(load: Callable, with_cuda: bool, gpus: list[str], **options):
+    """The classic binding: load() imports the library as a Python module, and returns it."""
+    return load(
+        name="add2_pybind",
+        sources=[f"{ROOT}/kernel/add2_pybind.cpp", f"{ROOT}/kernel/add2_cpu.cpp"]
+        + [f"{ROOT}/kernel/add2_kernel.cu"] * with_cuda,
+        extra_include_paths=[f"{ROOT}/include"],
+        extra_cflags=["-O3", "-fvisibility=hidden"] + ["-DADD2_WITH_CUDA"] * with_cuda,
+        extra_cuda_cflags=["-std=c++14", "-Xcompiler=-fvisibility=hidden", *gpus],
+        extra_ldflags=["-lcudart_static", "-lrt", "-ldl", "-lpthread"] * with_cuda,
+        with_cuda=with_cuda,
+        **options,
+    )
