@@ -1,18 +1,18 @@
 """The experiment that shows how not to time a launch: synchronize before, after, both, or not at all.
 
 Ten warm-up calls, ten timed calls, the time of each kept. A launch is asynchronous, so a clock that does not wait for
-the GPU reads the launch alone; one that waits only afterwards may wait for earlier calls, too.
+the GPU reads only the launch; one that waits only afterwards may also wait for earlier calls.
 """
 
 import functools
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 
 from . import clock
+from .tables import figure, power
 
 CALLS = ("torch.add", "torch_launch_add2")
 WARM_UP = TIMED = 10
@@ -20,24 +20,10 @@ WARM_UP = TIMED = 10
 # (before, after): its name, and what the clock then reads.
 CASES = {
     (True, True): ("before and after", "launch + kernel + synchronization"),
-    (True, False): ("before only", "the launch alone"),
-    (False, True): ("after only", "launch + kernel + synchronization, and at first what is queued"),
-    (False, False): ("neither", "the launch alone"),
+    (True, False): ("before only", "only the launch"),
+    (False, True): ("after only", "launch + kernel + synchronization, and whatever is still queued"),
+    (False, False): ("neither", "only the launch"),
 }
-
-
-@dataclass
-class Study:
-    """One line of the table. before, after: whether the clock waited for the GPU then. Times in microseconds."""
-
-    call: str
-    dtype: str
-    n: int
-    before: bool
-    after: bool
-    first_us: float
-    median_us: float
-    samples_us: list[float]
 
 
 def sizes(device: torch.device) -> tuple[int, ...]:
@@ -46,7 +32,7 @@ def sizes(device: torch.device) -> tuple[int, ...]:
 
 
 def samples(call: Callable[[], object], device: torch.device, before: bool, after: bool) -> list[float]:
-    """The times of TIMED calls, in microseconds, after WARM_UP calls that nobody waits for."""
+    """The times of TIMED calls, in microseconds, after WARM_UP calls without a wait."""
     clock.synchronize(device)
     with clock.phase(f"synchronize {CASES[before, after][0]}: warm-up"):
         for _ in range(WARM_UP):
@@ -65,54 +51,59 @@ def samples(call: Callable[[], object], device: torch.device, before: bool, afte
     return times
 
 
-def run(calls: dict[str, Callable], dtype: torch.dtype, n: int, device: torch.device) -> list[Study]:
-    """Measure and print the four cases, for torch and for add2, on tensors of n elements."""
+def run(calls: dict[str, Callable], dtype: torch.dtype, n: int, device: torch.device) -> tuple[list[dict], str]:
+    """Measure the four cases, for torch and for add2, on tensors of n elements. Returns the rows, and a text."""
     a, b = torch.randn(2, n, device=device, dtype=dtype)
     c = torch.empty_like(a)
-    studies = []
+    rows = []
     for name in CALLS:
         call = functools.partial(calls[name], c, a, b, n)
         samples(call, device, True, True)  # the very first calls load the kernel and fill the allocator's cache
         for before, after in CASES:
             times = samples(call, device, before, after)
-            dtype_name = str(dtype).removeprefix("torch.")
-            studies.append(Study(name, dtype_name, n, before, after, times[0], statistics.median(times), times))
-    print(table(studies, device))
-    # The kernel alone, on the same tensors as in the study.
+            row = {"call": name, "dtype": str(dtype).removeprefix("torch."), "n": n, "before": before, "after": after}
+            row |= {"first_us": times[0], "median_us": statistics.median(times), "samples_us": times}
+            rows.append(row)
+    # Only the kernel, on the same tensors as in the study.
     kernel_us = clock.gpu([call] * max(1, 2**26 // n)).median_us if device.type == "cuda" else None
-    print(explain(studies, kernel_us))
-    return studies
+    return rows, table(rows, kernel_us) + "\n\n" + explain(rows, kernel_us)
 
 
-def table(rows: list[Study], device: torch.device) -> str:
-    """The rows of one size, a block for each call."""
+def table(rows: list[dict], kernel_us: float | None) -> str:
     text = []
-    for name in CALLS:
-        mine = [row for row in rows if row.call == name]
-        text.append(f"\nThe four synchronizations: {name}, {mine[0].n} elements of {mine[0].dtype}, microseconds")
-        text.append(f"{'synchronize':<18}{'first':>10}{'median':>10}  what the clock reads")
-        for row in mine:
-            case, what = CASES[row.before, row.after]
-            what = what if device.type == "cuda" else "the whole call"
-            text.append(f"{case:<18}{row.first_us:>10.1f}{row.median_us:>10.1f}  {what}")
+    for row in rows:
+        case, reads = CASES[row["before"], row["after"]]
+        if case == "before and after":
+            title = f"{row['call']}, {power(row['n'])} elements of {row['dtype']}, microseconds"
+            text.append(f"\nThe four synchronizations: {title}")
+            text.append(f"{'synchronize':<18}{'first':>10}{'median':>10}  what the clock reads")
+        reads = "the whole call" if kernel_us is None else reads
+        text.append(f"{case:<18}{figure(row['first_us']):>10}{figure(row['median_us']):>10}  {reads}")
     return "\n".join(text)
 
 
-def explain(rows: list[Study], kernel_us: float | None) -> str:
-    """What the table of one size shows. kernel_us: the kernel alone by the GPU's clock; None on a CPU."""
-    both, before, after, neither = (row for row in rows if row.call == "torch_launch_add2")
+def explain(rows: list[dict], kernel_us: float | None) -> str:
+    """The sentences that follow from the figures of this run. kernel_us: by the GPU's clock; None on a CPU."""
+    mine = [row for row in rows if row["call"] == "torch_launch_add2"]
+    both, before, after, neither = (figure(row["median_us"]) for row in mine)
     if kernel_us is None:
-        return "\nA CPU has finished when a call returns: there is nothing to wait for, and the four agree."
-    known = (
-        f"\nThe kernel takes {kernel_us:.1f} us by the GPU's clock, its launch {before.median_us:.1f} us by the host's."
-    )
-    if kernel_us < before.median_us:
-        return known + (
-            "\nThe GPU is done before Python comes with the next call: no queue builds up, and the first 'after only'"
-            "\ncall finds nothing to wait for."
-        )
-    return known + (
-        f"\n'before only' ({before.median_us:.1f} us) and 'neither' ({neither.median_us:.1f} us) miss the kernel. The "
-        f"warm-up calls are still queued\nwhen the first 'after only' call comes: it waits for them too, "
-        f"{after.first_us:.0f} us instead of {both.median_us:.0f}."
+        read = ", ".join((both, before, after, neither))
+        return f"A CPU has finished when a call returns, so each clock reads the whole call: {read} us."
+    launch, first, usual = mine[1]["median_us"], mine[2]["first_us"], mine[2]["median_us"]
+    text = f"The kernel takes {figure(kernel_us)} us by the GPU's clock, its launch {before} us by the host's."
+    if max(launch, mine[3]["median_us"]) < mine[0]["median_us"]:
+        text += f"\n'before only' and 'neither' ({neither} us) do not wait for the kernel; 'before and after' reads {both} us."
+    text += f"\nThe first 'after only' call took {figure(first)} us, the median one {after}. "
+    queue, slow_start = kernel_us > launch, first > 1.5 * usual
+    return (
+        text
+        + {
+            (True, True): "It also waited for warm-up calls:\nthey queue up where a kernel outlasts its launch.",
+            (True, False): "A kernel outlasts its launch, but too few\nwarm-up calls were queued to show.",
+            (False, True): "No queue explains that: the GPU finishes\na kernel before the next launch.",
+            (
+                False,
+                False,
+            ): "It found nothing to wait for: the GPU\nfinishes a kernel before the next launch, so no queue builds up.",
+        }[queue, slow_start]
     )

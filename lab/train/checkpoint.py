@@ -1,44 +1,53 @@
-"""Checkpoints: one file, written in one piece after each epoch, read without running code that may be in it."""
+"""Checkpoints: one file, written in one piece after each epoch, and read without running code that may be in it.
 
+A line with a checksum, then the bytes of torch.save(). torch.load() itself does not notice every damaged byte.
+"""
+
+import hashlib
 import io
-import pickle
 from pathlib import Path
 
 import torch
 from torch import nn
 
-from .record import write
-from .training import History
+from .. import files
+from .loop import History
+
+MARK = b"checkpoint of train.py, sha256 "
 
 
 def save(path: Path, settings: dict, network: nn.Module, optimizer: torch.optim.Optimizer, history: History) -> None:
     content = {"settings": settings, "network": network.state_dict(), "optimizer": optimizer.state_dict()}
     buffer = io.BytesIO()
-    torch.save(content | {"history": history.as_dict()}, buffer)
-    write(path, buffer.getvalue())
+    torch.save(content | {"history": vars(history)}, buffer)
+    files.write(path, _first_line(buffer.getvalue()) + buffer.getvalue())
 
 
-def load(path: Path, settings: dict) -> dict:
-    """What save() has written, on the CPU.
+def _first_line(content: bytes) -> bytes:
+    return MARK + hashlib.sha256(content).hexdigest().encode() + b"\n"
+
+
+def load(path: Path, settings: dict | None = None) -> dict:
+    """The content of a checkpoint, on the CPU. settings: those that it must have been made with.
 
     Raises:
-        ValueError: no such file, not a whole checkpoint, or one of a run with other settings.
+        ValueError: there is no such file, it is not a whole checkpoint, or it comes from a run with other settings.
     """
     try:
-        file = io.BytesIO(path.read_bytes())
+        line, _, content = path.read_bytes().partition(b"\n")
     except OSError as error:
         raise ValueError(f"cannot read {path}: {error.strerror}") from error
-    try:
-        content = torch.load(file, map_location="cpu", weights_only=True)
-        found = {name: content["settings"][name] for name in settings}
-        content["network"], content["optimizer"], History(**content["history"])
-    except (RuntimeError, OSError, EOFError, KeyError, TypeError, ValueError, pickle.UnpicklingError) as error:
-        reason = str(error).split("\n")[0].split(". ")[0]
-        raise ValueError(f"{path} is not a whole checkpoint of train.py's ({reason})") from error
-    for name, value in settings.items():
-        if found[name] != value:
-            raise ValueError(f"{path} is of a run with --{name} {found[name]}, and this one has --{name} {value}")
-    return content
+    if not line.startswith(MARK):
+        raise ValueError(f"{path} is not a checkpoint of train.py")
+    if line + b"\n" != _first_line(content):
+        raise ValueError(
+            f"{path} is damaged: its checksum differs. Give an older checkpoint, or start without --resume"
+        )
+    found = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    for name, value in (settings or {}).items():
+        if (other := found["settings"].get(name)) != value:
+            raise ValueError(f"{path} comes from a run with --{name} {other}, and this one has --{name} {value}")
+    return found
 
 
 def restore(content: dict, network: nn.Module, optimizer: torch.optim.Optimizer) -> History:
