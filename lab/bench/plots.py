@@ -93,7 +93,8 @@ def timeline(content: dict) -> "Figure":
             panel.barh(lanes.index(span["row"]), width, left=span["start_us"], height=height, **style)
         panel.set_yticks(range(len(lanes)), lanes)
         panel.set_ylim(-0.5, len(lanes) - 0.5)
-        panel.set_title(f"synchronize {name}: {reads}", fontsize="medium", loc="left")
+        title = f"synchronize {name}" if name != "neither" else "no synchronization"
+        panel.set_title(f"{title}: {reads}", fontsize="medium", loc="left")
         panel.grid(axis="x", alpha=0.3)
         panel.set_axisbelow(True)
     panels[-1].set(xlabel="microseconds", xlim=(0, None))

@@ -19,9 +19,10 @@ def save(args: argparse.Namespace, content: dict) -> int:
     """
     if args.against:
         content["against"] = compare(content["results"], args.against["results"])
+    content = files.rounded(content)  # so that a picture can be drawn again from the file
     wanted = [
         (args.json, lambda: files.to_json(content)),
-        (args.csv, lambda: to_csv(files.rounded(content))),
+        (args.csv, lambda: to_csv(content)),
         (content["results"] and args.plot, lambda: plots.render(plots.sweep(content), args.plot)),
         (content["timeline"] and args.timeline, lambda: plots.render(plots.timeline(content), args.timeline)),
     ]

@@ -92,18 +92,14 @@ def explain(rows: list[dict], kernel_us: float | None) -> str:
     launch, first, usual = mine[1]["median_us"], mine[2]["first_us"], mine[2]["median_us"]
     text = f"The kernel takes {figure(kernel_us)} us by the GPU's clock, its launch {before} us by the host's."
     if max(launch, mine[3]["median_us"]) < mine[0]["median_us"]:
-        text += f"\n'before only' and 'neither' ({neither} us) do not wait for the kernel; 'before and after' reads {both} us."
+        text += (
+            f"\n'before only' and 'neither' ({neither}) do not wait for the kernel; 'before and after' ({both}) does."
+        )
     text += f"\nThe first 'after only' call took {figure(first)} us, the median one {after}. "
-    queue, slow_start = kernel_us > launch, first > 1.5 * usual
-    return (
-        text
-        + {
-            (True, True): "It also waited for warm-up calls:\nthey queue up where a kernel outlasts its launch.",
-            (True, False): "A kernel outlasts its launch, but too few\nwarm-up calls were queued to show.",
-            (False, True): "No queue explains that: the GPU finishes\na kernel before the next launch.",
-            (
-                False,
-                False,
-            ): "It found nothing to wait for: the GPU\nfinishes a kernel before the next launch, so no queue builds up.",
-        }[queue, slow_start]
-    )
+    if kernel_us > launch:
+        if first > 1.5 * usual:
+            return text + "It also waited for warm-up calls:\nthey queue up where a kernel outlasts its launch."
+        return text + "A kernel outlasts its launch, but too few\nwarm-up calls were queued to show."
+    if first > 1.5 * usual:
+        return text + "No queue explains that: the GPU finishes\na kernel before the next launch."
+    return text + "It found nothing to wait for: the GPU\nfinishes a kernel before the next launch."

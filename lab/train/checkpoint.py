@@ -11,15 +11,14 @@ import torch
 from torch import nn
 
 from .. import files
-from .loop import History
 
 MARK = b"checkpoint of train.py, sha256 "
 
 
-def save(path: Path, settings: dict, network: nn.Module, optimizer: torch.optim.Optimizer, history: History) -> None:
+def save(path: Path, settings: dict, network: nn.Module, optimizer: torch.optim.Optimizer, history: dict) -> None:
     content = {"settings": settings, "network": network.state_dict(), "optimizer": optimizer.state_dict()}
     buffer = io.BytesIO()
-    torch.save(content | {"history": vars(history)}, buffer)
+    torch.save(content | {"history": history}, buffer)
     files.write(path, _first_line(buffer.getvalue()) + buffer.getvalue())
 
 
@@ -28,7 +27,7 @@ def _first_line(content: bytes) -> bytes:
 
 
 def load(path: Path, settings: dict | None = None) -> dict:
-    """The content of a checkpoint, on the CPU. settings: those that it must have been made with.
+    """The content of a checkpoint (settings, network, optimizer, history), on the CPU. settings: those that it must have been made with.
 
     Raises:
         ValueError: there is no such file, it is not a whole checkpoint, or it comes from a run with other settings.
@@ -40,18 +39,9 @@ def load(path: Path, settings: dict | None = None) -> dict:
     if not line.startswith(MARK):
         raise ValueError(f"{path} is not a checkpoint of train.py")
     if line + b"\n" != _first_line(content):
-        raise ValueError(
-            f"{path} is damaged: its checksum differs. Give an older checkpoint, or start without --resume"
-        )
+        raise ValueError(f"{path} is damaged: its checksum differs. Give an older one, or none")
     found = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     for name, value in (settings or {}).items():
         if (other := found["settings"].get(name)) != value:
             raise ValueError(f"{path} comes from a run with --{name} {other}, and this one has --{name} {value}")
     return found
-
-
-def restore(content: dict, network: nn.Module, optimizer: torch.optim.Optimizer) -> History:
-    """Put network and optimizer where they were; returns the history until then."""
-    network.load_state_dict(content["network"])
-    optimizer.load_state_dict(content["optimizer"])
-    return History(**content["history"])

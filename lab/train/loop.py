@@ -36,10 +36,12 @@ def train(task: Task, add: Add, device: torch.device, args: argparse.Namespace) 
     network = task.network(add).to(device)
     optimizer = torch.optim.SGD(network.parameters(), lr=task.lr, momentum=task.momentum)
     history = History()
-    if args.save or args.resumed:
+    if args.save:
         from . import checkpoint
-
-        history = checkpoint.restore(args.resumed, network, optimizer) if args.resumed else history
+    if args.resumed:
+        network.load_state_dict(args.resumed["network"])
+        optimizer.load_state_dict(args.resumed["optimizer"])
+        history = History(**args.resumed["history"])
     # reduce-overhead: on a GPU the compiled code is replayed as CUDA graphs, as most of a small step is launches.
     # fullgraph: a graph break is an error.
     called = torch.compile(network, fullgraph=True, mode="reduce-overhead") if args.compile else network
@@ -64,7 +66,7 @@ def train(task: Task, add: Add, device: torch.device, args: argparse.Namespace) 
         if task.accuracy:
             history.accuracies.append(task.accuracy(network))
         if args.save and processes.RANK == 0:
-            checkpoint.save(args.save, settings(args), network, optimizer, history)
+            checkpoint.save(args.save, settings(args), network, optimizer, vars(history))
         yield history
     if done >= args.epochs:
         cli.note(f"{args.resume} has all of its {done} epochs; a larger --epochs goes on")
