@@ -41,12 +41,25 @@ def pytest_terminal_summary(terminalreporter, config):
         terminalreporter.write_line(f"More tests of the same: python3 -m pytest --all {' '.join(files)}")
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config):
+    """Most tests wait for a compiler or for Python to start: more than four at a time only slow each other down.
+
+    One test that is named, and a run of pytest inside a test, need no workers.
+    """
+    if "PYTEST_XDIST_WORKER" in os.environ or any("::" in argument for argument in config.args):
+        return 0
+    return min(4, os.cpu_count() or 1)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def own_jit_cache(tmp_path_factory):
-    """Tests build from nothing, and leave the user's cache alone. A nested pytest uses its parent's cache."""
+    """Tests build from nothing and leave the user's cache alone. Workers and nested runs of pytest share one cache."""
     if "ADD2_TEST_CACHE" not in os.environ:
-        folder = str(tmp_path_factory.mktemp("jit cache"))  # with a space, as a user's home may have
-        os.environ |= {"TORCH_EXTENSIONS_DIR": folder, "ADD2_TEST_CACHE": folder}
+        base = tmp_path_factory.getbasetemp()
+        folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "jit cache"  # a home may have a space
+        folder.mkdir(exist_ok=True)
+        os.environ |= {"TORCH_EXTENSIONS_DIR": str(folder), "ADD2_TEST_CACHE": str(folder)}
 
 
 @pytest.fixture

@@ -1,0 +1,82 @@
+// c = a + b, twice. careless() leaves out everything that an operator must check; careful() is the
+// same operator with one line against each mistake, marked `// prevents: NAME`.
+// nvcc compiles all of it, with -DUSE_CUDA for torch's headers; without nvcc, g++ takes the CPU
+// half.
+#include <torch/csrc/stable/accelerator.h>
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/macros.h>
+#include <torch/csrc/stable/ops.h>
+#include <torch/csrc/stable/tensor.h>
+
+using torch::headeronly::ScalarType;
+using torch::stable::Tensor;
+
+#ifdef __CUDACC__
+__global__ void add_kernel(float* c, const float* a, const float* b, int64_t n) {
+  const int64_t i = blockIdx.x * int64_t(blockDim.x) + threadIdx.x;
+  if (i < n) c[i] = a[i] + b[i];
+}
+#endif
+
+void add_loop(float* c, const float* a, const float* b, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) c[i] = a[i] + b[i];
+}
+
+Tensor careless(const Tensor& a, const Tensor& b, int64_t threads) {
+  Tensor c = torch::stable::empty_like(a);
+  auto* out = static_cast<float*>(c.data_ptr());
+  auto *x = static_cast<float*>(a.data_ptr()), *y = static_cast<float*>(b.data_ptr());
+  int n = a.numel();
+#ifdef __CUDACC__
+  if (a.is_cuda()) {
+    add_kernel<<<(n + threads - 1) / threads, threads>>>(out, x, y, n);
+    return c;
+  }
+#endif
+  add_loop(out, x, y, n);
+  return c;
+}
+
+Tensor careful(const Tensor& a, const Tensor& b, int64_t threads) {
+  STD_TORCH_CHECK(a.sizes().equals(b.sizes()), "a and b differ in shape");  // prevents: short
+  STD_TORCH_CHECK(a.scalar_type() == ScalarType::Float, "a must be float32");
+  STD_TORCH_CHECK(b.scalar_type() == ScalarType::Float, "b must be float32");  // prevents: dtype
+  STD_TORCH_CHECK(a.device() == b.device(), "a and b differ in device");       // prevents: cpu
+  const Tensor x = torch::stable::contiguous(a);
+  const Tensor y = torch::stable::contiguous(b);  // prevents: transposed
+  Tensor c = torch::stable::empty_like(x);
+  auto* out = c.mutable_data_ptr<float>();
+  const int64_t n = a.numel();  // prevents: length
+  if (n == 0) return c;         // a grid of no blocks cannot be launched
+#ifdef __CUDACC__
+  if (a.is_cuda()) {
+    const int32_t gpu = a.get_device_index();
+    const torch::stable::accelerator::DeviceGuard guard(gpu);  // prevents: gpu
+    void* stream = nullptr;
+    TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(gpu, &stream));  // prevents: stream
+    add_kernel<<<(n + threads - 1) / threads, threads, 0, cudaStream_t(stream)>>>(
+        out, x.const_data_ptr<float>(), y.const_data_ptr<float>(), n);
+    STD_CUDA_KERNEL_LAUNCH_CHECK();  // prevents: launch
+    return c;
+  }
+#endif
+  add_loop(out, x.const_data_ptr<float>(), y.const_data_ptr<float>(), n);
+  return c;
+}
+
+STABLE_TORCH_LIBRARY(mistakes, m) {
+  m.def("careless(Tensor a, Tensor b, int threads=256) -> Tensor");
+  m.def("careful(Tensor a, Tensor b, int threads=256) -> Tensor");
+}
+
+STABLE_TORCH_LIBRARY_IMPL(mistakes, CPU, m) {
+  m.impl("careless", TORCH_BOX(&careless));
+  m.impl("careful", TORCH_BOX(&careful));
+}
+
+#ifdef __CUDACC__
+STABLE_TORCH_LIBRARY_IMPL(mistakes, CUDA, m) {
+  m.impl("careless", TORCH_BOX(&careless));
+  m.impl("careful", TORCH_BOX(&careful));
+}
+#endif

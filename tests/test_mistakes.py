@@ -1,0 +1,58 @@
+"""examples/mistakes: each mistake has the symptom that docs/mistakes.md shows, and careful() does not make it."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lab.build import toolchain
+
+ROOT = Path(__file__).resolve().parent.parent
+PROGRAM = ROOT / "examples" / "mistakes" / "mistakes.py"
+PAGE = (ROOT / "docs" / "mistakes.md").read_text()
+NAMES = ("transposed", "short", "dtype", "length", "gradient", "compiled", "stream", "launch", "cpu", "gpu")
+
+
+def sections(text, fence=""):
+    """{mistake: {row: value}} of the program's output; of the page, whose headings are the output's first lines."""
+    found = re.findall(rf"^(?:## )?(\w+): (.*)\n{fence}((?:  .*\n)+)", text, re.MULTILINE)
+    rows = {name: [f"  title  {title}", *lines.splitlines()] for name, title, lines in found}
+    return {name: dict(re.split(r"  +|: ", line.strip(), maxsplit=1) for line in rows[name]) for name in rows}
+
+
+FROM_PAGE = sections(PAGE, fence="\n```text\n")
+
+
+@pytest.fixture(scope="module")
+def output():
+    env = os.environ | {"PATH": toolchain.tool_path()}
+    done = subprocess.run([sys.executable, PROGRAM], cwd="/", env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return sections(done.stdout)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_mistake(name, output):
+    rows = output[name]
+    if "not shown here" in rows:
+        pytest.skip(rows["not shown here"])
+    if name != "gpu":  # GPUs that can read each other's memory compute the right result, slowly
+        assert rows["careless"] != rows["expected"]
+    if name != "length":  # shown without an operator
+        assert rows["careful"] == rows["expected"] or "RuntimeError" in rows["careful"]
+    assert any(row.startswith("prevented by") for row in rows)
+    assert rows == FROM_PAGE.get(name, rows)  # the page tells the mistakes that need a GPU in words
+
+
+def test_all_mistakes_are_told(output):
+    told = dict(re.findall(r"^## (\w+): (.*)", PAGE, re.MULTILINE))
+    assert told == {name: rows["title"] for name, rows in output.items()}
+    assert set(NAMES[:6]) <= set(FROM_PAGE)
+
+
+def test_one_mistake(run):
+    assert list(sections(run(PROGRAM, "short").stdout)) == ["short"]
+    assert "Choose from transposed, short" in run(PROGRAM, "shorts", status=1).stderr
