@@ -8,39 +8,55 @@
 and found first, and for few others: a script called random.py or types.py would break every import after it.)
 """
 
+import argparse
+import re
+import signal
 import sys
 import tempfile
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 
-from lab import all_builds, arguments, build, health, host_cost, measure, report, sync_study, timeline
-from lab.record import Record, build_row, write
+if __name__ == "__main__":
+    from lab import cli
+
+    cli.start()  # before torch is imported, which takes seconds
+
+from lab import build, cli
+from lab.bench import calls as bench
+from lab.bench import tables
+
+SIZES = (2**10, 2**20, 2**26)
 
 
-def parse():
-    parser = arguments.parser(__doc__.splitlines()[0], [*build.COMPILERS, "all"])
-    parser.add_argument("--binding", choices=build.BINDINGS, default="dispatcher", help="pybind11: time it besides")
-    parser.add_argument("--dtype", choices=[*measure.DTYPES, "all"], default="float32", help="of the elements")
-    parser.add_argument("--sizes", type=arguments.sizes, default="1048576", help="elements: 1000,2^20 or 2^10..2^28")
-    parser.add_argument("--offset", type=arguments.offset, default=0, help="time views that start at this element")
-    parser.add_argument("--kernels", action="store_true", help="time each kernel of the lesson besides")
-    also = parser.add_argument_group("measured besides")
-    also.add_argument("--host-cost", action="store_true", help="what a call costs the host, at n = 1024")
-    also.add_argument("--sync-study", action="store_true", help="the four ways to synchronize, and what each measures")
-    also.add_argument("--timeline", type=arguments.picture, metavar="FILE.png", help="draw them (needs a GPU)")
-    also.add_argument("--trace", type=arguments.writable, metavar="FILE.json", help="write them for ui.perfetto.dev")
-    to = parser.add_argument_group("where it goes")
-    to.add_argument("--plot", type=arguments.picture, metavar="FILE.png", help="draw GB/s and ratio over the sizes")
-    to.add_argument("--json", type=arguments.writable, metavar="FILE", help="write all figures to FILE")
-    to.add_argument("--csv", type=arguments.writable, metavar="FILE", help="the same as one table")
-    to.add_argument("--against", type=arguments.record, metavar="FILE", help="compare with an earlier run's --json")
-    args = parser.parse_args()
-    if args.compiler == "cmake" and args.binding == "pybind11":
-        parser.error("the cmake build has no Python in it, so no pybind11 binding; use --compiler jit or setup")
+def parse(argv: list[str] | None = None) -> argparse.Namespace:
+    parser = cli.parser("Build add2, check it against torch, time it against torch.", [*build.COMPILERS, "all"])
+    parser.add_argument("--binding", choices=build.BINDINGS, default="dispatcher", help="pybind11: time it, too")
+    parser.add_argument("--dtype", choices=[*bench.DTYPES, "all"], default="float32", help="of the elements")
+    parser.add_argument("--sizes", type=sizes, help="elements: 1000,2^20 or 2^10..2^28 (default: 2^10,2^20,2^26)")
+    offset = partial(cli.whole, first=0, last=1024)
+    parser.add_argument("--offset", type=offset, default=0, help="time views that start at this element")
+    also = parser.add_argument_group("also measure")
+    also.add_argument("--clocks", action="store_true", help="by every clock: host, events, GPU, warm GPU")
+    also.add_argument("--kernels", action="store_true", help="each kernel of the lesson, and torch.neg")
+    also.add_argument("--host-cost", action="store_true", help="the host's time for a call, at n = 1024")
+    also.add_argument("--sync-study", action="store_true", help="four ways to synchronize, and what each measures")
+    also.add_argument("--timeline", type=cli.picture, metavar="FILE.png", help="draw them (needs a GPU)")
+    also.add_argument("--trace", type=cli.writable, metavar="FILE.json", help="write them for ui.perfetto.dev")
+    to = parser.add_argument_group("output")
+    to.add_argument("--plot", type=cli.picture, metavar="FILE.png", help="draw GB/s and ratio over the sizes")
+    to.add_argument("--json", type=cli.writable, metavar="FILE", help="write all figures to FILE")
+    to.add_argument("--csv", type=cli.writable, metavar="FILE", help="write them as one table")
+    to.add_argument("--against", type=earlier, metavar="FILE", help="compare with an earlier run's --json")
+    args = parser.parse_args(argv)
+    cli.refuse_same_files(parser, args, "json", "csv", "plot", "timeline", "trace")
+    if args.binding == "pybind11" and args.compiler not in (*bench.WITH_PYBIND11, "all"):
+        parser.error(f"the {args.compiler} build has no pybind11 binding; use --compiler jit or setup")
     if args.library and (args.compiler == "all" or args.binding == "pybind11"):
-        parser.error("--library is of the dispatcher, and of one build: not with --compiler all or --binding pybind11")
+        parser.error("--library cannot be combined with --compiler all or --binding pybind11")
     if args.compiler == "all" and (args.kernels or args.sync_study or args.timeline or args.trace):
-        parser.error("--kernels, --sync-study, --timeline and --trace are of one build: not with --compiler all")
-    if args.timeline and not arguments.has_gpu(args):
+        parser.error("--kernels, --sync-study, --timeline and --trace cannot be combined with --compiler all")
+    if args.timeline and not cli.has_gpu(args):
         parser.error("--timeline shows what a GPU does, and there is none here (--trace works on a CPU, too)")
     return args
 
@@ -48,71 +64,158 @@ def parse():
 def main() -> int:
     args = parse()
     if args.compiler == "all":
-        return all_builds.run(args)
+        from lab.bench import compare_builds
+
+        return compare_builds.run(args)
 
     # 1. Build, load, register.
     builds = [build.load(args.compiler, rebuild=args.rebuild, library=args.library)]
     if args.binding == "pybind11":
         builds.append(build.load(args.compiler, "pybind11", args.rebuild))
-    device = arguments.choose_device(args, build.has_cuda_code(builds[0].library))
+    device = cli.choose_device(args, builds[0].library)
     if args.timeline and device.type != "cuda":
-        return report.fail("--timeline shows what a GPU does, and add2 runs on the CPU here", status=2)
-    record = Record(report.environment(device), [build_row(build) for build in builds])
-    peak = record.environment.get("peak_gb_per_s")
-    print(report.describe(record.environment), *map(report.describe_build, builds), sep="\n")
+        return cli.fail("--timeline shows what a GPU does, and add2 runs on the CPU here", 2)
+    content = {"environment": cli.environment(device), "build": [row(each) for each in builds]}
+    content |= {name: [] for name in ("results", "host_cost", "sync_study", "timeline", "warnings")}
+    cli.show(cli.describe(content["environment"], builds))
 
     # 2. Check against torch, 3. time against torch.
-    kernels = measure.kernels(device, args.kernels, args.offset)
-    calls = measure.calls(builds[0].library, device, builds[-1].module, kernels)
-    dtypes = list(measure.DTYPES) if args.dtype == "all" else [args.dtype]
-    wrong: list[str] = []
+    calls = bench.calls(device, builds[-1].module)
+    if args.kernels:
+        calls |= bench.kernels(builds[0].library, device, args.offset)
+    problems: list[str] = []
+    status = 0
     try:
-        with health.watched(device, record.warnings):
-            for dtype, n in report.progress([(dtype, n) for dtype in dtypes for n in args.sizes]):
-                if not measure.fits(n, measure.DTYPES[dtype], device):
-                    report.note(f"{n} elements of {dtype} do not fit in the memory of {device}: left out")
-                    continue
-                sets = measure.buffers(n, measure.DTYPES[dtype], device, args.offset)
-                wrong += [f"{call} for {n} elements of {dtype}" for call in measure.wrong(calls, sets[0])]
-                if not wrong:
-                    record.results += measure.measure(builds[0].compiler, calls, sets, args.offset)
-                    report.show(report.table([row for row in record.results if (row.dtype, row.n) == (dtype, n)], peak))
-        if not wrong:
-            besides(args, record, calls, device, builds[-1].module)
+        with watched(device, content["warnings"]):
+            sweep(args, content, calls, device, problems)
+        if not problems:
+            study(args, content, calls, device, builds[-1].module)
     except KeyboardInterrupt:
-        record.complete = False
+        status = cli.fail("interrupted; what was measured until then is below, and in the files", 130)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # from here on it takes a moment, and must not be lost
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
-    # 4. What it comes to.
-    record.correct = not wrong
-    report.conclude(record.results, peak)
-    record.finish(args)
-    if wrong:
-        return report.fail(f"the result differs from torch's: {'; '.join(wrong)}")
-    if not record.complete:
-        return report.fail("interrupted; what was measured until then is above, and in the files", status=130)
-    if not record.results:
-        return report.fail("nothing was timed; give --sizes that fit in memory", status=2)
-    return 0
+    # 4. Conclude.
+    content |= {"correct": not any("differs" in problem for problem in problems)}
+    content |= {"complete": status == 0 and not problems}
+    if content["results"]:
+        cli.show(tables.legend(content["results"]))
+    for warning in content["warnings"]:
+        cli.note(f"warning: {warning}")
+    if args.json or args.csv or args.plot or args.timeline or args.against:
+        from lab.bench import results
+
+        status = max(status, results.save(args, content))
+    for problem in problems:
+        status = max(status, cli.fail(problem))
+    if not content["results"] and not status:
+        return cli.fail("nothing was timed; give --sizes that fit in memory", 2)
+    return status
 
 
-def besides(args, record, calls, device, module) -> None:
-    """What is measured if an option asks for it."""
+def sweep(args, content: dict, calls: dict, device, problems: list[str]) -> None:
+    """Check and time every dtype at every size. After a wrong result nothing more is timed."""
+    dtypes = list(bench.DTYPES) if args.dtype == "all" else [args.dtype]
+    points = [(dtype, n) for dtype in dtypes for n in args.sizes or SIZES]
+    for i, (dtype, n) in enumerate(points):
+        what = f"{tables.power(n)} elements of {dtype}"
+        if len(points) > 1:
+            cli.bar(i, len(points), what)
+        if not bench.fits(n, bench.DTYPES[dtype], device):
+            if args.sizes:
+                cli.note(f"{what} do not fit in the memory of {device}: left out")
+            continue
+        try:
+            sets = bench.buffers(n, bench.DTYPES[dtype], device, args.offset)
+            if wrong := bench.wrong(calls, sets[0]):
+                problems.append(f"the result of {', '.join(wrong)} differs from torch's for {what}")
+                return
+            rows = bench.measure(content["build"][0]["compiler"], calls, sets, args.clocks, args.offset)
+        except Exception as error:
+            if not cli.is_out_of_memory(error):
+                raise
+            problems.append(f"out of memory with {what}; give smaller --sizes")
+            continue
+        finally:
+            sets = []
+        content["results"] += rows
+        cli.show(tables.table(rows, content["environment"].get("peak_gb_per_s")))
+
+
+def study(args, content: dict, calls: dict, device, module) -> None:
+    """Measure what only an option asks for."""
     if args.host_cost:
-        record.host_cost = host_cost.measure(device, module)
-        print(host_cost.table(record.host_cost))
+        from lab.bench import host_cost
+
+        content["host_cost"] = host_cost.measure(device, module)
+        cli.show(host_cost.table(content["host_cost"]))
     if args.sync_study:
-        dtype = measure.DTYPES["float32" if args.dtype == "all" else args.dtype]
+        from lab.bench import sync_study
+
+        dtype = bench.DTYPES["float32" if args.dtype == "all" else args.dtype]
         for n in sync_study.sizes(device):
-            if measure.fits(n, dtype, device):
-                record.sync_study += sync_study.run(calls, dtype, n, device)
+            if bench.fits(n, dtype, device):
+                rows, text = sync_study.run(calls, dtype, n, device)
+                content["sync_study"] += rows
+                cli.show(text)
     if args.timeline or args.trace:
+        from lab import files
+        from lab.bench import timeline
+
         with tempfile.TemporaryDirectory() as folder:
             trace = Path(folder, "trace.json")
             timeline.record(calls[timeline.CALL], device, trace)
-            record.timeline = timeline.spans(trace)
+            content["timeline"] = timeline.spans(trace)
             if args.trace:
-                write(args.trace, trace.read_bytes())
+                files.write(args.trace, trace.read_bytes())
+
+
+def watched(device, warnings: list[str]):
+    """On a GPU: look whether it is busy or slowed down meanwhile."""
+    if device.type != "cuda":
+        return nullcontext()
+    from lab.bench import gpu_health
+
+    return gpu_health.watched(device, warnings)
+
+
+def row(build) -> dict:
+    found = {name: getattr(build, name) for name in ("compiler", "binding", "library", "seconds", "cached")}
+    return found | {"library": str(build.library)}
+
+
+def earlier(text: str) -> dict:
+    from lab.bench import results
+
+    return results.earlier(text)
+
+
+def sizes(text: str) -> list[int]:
+    """Numbers of elements: '1000', '2^20', '1000,2^20', and by powers of two '2^10..2^20'."""
+    found: list[int] = []
+    for part in text.replace(" ", ",").split(","):
+        if part:
+            first, _, last = part.partition("..")
+            value, end = size(first), size(last or first)
+            if end < value:
+                raise argparse.ArgumentTypeError(f"the range {part} is empty: {end} is less than {value}")
+            while value <= end:
+                found.append(value)
+                value *= 2
+    if not found:
+        raise argparse.ArgumentTypeError("no size is given; examples: 1048576, 2^20, 2^10..2^28")
+    return found
+
+
+def size(text: str) -> int:
+    match = re.fullmatch(r"([0-9]{1,15})(?:(?:\^|\*\*)([0-9]{1,2}))?", text.strip().replace("_", ""))
+    value = int(match[1]) ** int(match[2] or 1) if match else 0
+    if not 1 <= value <= 2**40:
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is not a number of elements from 1 to 2^40; examples: 1048576, 2^20, 2^10..2^28"
+        )
+    return value
 
 
 if __name__ == "__main__":
-    sys.exit(report.run(main))
+    sys.exit(cli.run(main))

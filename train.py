@@ -1,181 +1,175 @@
-"""Train with add2 as a part of the model: a toy at first, then a residual network on images.
+"""Train with add2 as a part of the model: first a toy, then a residual network on images.
 
     python3 train.py --compiler jit
     python3 train.py --compiler torch               # the same with torch's own add: the same losses, bit for bit
-    python3 train.py --model residual --check       # both at once, compared
+    python3 train.py --model residual --check       # with both, compared
     torchrun --nproc-per-node 2 train.py --model residual
 
 The toy has two vectors a and b of 1024 numbers, and loss = add2(a^2, b^2).sum(), which training draws to zero.
 """
 
+import argparse
 import sys
-from argparse import SUPPRESS
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
+if __name__ == "__main__":
+    from lab import cli
+
+    cli.start()  # before torch is imported, which takes seconds
+
 import torch
-from torch import Tensor
 
-from lab import arguments, build, checkpoint, digits, processes, report, training
-
-
-class Toy(torch.nn.Module):
-    """Two vectors of 1024 random numbers, which training draws to zero. `add` is the operator under test."""
-
-    def __init__(self, add: training.Add) -> None:
-        super().__init__()
-        self.add = add
-        self.a = torch.nn.Parameter(torch.randn(1024))
-        self.b = torch.nn.Parameter(torch.randn(1024))
-
-    def forward(self) -> Tensor:
-        return self.add(self.a**2, self.b**2).sum()
-
-
-TOY = training.Task(
-    "toy",
-    Toy,
-    batches=lambda epoch: [()],  # one step an epoch, and no data
-    loss=lambda network: network() / processes.WORLD,
-    accuracy=None,
-    lr=0.01,
-    momentum=0.0,
-    every=25,
-)
-
-
-def train(task: training.Task, add: training.Add, device: torch.device, args) -> Iterator[training.History]:
-    """Train until args.epochs; yield the history whenever the last epoch's loss is to be told."""
-    torch.manual_seed(args.seed)  # on the CPU, before the network moves: the same numbers for every device
-    network = task.network(add).to(device)
-    optimizer = torch.optim.SGD(network.parameters(), lr=task.lr, momentum=task.momentum)
-    history = checkpoint.restore(args.resumed, network, optimizer) if args.resumed else training.History()
-    called = training.wrapped(network, args.compile)
-
-    def step(*batch) -> Tensor:
-        optimizer.zero_grad()
-        with training.autocast(args.dtype, device):
-            loss = task.loss(called, *batch)
-        (loss * processes.WORLD).backward()  # DistributedDataParallel takes the mean over the processes, we the sum
-        optimizer.step()
-        return loss.detach().clone() if args.compile else loss.detach()  # a replayed graph writes the next loss there
-
-    if args.cuda_graph:
-        step = training.captured(step, network)
-    done = len(history.losses)
-    for epochs in training.portions(done, args.epochs, 1 if args.save else task.every):
-        with training.timed(history, epochs, device) as losses:
-            for epoch in epochs:
-                losses.append([step(*batch) for batch in task.batches(epoch)])
-        if task.accuracy:
-            history.accuracies.append(task.accuracy(network))
-        if args.save and processes.RANK == 0:
-            checkpoint.save(args.save, settings(args), network, optimizer, history)
-        yield history
-    if done >= args.epochs:
-        report.note(f"{args.resume} has all of its {done} epochs; --epochs N goes on")
-        yield history
+from lab import build, cli
+from lab.train import loop, processes, tasks
 
 
 def main() -> int:
-    with processes.one_voice():
+    processes.check_environment()
+    with processes.first_speaks():
         args = parse()
-        with processes.together("cuda" if arguments.has_gpu(args) else "cpu"):
+        with processes.connected("cuda" if cli.has_gpu(args) else "cpu"):
             return run(args)
 
 
-def run(args) -> int:
+def run(args: argparse.Namespace) -> int:
     # 1. Build, load, register.
-    with processes.first_of_the_machine():
+    with processes.first_builds():
         adds, builds, device = load(args)
-    task = TOY
-    if args.model == "residual":
-        task = digits.task(device, args.batch, args.seed, processes.RANK, processes.WORLD)
-    environment = report.environment(device)
-    print(report.describe(environment), *map(report.describe_build, builds), sep="\n")
+    if args.model == "toy":
+        task = tasks.toy(processes.WORLD)
+    else:
+        task = tasks.residual(device, args.batch, args.seed, processes.RANK, processes.WORLD)
+    environment = cli.environment(device)
+    cli.show(cli.describe(environment, builds))
 
     # 2. Train. With --check, portion by portion in turn with torch's own add, so that both see the same machine.
-    found: tuple[training.History, ...] = ()
+    found: tuple[loop.History, ...] = ()
     complete = True
     try:
-        for found in zip(*(train(task, add, device, args) for add in adds.values()), strict=True):
-            training.tell(task, found[0], args.epochs)
+        for found in zip(*(loop.train(task, add, device, args) for add in adds.values()), strict=True):
+            tell(task, found[0], args.epochs)
     except KeyboardInterrupt:
         complete = False
 
-    # 3. What it comes to.
+    # 3. Conclude.
     histories = dict(zip(adds, found, strict=True)) if found else {}
-    training.conclude(task, histories)
-    content = {"environment": environment, "settings": settings(args), "complete": complete}
-    training.write_files(args, content, histories)
+    conclude(task, histories)
+    if processes.RANK == 0:
+        content = {"environment": environment, "settings": loop.settings(args), "complete": complete}
+        write_files(args, content, histories)
     if not complete:
-        return report.fail("interrupted; what was done until then is above, and in the files", status=130)
-    if args.check and not training.same(histories, exact=not args.compile):
-        return report.fail("the losses differ from those with torch's own add")
+        return cli.fail("interrupted; what was done until then is above, and in the files", 130)
+    if args.check and not loop.same(histories, exact=not args.compile):
+        return cli.fail("the losses differ from those with torch's own add")
     return 0
 
 
-def load(args) -> tuple[dict[str, training.Add], list[build.Build], torch.device]:
+def load(args: argparse.Namespace) -> tuple[dict[str, tasks.Add], list[build.Build], torch.device]:
     """The functions to train with, by name; the builds that they come from; the device to train on."""
-    adds: dict[str, training.Add] = {}
+    adds: dict[str, tasks.Add] = {}
     builds = []
     if args.compiler != "torch":
         builds = [build.load(args.compiler, rebuild=args.rebuild, library=args.library)]
+    device = cli.choose_device(args, builds[0].library if builds else None)
+    if builds:
         import add2  # after load(): it finds the operator registered
 
         adds[args.compiler] = add2.add2
     if args.compiler == "torch" or args.check:
         adds["torch"] = torch.add
-    device = arguments.choose_device(args, all(build.has_cuda_code(found.library) for found in builds))
     return adds, builds, processes.device(device)
 
 
-def parse(argv=None):
-    parser = arguments.parser(__doc__.splitlines()[0], [*build.COMPILERS, "torch"])
+def tell(task: tasks.Task, history: loop.History, epochs: int) -> None:
+    """Print the last epoch's line, if it has one; on a terminal also the progress."""
+    epoch, loss = len(history.losses) - 1, history.losses[-1]
+    if epoch % task.every == 0:
+        accuracy = f", accuracy = {history.accuracies[-1]:.1%}" if history.accuracies else ""
+        cli.show(f"epoch {epoch:3d}: loss = {loss:.3f}{accuracy}")
+    if epoch + 1 < epochs:
+        cli.bar(epoch + 1, epochs, f"epochs, loss {loss:.3f}, {1e6 / history.us_per_step[-1]:.0f} steps/s")
+
+
+def conclude(task: tasks.Task, histories: dict[str, loop.History]) -> None:
+    """Print a line for each add, and compare the two."""
+    for name, history in histories.items():
+        line = f"{task.name} by {name}: loss = {history.losses[-1]:.6g} after {len(history.losses)} epochs"
+        line += f", accuracy = {history.accuracies[-1]:.1%}" if history.accuracies else ""
+        each = history.steady_us_per_step()
+        cli.show(f"{line}; {each:.1f} us a step, {1e6 / each:.0f} steps/s")
+    if len(histories) == 2:
+        ours, torchs = histories.values()
+        ratio = ours.steady_us_per_step() / torchs.steady_us_per_step()
+        word = "the same, bit for bit"
+        if not loop.same(histories, exact=True):
+            first, most = loop.apart(ours, torchs, 1), loop.apart(ours, torchs)
+            word = f"apart by {first:.1e} in the first epoch, {most:.1e} at most"
+        cli.show(f"losses with add2 and with torch's own add: {word}; time a step: {ratio:.3f} of torch's")
+
+
+def write_files(args: argparse.Namespace, content: dict, histories: dict[str, loop.History]) -> None:
+    """--json and --plot."""
+    content |= {"ways": {name: getattr(args, name) for name in ("compile", "cuda_graph", "check")}}
+    content |= {"processes": processes.WORLD, "training": []}
+    for name, history in histories.items():
+        content["training"].append({"add": name, "median_us_per_step": history.steady_us_per_step(), **vars(history)})
+    if args.json:
+        from lab import files
+
+        files.write(args.json, files.to_json(content, digits=6))
+    if args.plot and histories:
+        from lab import files
+        from lab.bench import plots
+
+        files.write(args.plot, plots.render(plots.training(content), args.plot))
+
+
+def parse(argv: list[str] | None = None) -> argparse.Namespace:
+    parser = cli.parser("Train with add2 as a part of the model.", [*build.COMPILERS, "torch"])
+    count, seed = partial(cli.whole, first=1, last=10**12), partial(cli.whole, first=0, last=2**63 - 1)
     parser.add_argument("--model", choices=["toy", "residual"], default="toy", help="residual: on handwritten digits")
-    parser.add_argument("--epochs", type=arguments.count, default=SUPPRESS, help="(default: toy 500, residual 20)")
-    parser.add_argument("--batch", type=arguments.count, default=64, help="images a step, of all processes together")
-    parser.add_argument("--seed", type=int, default=0, help="of the first values, and of the order of the images")
+    parser.add_argument("--epochs", type=count, default=argparse.SUPPRESS, help="(default: toy 500, residual 20)")
+    parser.add_argument("--batch", type=count, default=64, help="images a step, over all processes")
+    parser.add_argument("--seed", type=seed, default=0, help="for the first values, and the order of the images")
     parser.add_argument("--check", action="store_true", help="train with torch's own add, too, and compare the losses")
     ways = parser.add_argument_group("ways to run it")
     ways.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32", help="bfloat16: by autocast")
     ways.add_argument("--compile", action="store_true", help="torch.compile the network")
     ways.add_argument("--cuda-graph", action="store_true", help="replay each step of the toy as one CUDA graph")
     ways.add_argument("--deterministic", action="store_true", help="the same bits in each run on a GPU, too")
-    to = parser.add_argument_group("where it goes")
-    to.add_argument("--save", type=arguments.writable, metavar="FILE", help="write a checkpoint after each epoch")
+    to = parser.add_argument_group("output")
+    to.add_argument("--save", type=cli.writable, metavar="FILE", help="write a checkpoint after each epoch")
     to.add_argument("--resume", type=Path, metavar="FILE", help="go on from one; from nothing if --save will write it")
-    to.add_argument("--plot", type=arguments.picture, metavar="FILE.png", help="draw losses and accuracy")
-    to.add_argument("--json", type=arguments.writable, metavar="FILE", help="write all figures to FILE")
+    to.add_argument("--plot", type=cli.picture, metavar="FILE.png", help="draw losses and accuracy")
+    to.add_argument("--json", type=cli.writable, metavar="FILE", help="write all figures to FILE")
     args = parser.parse_args(argv)
+    cli.refuse_same_files(parser, args, "save", "plot", "json")
     args.epochs = getattr(args, "epochs", 500 if args.model == "toy" else 20)
-    if args.model == "residual" and (reason := digits.missing()):
+    if args.model == "residual" and (reason := tasks.missing()):
         parser.error(reason)
-    if args.cuda_graph and (args.model != "toy" or processes.WORLD > 1 or not arguments.has_gpu(args)):
+    if args.cuda_graph and (args.model != "toy" or processes.WORLD > 1 or not cli.has_gpu(args)):
         parser.error("--cuda-graph is for --model toy, one process, and a GPU")
     if args.cuda_graph and args.compile:
-        parser.error("--cuda-graph captures the eager step; not with --compile")
+        parser.error("--cuda-graph captures the eager step; it cannot be combined with --compile")
     if args.check and (args.compiler == "torch" or args.save or args.resume):
         parser.error("--check trains twice: with a build of add2, and without --save and --resume")
     if args.batch < processes.WORLD:
         parser.error(f"--batch {args.batch} leaves some of {processes.WORLD} processes without an image")
-    if reason := processes.complaint("cuda" if arguments.has_gpu(args) else "cpu"):
+    if cli.has_gpu(args) and (reason := processes.lack_of_gpus()):
         parser.error(reason)
     args.resumed = None
     if args.resume and (args.resume.exists() or args.resume != args.save):
+        from lab.train import checkpoint
+
         try:
-            args.resumed = checkpoint.load(args.resume, settings(args))
+            args.resumed = checkpoint.load(args.resume, loop.settings(args))
         except ValueError as error:
             parser.error(str(error))
     if args.deterministic or args.check:
-        training.make_deterministic()
+        loop.make_deterministic()
     return args
 
 
-def settings(args) -> dict:
-    """What decides the losses. A run is resumed only with the same."""
-    return {name: getattr(args, name) for name in ("model", "seed", "batch", "dtype")}
-
-
 if __name__ == "__main__":
-    sys.exit(report.run(main))
+    sys.exit(cli.run(main))

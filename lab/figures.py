@@ -1,7 +1,7 @@
-"""The tables and pictures of the pages, made from what was measured: docs/results/*.json.
+"""The tables and pictures of the pages, made from measurements: docs/results/*.json.
 
-    python3 -m lab.figures            # write them anew
-    python3 -m lab.figures --check    # say what would change; exit status 1 if anything would
+    python3 -m lab.figures            # write them again
+    python3 -m lab.figures --check    # print which pages would change; exit status 1 if any would
 
 A table stands in a page between `<!-- figures: NAME -->` and `<!-- end -->`; NAME is one of TABLES below.
 """
@@ -12,17 +12,18 @@ import re
 import sys
 from pathlib import Path
 
-from . import picture, report
+from . import cli, files
+from .bench import plots, tables
+from .bench.sync_study import CASES
+from .bench.tables import power
 from .build import Build
 from .build.cache import ROOT
-from .measure import Result
-from .sync_study import CASES
 
 RESULTS = ROOT / "docs" / "results"
 PAGES = [ROOT / "README.md", ROOT / "README.zh-CN.md", *sorted((ROOT / "docs").glob("*.md"))]
 MARKED = re.compile(r"(<!-- figures: ([\w-]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
-STEPS = {  # call: what the page says of it
+STEPS = {  # call: its description in the page
     "torch.add(out)": "`torch.add(a, b, out=c)`",
     "plain kernel": "plain: one element at a time",
     "vector kernel": "vector: 16 bytes a thread",
@@ -32,16 +33,11 @@ STEPS = {  # call: what the page says of it
     "unaligned kernel": "unaligned",
 }
 DTYPES = ("float32", "float64", "float16", "bfloat16")
+SIZES = sorted([*(2**k for k in range(10, 31, 2)), 2**20 + 1, 2**21, 2**23, 2**24 + 1])
 
 
-def load(name: str) -> dict:
+def load(name: str) -> dict | list[dict]:
     return json.loads((RESULTS / f"{name}.json").read_text())
-
-
-def power(n: int) -> str:
-    """2^20, 2^20+1."""
-    exponent = n.bit_length() - 1
-    return f"2^{exponent}" + (f"+{n - 2**exponent}" if n > 2**exponent else "")
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
@@ -52,32 +48,27 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 def steps(name: str) -> str:
     """Each kernel of the lesson at each size of float32, GPU time in microseconds."""
     rows = [row for row in load(name)["results"] if row["clock"] == "gpu" and row["dtype"] == "float32"]
-    found = {(row["call"], row["n"]): f"{row['median_us']:.2f}" for row in rows}
+    found = {(row["call"], row["n"]): f"{row['median_us']:.{2 if row['median_us'] < 100 else 1}f}" for row in rows}
     sizes = sorted({row["n"] for row in rows})
-    return table(
-        ["kernel", *map(power, sizes)], [[what, *(found[call, n] for n in sizes)] for call, what in STEPS.items()]
-    )
+    lines = [[text, *(found[call, n] for n in sizes)] for call, text in STEPS.items()]
+    return table(["kernel", *map(power, sizes)], lines)
 
 
 def ratios(*names: str, sizes: list[int], clock: str = "gpu") -> str:
-    """The time over torch's, for each size and dtype; of several runs the last one that has it."""
-    found = {}
-    for name in names:
-        for row in load(name)["results"]:
-            if row["clock"] == clock and row["call"] == "torch_launch_add2":
-                found[row["n"], row["dtype"]] = f"{row['ratio_to_torch']:.3f}"
+    """The time over torch's, for each size and dtype; from the last run that has it."""
+    rows = [row for name in names for row in load(name)["results"]]
+    rows = [row for row in rows if row["clock"] == clock and row["call"] == "torch_launch_add2"]
+    found = {(row["n"], row["dtype"]): f"{row['ratio_to_torch']:.3f}" for row in rows}
     return table(["n", *DTYPES], [[power(n), *(found[n, dtype] for dtype in DTYPES)] for n in sizes])
 
 
 def study() -> str:
     """The four synchronizations, where the kernel is longer than its launch."""
     rows = [row for row in load("h200-study")["sync_study"] if row["call"] == "torch_launch_add2"]
-    largest = max(row["n"] for row in rows)
     cells = []
-    for row in rows:
-        if row["n"] == largest:
-            name, what = CASES[row["before"], row["after"]]
-            cells.append([name, f"{row['first_us']:.1f}", f"{row['median_us']:.1f}", what])
+    for row in (row for row in rows if row["n"] == max(row["n"] for row in rows)):
+        name, reads = CASES[row["before"], row["after"]]
+        cells.append([name, *(f"{row[key]:.{int(row[key] < 1000)}f}" for key in ("first_us", "median_us")), reads])
     return table(["synchronize", "first call", "median", "what the clock reads"], cells)
 
 
@@ -96,24 +87,22 @@ def training() -> str:
 
 def processes() -> str:
     """Steps a second of the residual network by batch and number of GPUs."""
-    cells = []
-    for run in load("h200-training"):
-        if len(run["training"]) == 1:
-            each = run["training"][0]["median_us_per_step"]
-            cells.append([str(run["settings"]["batch"]), str(run["processes"]), f"{1e6 / each:.0f}"])
-    return table(["batch", "GPUs", "steps/s"], sorted(cells, key=lambda row: (int(row[0]), row[1])))
-
-
-SIZES = sorted([*(2**k for k in range(10, 31, 2)), 2**20 + 1, 2**21, 2**23, 2**24 + 1])
+    runs = [run for run in load("h200-training") if len(run["training"]) == 1]
+    runs.sort(key=lambda run: (run["settings"]["batch"], run["processes"]))
+    cells = [
+        [str(run["settings"]["batch"]), str(run["processes"]), f"{1e6 / run['training'][0]['median_us_per_step']:.0f}"]
+        for run in runs
+    ]
+    return table(["batch", "GPUs", "steps/s"], cells)
 
 
 def headers() -> str:
-    cells = [[f"`{row['headers']}`", f"{row['seconds']:.1f}"] for row in load("cpu-headers")["headers"]]
-    return table(["header", "seconds"], cells)
+    rows = load("cpu-headers")["headers"]
+    return table(["header", "seconds"], [[f"`{row['headers']}`", f"{row['seconds']:.1f}"] for row in rows])
 
 
 def host_cost() -> str:
-    """What a call costs before it returns, and to which other call that is compared."""
+    """The host's time for a call, and the other call that it is compared with."""
     cells = []
     for row in load("h200-host-cost")["host_cost"]:
         against = "" if row["against"] == row["call"] else row["against"]
@@ -122,18 +111,18 @@ def host_cost() -> str:
 
 
 def first_run() -> str:
-    """What time.py printed, in the same words; folders and the compilers' commands are left out."""
+    """The output of time.py, by its own functions; folders and the compilers' commands are left out."""
     content = load("h200-first-run")
     build = Build(**content["build"][0], cold_seconds=0.0)
     build.library = Path("...", build.library)
+    rows = [row for row in content["results"] if row["clock"] == "gpu" and row["call"] in FIRST]
     lines = [f"building add2 with {build.compiler} ({build.binding}) for CUDA for 9.0a, and the CPU ..."]
-    lines += ["  $ ... (the compilers' and the linker's commands)", report.describe(content["environment"])]
-    lines += [report.describe_build(build)]
-    results = [Result(**row) for row in content["results"]]
-    lines += [report.table(results, content["environment"]["peak_gb_per_s"])]
+    lines += ["  $ ... (the compilers' and the linker's commands)", cli.describe(content["environment"], [build])]
+    lines += [tables.table(rows, content["environment"]["peak_gb_per_s"]), tables.legend(rows)]
     return "\n".join(["```", *lines, "```"]) + "\n"
 
 
+FIRST = ("torch.add", "torch.add(out)", "add2", "torch_launch_add2")
 TABLES = {
     "h200-steps": lambda: steps("h200-kernels"),
     "h100-steps": lambda: steps("h100-kernels"),
@@ -150,36 +139,33 @@ TABLES = {
 
 
 def rewritten(page: str) -> str:
-    """The page with its tables made anew; the text between two of them is not touched."""
+    """The page with its tables made again; the text between two of them is not touched."""
     return MARKED.sub(lambda match: f"{match[1]}\n{TABLES[match[2]]()}\n{match[4]}", page)
 
 
 def pictures() -> dict[Path, bytes]:
-    sweeps = {RESULTS / f"{name}.png": picture.sweep(load(name)) for name in ("h200-sweep", "h100-sweep")}
-    sweeps[RESULTS / "h200-timeline.png"] = picture.timeline(load("h200-study"))
+    figures = {f"{name}.png": plots.sweep(load(name)) for name in ("h200-sweep", "h100-sweep")}
+    figures["h200-timeline.png"] = plots.timeline(load("h200-study"))
     runs = [run for run in load("h200-training") if run["settings"]["model"] == "residual"]
-    sweeps[RESULTS / "h200-training.png"] = picture.training(runs[0])
-    return {path: picture.render(figure, path) for path, figure in sweeps.items()}
+    figures["h200-training.png"] = plots.training(runs[0])
+    return {RESULTS / name: plots.render(figure, RESULTS / name) for name, figure in figures.items()}
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python3 -m lab.figures", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python3 -m lab.figures", description="Write the pages' tables and pictures.")
     parser.add_argument("--check", action="store_true", help="write nothing; exit status 1 if a table would change")
     args = parser.parse_args()
     pages = {page: page.read_text() for page in PAGES}
-    stale = {page: new for page, text in pages.items() if (new := rewritten(text)) != text}
+    stale = {page: new.encode() for page, text in pages.items() if (new := rewritten(text)) != text}
     if args.check:
         for page in stale:
-            print(f"{page.relative_to(ROOT)} does not show what is in docs/results: run `python3 -m lab.figures`")
+            cli.note(f"{page.relative_to(ROOT)} does not show what is in docs/results: run `python3 -m lab.figures`")
         return 1 if stale else 0
-    for page, text in stale.items():
-        page.write_text(text)
-        print(page.relative_to(ROOT))
-    for path, content in pictures().items():
-        path.write_bytes(content)
-        print(path.relative_to(ROOT))
+    for path, content in (stale | pictures()).items():
+        files.write(path, content)
+        cli.show(str(path.relative_to(ROOT)))
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(cli.run(main))

@@ -4,7 +4,6 @@ python3 -m lab.headers --json FILE
 """
 
 import argparse
-import json
 import shlex
 import subprocess
 import sys
@@ -15,9 +14,8 @@ from pathlib import Path
 
 import torch
 
-from . import arguments, report
+from . import cli, files
 from .build import toolchain
-from .record import write
 
 CASES = {
     "torch/extension.h": ["torch/extension.h"],
@@ -47,20 +45,18 @@ def measure(headers: list[str]) -> float:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python3 -m lab.headers", description="Time the compilation of torch's headers."
-    )
-    parser.add_argument("--json", type=arguments.writable, metavar="FILE", help="write the figures to FILE")
+    parser = argparse.ArgumentParser(prog="python3 -m lab.headers", description=__doc__.splitlines()[0])
+    parser.add_argument("--json", type=cli.writable, metavar="FILE", help="write the figures to FILE")
     args = parser.parse_args()
-    content = {"environment": report.environment(torch.device("cpu")), "headers": []}
+    content = {"environment": cli.environment(torch.device("cpu")), "headers": []}
     content["environment"]["command"] = "python3 -m lab.headers --json FILE"
     for name, headers in CASES.items():
         content["headers"].append({"headers": name, "seconds": measure(headers)})
         print(f"{name:<45}{content['headers'][-1]['seconds']:>6.1f} s", flush=True)
     if args.json:
-        write(args.json, (json.dumps(content, indent=1) + "\n").encode())
+        files.write(args.json, files.to_json(content))
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(report.run(main))
+    sys.exit(cli.run(main))

@@ -1,9 +1,11 @@
-"""train.py as a user types it: the toy and the residual network, alone and with others, interrupted and resumed."""
+"""train.py: the same losses as with torch's own add, by one process and by several, interrupted and resumed."""
 
+import importlib
 import json
 import os
 import pickle
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,53 +15,30 @@ from pathlib import Path
 import pytest
 import torch
 
+from lab.build import COMPILERS, cache
+from lab.train import checkpoint, processes, tasks
+
 ROOT = Path(__file__).resolve().parent.parent
 RESIDUAL = ("--model", "residual", "--device", "cpu")
 
 
-def losses(run, compiler, *arguments):
-    done = run("train.py", "--compiler", compiler, *arguments)
-    return [line for line in done.stdout.splitlines() if line.startswith("epoch")]
-
-
 def train(run, tmp_path, *arguments, **env):
-    """What --json says of a run."""
+    """The content of --json."""
     file = tmp_path / "run.json"
     run("train.py", *arguments, "--json", file, **env)
     return json.loads(file.read_text())
 
 
 def test_toy(run):
-    lines = losses(run, "jit")
+    """The printed losses, which fall to nearly zero."""
+    done = run("train.py")
+    lines = [line for line in done.stdout.splitlines() if line.startswith("epoch")]
     assert len(lines) == 20
     assert re.fullmatch(r"epoch   0: loss = 2\d{3}\.\d{3}", lines[0])
     assert lines[-1].startswith("epoch 475: loss = ")
     values = [float(line.split("=")[1]) for line in lines]
     assert values == sorted(values, reverse=True)
     assert values[-1] < 0.01 * values[0]
-
-
-@pytest.mark.parametrize("compiler", ["jit", "setup", "cmake"])
-def test_toy_as_with_torch(compiler, run):
-    """The same losses as with torch's own add, to the last bit, on every device."""
-    code = f"""
-import torch, train
-from lab import build
-build.load({compiler!r})
-import add2
-for device in ["cpu"] + ["cuda"] * torch.cuda.is_available():
-    args = train.parse(["--epochs", "60", "--seed", "3"])
-    ours, torchs = (
-        list(train.train(train.TOY, add, torch.device(device), args))[-1].losses for add in (add2.add2, torch.add)
-    )
-    assert ours == torchs
-    assert len(set(ours)) == 60
-print("done")
-"""
-    assert run("-c", code).stdout == "done\n"
-    assert losses(run, compiler, "--epochs", "60", "--seed", "7") == losses(
-        run, "torch", "--epochs", "60", "--seed", "7"
-    )
 
 
 def test_residual(run, tmp_path):
@@ -74,11 +53,29 @@ def test_residual(run, tmp_path):
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.thorough
+def test_toy_as_with_torch(run, tmp_path_factory):
+    """By each build the same losses as with torch's own add, to the last bit, on every device."""
+    copy = tmp_path_factory.mktemp("project") / "a copy"
+    shutil.copytree(ROOT, copy, ignore=cache.leftovers)
+    for device in ["cpu"] + ["cuda"] * torch.cuda.is_available():
+        options = ("--device", device, "--epochs", "60", "--seed", "3")
+        for compiler in COMPILERS:
+            if compiler != "nvrtc" or device == "cuda":
+                out = run("train.py", "--compiler", compiler, "--check", *options, root=copy).stdout
+                assert "the same, bit for bit" in out
+    lines = [line for line in out.splitlines() if line.startswith("epoch")]
+    by_torch = run("train.py", "--compiler", "torch", *options).stdout.splitlines()
+    assert lines == [line for line in by_torch if line.startswith("epoch")]
+    assert len(set(lines)) == 3
+
+
+@pytest.mark.thorough
 def test_check_notices_a_wrong_operator(run):
     code = """
 import sys, train, add2_wrong
 sys.argv = ["train.py", "--check", "--epochs", "30", "--device", "cpu"]
-sys.exit(train.report.run(train.main))
+sys.exit(train.cli.run(train.main))
 """
     wrong = """
 import torch
@@ -96,6 +93,7 @@ build.load = spoiled
     assert "the losses differ" in done.stderr
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("model", ["toy", "residual"])
 def test_compiled(model, run, tmp_path):
     """torch.compile takes the whole network (it would be an error if it broke), with about the same losses."""
@@ -104,6 +102,7 @@ def test_compiled(model, run, tmp_path):
     assert content["training"][0]["losses"] == pytest.approx(eager, rel=0.02)
 
 
+@pytest.mark.thorough
 def test_bfloat16(run, tmp_path):
     """By autocast: other losses than in float32, though not by much; with add2 the same as with torch's own add."""
     content = train(run, tmp_path, "--model", "residual", "--dtype", "bfloat16", "--check", "--epochs", "2")
@@ -114,6 +113,7 @@ def test_bfloat16(run, tmp_path):
     assert found == pytest.approx(exact, rel=0.05)
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_cuda_graph(run, tmp_path):
     graph = train(run, tmp_path, "--cuda-graph", "--check")
@@ -129,11 +129,12 @@ def together(processes, *arguments, **options):
     return subprocess.Popen(command, cwd=ROOT, env=os.environ | {"OMP_NUM_THREADS": "1"}, **streams)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("arguments", [("--epochs", "50", "--device", "cpu"), (*RESIDUAL, "--epochs", "3")], ids=str)
 def test_two_processes(arguments, run, tmp_path, monkeypatch):
-    """They build once, share the data out, and have the losses of one process but for rounding; one of them speaks.
+    """They build once, share the data, and have the losses of one process except for rounding; only one prints.
 
-    Few steps, since each makes a difference by rounding larger; and a batch that two cannot share in halves.
+    Few steps, as each enlarges a difference by rounding; and a batch that two processes cannot halve.
     """
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "cache"))
     started = together(2, *arguments, "--batch", "359", "--json", tmp_path / "pair.json")
@@ -141,10 +142,9 @@ def test_two_processes(arguments, run, tmp_path, monkeypatch):
     assert started.returncode == 0, err
     content = json.loads((tmp_path / "pair.json").read_text())
     assert content["processes"] == 2
-    alone = train(run, tmp_path, *arguments, "--batch", "359")
-    pair, alone = content["training"][0], alone["training"][0]
-    assert pair["losses"] == pytest.approx(alone["losses"], rel=1e-3)
-    assert pair["accuracies"] == pytest.approx(alone["accuracies"], abs=0.01)
+    pair, single = content["training"][0], train(run, tmp_path, *arguments, "--batch", "359")["training"][0]
+    assert pair["losses"] == pytest.approx(single["losses"], rel=1e-3)
+    assert pair["accuracies"] == pytest.approx(single["accuracies"], abs=0.01)
     assert out.count("epoch   0: loss") == 1
     assert err.count("building add2") == 1
 
@@ -168,8 +168,9 @@ def begun(file):
     raise AssertionError(f"{file} is not written")
 
 
+@pytest.mark.thorough
 def test_a_process_dies(tmp_path):
-    """The others end, with a message; they do not wait for ever."""
+    """The others end, with a message; they do not wait forever."""
     file = tmp_path / "checkpoint.pt"
     pair = together(2, *RESIDUAL, "--epochs", "10000", "--save", file)
     begun(file)
@@ -180,6 +181,7 @@ def test_a_process_dies(tmp_path):
     assert 'train.py", line' not in err  # torchrun's own traceback is not ours
 
 
+@pytest.mark.thorough
 def test_torchrun_restarts(run, tmp_path):
     """With --max-restarts the run goes on from its checkpoint, to the weights of an unbroken one."""
     broken, unbroken = tmp_path / "broken.pt", tmp_path / "unbroken.pt"
@@ -197,8 +199,8 @@ def test_torchrun_restarts(run, tmp_path):
 
 
 def assert_equal(first, second):
-    """Two checkpoints hold the same, but for the time that it took."""
-    first, second = (torch.load(path, weights_only=True) for path in (first, second))
+    """Two checkpoints hold the same, except for the time that it took."""
+    first, second = (checkpoint.load(path) for path in (first, second))
     assert first["settings"] == second["settings"]
     for name in ("losses", "accuracies"):
         assert first["history"][name] == second["history"][name]
@@ -207,8 +209,9 @@ def assert_equal(first, second):
         assert torch.equal(state["momentum_buffer"], other["momentum_buffer"])
 
 
+@pytest.mark.thorough
 def test_resume(run, tmp_path):
-    """Bit for bit where an unbroken run comes to."""
+    """The same bits as after an unbroken run."""
     broken, unbroken = tmp_path / "broken.pt", tmp_path / "unbroken.pt"
     arguments = [*RESIDUAL, "--batch", "256"]
     run("train.py", *arguments, "--epochs", "2", "--save", broken)
@@ -220,12 +223,15 @@ def test_resume(run, tmp_path):
     assert "after 5 epochs" in again.stdout
 
 
+@pytest.mark.thorough
 def test_killed_while_saving(run, tmp_path):
-    """Twenty times, at moments of chance; a whole checkpoint each time, and the next run goes on from it."""
+    """Twenty times, at random moments; a whole checkpoint each time, and the next run goes on from it."""
     file = tmp_path / "checkpoint.pt"
     code = f"""
-import os, random, signal, sys, time, torch
+import os, random, signal, sys, time
+from pathlib import Path
 import train
+from lab.train import checkpoint
 sys.argv = ["train.py", "--compiler", "torch", "--device", "cpu", "--epochs", "1000000",
             "--save", {str(file)!r}, "--resume", {str(file)!r}]
 sys.stdout = open(os.devnull, "w")
@@ -233,7 +239,7 @@ epochs = 0
 for i in range(20):
     child = os.fork()
     if child == 0:
-        os._exit(train.report.run(train.main))
+        os._exit(train.cli.run(train.main))
     started = time.monotonic()
     def written():
         return os.stat({str(file)!r}).st_mtime_ns if os.path.exists({str(file)!r}) else 0
@@ -243,7 +249,7 @@ for i in range(20):
     time.sleep(random.uniform(0, 0.1))
     os.kill(child, signal.SIGKILL)
     assert os.waitpid(child, 0)[1] == signal.SIGKILL
-    now = len(torch.load({str(file)!r}, weights_only=True)["history"]["losses"])
+    now = len(checkpoint.load(Path({str(file)!r}))["history"]["losses"])
     assert now > epochs, (i, now, epochs)
     epochs = now
 print("done", file=sys.__stdout__)
@@ -252,64 +258,103 @@ print("done", file=sys.__stdout__)
     assert run("train.py", "--resume", file, "--device", "cpu", "--epochs", "1").stdout.count("after") == 1
 
 
-def test_bad_checkpoint(run, tmp_path):
-    good, cut, code, other = (tmp_path / name for name in ("good.pt", "cut.pt", "code.pt", "other.pt"))
+@pytest.mark.thorough
+def test_damaged_checkpoints(run, tmp_path):
+    """Each changed byte and each missing end is noticed; so are files of another kind. One line, exit status 2."""
+    good, bad = tmp_path / "good.pt", tmp_path / "bad.pt"
     run("train.py", "--device", "cpu", "--epochs", "1", "--save", good)
-    cut.write_bytes(good.read_bytes()[:-1000])
-    code.write_bytes(pickle.dumps(os.system))
-    torch.save({"weights": torch.ones(1)}, other)
-    for file in (cut, code, other):
-        assert "is not a whole checkpoint" in run("train.py", "--resume", file, status=2).stderr
-    assert "cannot read" in run("train.py", "--resume", tmp_path / "none.pt", status=2).stderr
-    for arguments in (["--model", "residual"], ["--seed", "1"]):
-        done = run("train.py", *arguments, "--resume", good, status=2)
-        assert f"{good} is of a run with {arguments[0]}" in done.stderr
+    content = good.read_bytes()
+    settings = checkpoint.load(good)["settings"]
+    assert checkpoint.load(good, settings)["settings"] == {"model": "toy", "seed": 0, "batch": 64, "dtype": "float32"}
+    damaged = [content[:i] + bytes([content[i] ^ 0x55]) + content[i + 1 :] for i in range(0, len(content), 53)]
+    damaged += [content[:i] for i in range(0, len(content), 997)] + [content + b"x", pickle.dumps(os.system)]
+    torch.save({"weights": torch.ones(1)}, bad)
+    damaged.append(bad.read_bytes())
+    for each in damaged:
+        bad.write_bytes(each)
+        with pytest.raises(ValueError, match="is not a checkpoint of train.py|is damaged"):
+            checkpoint.load(bad)
+    done = run("train.py", "--resume", bad, status=2)
+    assert "is not a checkpoint of train.py" in done.stderr.splitlines()[-1]
+    for change in ({"model": "residual"}, {"seed": 1}):
+        with pytest.raises(ValueError, match=f"comes from a run with --{next(iter(change))}"):
+            checkpoint.load(good, settings | change)
+    with pytest.raises(ValueError, match="cannot read"):
+        checkpoint.load(tmp_path / "none.pt")
 
 
-WRONG = {
-    ("--epochs", "0"): "not a whole number from 1 on",
-    ("--epochs", "x"): "not a whole number from 1 on",
-    ("--batch", "-1"): "",
-    ("--compiler", "all"): "invalid choice",
-    ("--compiler", "torch", "--check"): "with a build of add2",
-    ("--check", "--save", "x.pt"): "without --save",
-    ("--model", "residual", "--cuda-graph"): "is for --model toy",
-    ("--cuda-graph", "--device", "cpu"): "a GPU",
-    ("--model", "residual", "--plot", "/no/such/folder/x.png"): "there is no folder",
-    ("--save", "/no/such/folder/x.pt"): "there is no folder",
-    ("--plot", "x.txt"): "no .png, .pdf or .svg",
-}
+def test_without_scikit_learn(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    assert "python3 -m pip install scikit-learn" in tasks.missing()
 
 
-@pytest.mark.parametrize("arguments", WRONG, ids=" ".join)
-def test_wrong_usage(arguments, run):
-    done = run("train.py", *arguments, status=2)
-    assert WRONG[arguments] in done.stderr
-    assert done.stdout == ""
+def test_seeds_of_63_bits(monkeypatch):
+    """The largest seed that is accepted gives an order of the images, too."""
+    pytest.importorskip("sklearn")
+    task = tasks.residual(torch.device("cpu"), 359, 2**63 - 1, 0, 1)
+    assert len(list(task.batches(7))) == 4
 
 
-def test_without_scikit_learn(run, tmp_path):
-    (tmp_path / "sklearn.py").write_text("raise ImportError('No module named sklearn')")
-    done = run("train.py", "--model", "residual", PYTHONPATH=str(tmp_path), status=2)
-    assert "python3 -m pip install scikit-learn" in done.stderr
+@pytest.fixture
+def environment(monkeypatch):
+    """lab.train.processes, as it is in a process with this environment."""
+
+    def environment(**variables):
+        for name in processes.NAMES:
+            monkeypatch.delenv(name, raising=False)
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        return importlib.reload(processes)
+
+    yield environment
+    monkeypatch.undo()
+    importlib.reload(processes)
 
 
-def test_more_processes_than_images(run):
-    done = run("train.py", *RESIDUAL, "--batch", "1", WORLD_SIZE="2", RANK="0", status=2)
-    assert "--batch 1 leaves some of 2 processes without an image" in done.stderr
+def test_incomplete_environment(environment):
+    """Several processes need all that torchrun tells them."""
+    whole = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
+    whole |= {"MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
+    environment(**whole).check_environment()
+    environment().check_environment()
+    for variables, message in (
+        ({"WORLD_SIZE": "2"}, "no RANK, LOCAL_RANK"),
+        ({"RANK": "1"}, "no WORLD_SIZE"),
+        (whole | {"RANK": "abc"}, "RANK=abc in the environment is not a number"),
+        (whole | {"WORLD_SIZE": "-1"}, "WORLD_SIZE=-1"),
+        (whole | {"RANK": "2"}, "do not belong together"),
+        (whole | {"MASTER_PORT": ""}, "MASTER_PORT= in the environment is not a number"),
+    ):
+        with pytest.raises(Exception, match=message):
+            environment(**variables).check_environment()
 
 
-def test_more_processes_than_gpus(run):
-    code = "from lab import processes; print(processes.complaint('cuda'))"
-    said = run("-c", code, LOCAL_WORLD_SIZE="99").stdout
-    assert re.match(r"99 processes, but \d+ GPU\(s\).*--device cpu", said)
-    if torch.cuda.is_available():
-        done = run("train.py", LOCAL_WORLD_SIZE="99", WORLD_SIZE="99", RANK="0", status=2)
-        assert "99 processes" in done.stderr
+@pytest.mark.thorough
+def test_incomplete_environment_is_told(run):
+    """Also by a process that would otherwise leave the printing to the first."""
+    done = run("train.py", RANK="1", status=1)
+    assert "torchrun" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
 
 
+def test_too_many_processes(environment, monkeypatch, capsys):
+    """More than images in a batch, more than GPUs."""
+    import train
+
+    found = environment(RANK="0", WORLD_SIZE="2", LOCAL_RANK="0", LOCAL_WORLD_SIZE="99")
+    assert re.match(r"99 processes, but \d+ GPU\(s\).*--device cpu", found.lack_of_gpus())
+    with pytest.raises(SystemExit):
+        train.parse([*RESIDUAL, "--batch", "1"])
+    assert "--batch 1 leaves some of 2 processes without an image" in capsys.readouterr().err
+    monkeypatch.setattr(train.cli, "has_gpu", lambda args: True)
+    with pytest.raises(SystemExit):
+        train.parse([])
+    assert "99 processes" in capsys.readouterr().err
+
+
+@pytest.mark.thorough
 def test_interrupted(start, tmp_path):
-    """Ctrl-C: what was done is told and saved."""
+    """Ctrl-C: everything until then is printed and saved."""
     file = tmp_path / "run.json"
     arguments = ("--device", "cpu", "--epochs", "100000000", "--json", file)
     running = start("train.py", *arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

@@ -21,7 +21,7 @@ def exercise_2():
     for name, loss in (
         ("mean of the parts' means", (parts[0].mean() + parts[1].mean()) / 2),
         ("mean", losses.mean()),
-        ("as lab/training.py", sum(part.sum() / 63 * 2 for part in parts) / 2),
+        ("as lab/train/loop.py", sum(part.sum() / 63 * 2 for part in parts) / 2),
     ):
         weights = torch.autograd.grad(loss, losses, retain_graph=True)[0]
         print(f"   {name:25} first image 1/{1 / weights[0]:.1f}, last image 1/{1 / weights[-1]:.1f}")

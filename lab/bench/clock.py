@@ -1,14 +1,14 @@
 """Clocks: how long a call takes, on the host and on the GPU. All times are in microseconds.
 
-A launch is asynchronous: the call returns before the kernel has run. So each clock says what it measures:
+A launch is asynchronous: the call returns before the kernel has run. So each clock says what it reads:
 
-    host        launch + kernel + synchronization: synchronized before (else earlier calls are timed too) and after
-                (else the launch alone is timed; lab/sync_study.py shows all four ways)
-    events      the kernel, and what two events around it cost: stamps that the GPU writes as it passes them
+    host        launch + kernel + synchronization: synchronized before (otherwise earlier calls are timed too) and after
+                (otherwise only the launch is timed; sync_study.py shows all four ways)
+    events      the kernel, and the cost of two events around it: stamps that the GPU writes as it passes them
     gpu         the kernel without its launch: many calls captured in a CUDA graph, which is replayed between two events
     gpu warm    the same on one set of tensors, which stays in the GPU's L2 cache
 
-`events` and `gpu` are cold: what a call reads is not in the L2 cache, as for data that was made long ago.
+`events` and `gpu` are cold: the inputs are not in the L2 cache, as for data that was made long ago.
 """
 
 import itertools
@@ -22,14 +22,14 @@ import torch
 
 Call = Callable[[], object]
 
-# A median that is known to half a percent is good enough to stop. The budget ends what never becomes so.
+# Stop when each median is known to half a percent. The budget, for each call, ends what never becomes steady.
 PRECISION = 0.005
 BUDGET_S = 0.08
 
 
 @dataclass
 class Timing:
-    """What repeated measurements of one call gave: median, 5th and 95th percentile, number of samples."""
+    """Repeated measurements of one call: median, 5th and 95th percentile, number of samples."""
 
     median_us: float
     low_us: float
@@ -46,11 +46,10 @@ def _at(samples: Sequence[float], share: float) -> float:
 
 
 def repeat(samplers: Sequence[Callable[[], list[float]]], least: int) -> list[Timing]:
-    """Take samples, in turn so that all see the same machine, until each median is known to PRECISION or time is up.
+    """Take samples in turn, so that all see the same machine, until each median is known to PRECISION or time is up.
 
-    Not before half of the time, though: a machine has moods that are longer than a few samples. How well a median is
-    known: 1.57 times the distance between the quartiles over the square root of the number of samples, the notch of a
-    box plot (McGill, Tukey and Larsen, "Variations of Box Plots", 1978).
+    Use at least half of the time: a shared machine is slow for longer than a few samples take. The uncertainty of a
+    median is the notch of a box plot (McGill, Tukey and Larsen, "Variations of Box Plots", 1978).
     """
     found: list[list[float]] = [[] for _ in samplers]
     start = time.perf_counter()
@@ -59,16 +58,9 @@ def repeat(samplers: Sequence[Callable[[], list[float]]], least: int) -> list[Ti
             samples += sampler()
         count = len(found[0])
         spent = (time.perf_counter() - start) / BUDGET_S / len(samplers)
-        if count >= 10 and spent > 1:
-            break
-        if (
-            count >= least
-            and spent > 0.5
-            and count % 10 == 0
-            and all(_notch(samples) <= PRECISION for samples in found)
-        ):
-            break
-    return [Timing.of(samples) for samples in found]
+        steady = count >= least and spent > 0.5 and count % 10 == 0
+        if (count >= 10 and spent > 1) or (steady and all(_notch(samples) <= PRECISION for samples in found)):
+            return [Timing.of(samples) for samples in found]
 
 
 def _notch(samples: Sequence[float]) -> float:
@@ -76,13 +68,13 @@ def _notch(samples: Sequence[float]) -> float:
 
 
 def best(clocks: Iterable[str]) -> str:
-    """Which of the clocks that a device has tells most of the kernel: the GPU's own, else the host's."""
+    """The clock that says most about the kernel: the GPU's own where there is one, else the host's."""
     return "gpu" if "gpu" in clocks else "host"
 
 
 @contextmanager
 def phase(name: str) -> Iterator[None]:
-    """Name what happens inside, for torch.profiler and, as an NVTX range, for `nsys profile`."""
+    """Name a part of a run, for torch.profiler and, as an NVTX range, for `nsys profile`."""
     with torch.profiler.record_function(name):
         if not torch.cuda.is_available():
             yield
@@ -92,7 +84,7 @@ def phase(name: str) -> Iterator[None]:
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait for all that was queued on a GPU. On a CPU a call has finished when it returns."""
+    """Wait for everything that is queued on a GPU. On a CPU a call has finished when it returns."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
@@ -102,7 +94,7 @@ def host(calls: Sequence[Call], device: torch.device) -> list[Timing]:
 
     def sampler(call: Call) -> Callable[[], list[float]]:
         def sample() -> list[float]:
-            call()  # not timed: it brings back to the caches what the calls of others have driven out
+            call()  # not timed: it brings back to the caches what the other calls have driven out
             synchronize(device)
             start = time.perf_counter()
             call()
@@ -123,14 +115,14 @@ def host(calls: Sequence[Call], device: torch.device) -> list[Timing]:
 
 
 def flush(device: torch.device) -> Call:
-    """What empties the GPU's L2 cache: writing four times as much as it holds, as NVBench and Triton's do_bench do."""
+    """A call that empties the GPU's L2 cache: it writes four times the cache's size, as NVBench and Triton do."""
     ballast = torch.empty(torch.cuda.get_device_properties(device).L2_cache_size, dtype=torch.float32, device=device)
     return ballast.zero_
 
 
 def events(calls: Sequence[Call], flush: Call) -> Timing:
     """Time single calls between two events, each with a cold cache. The flush also keeps the GPU busy until the host
-    has queued the call; else the GPU would wait between the events, and the host's launch would be timed.
+    has queued the call; otherwise the GPU would wait between the events, and the host's launch would be timed.
 
     calls: the same on different memory, taken in turn, as it matters where in the cache a tensor comes to lie.
     """
@@ -160,7 +152,12 @@ def gpu(*rounds: Sequence[Call], flush: Call | None = None) -> Timing:
     replay. One call, repeated, finds its data in the cache if it fits there. Each round has a graph of its own, and all
     of them are sampled: for warm calls, whose time depends on where in the cache their one set of tensors lies.
     """
-    _forget_the_first(rounds[0])
+    if not _first_graph:
+        # The first graph of a process differs from all later ones: on an H100 and a H200 its kernels took 0.3 us less
+        # (1.3 instead of 1.6 for 2^10 elements). So capture one for nothing, and keep it: none may reuse its state.
+        _first_graph.append(_capture(rounds[0]))
+        _first_graph[0].replay()
+        torch.cuda.synchronize()
     graphs = [(_capture(calls), len(calls)) for calls in rounds]
 
     def sample() -> list[float]:
@@ -177,9 +174,12 @@ def gpu(*rounds: Sequence[Call], flush: Call | None = None) -> Timing:
             times += [start.elapsed_time(end) * 1e3 / calls for start, end in pairs[1:]]
         return times
 
-    sample()  # warm-up; and the first of six is left out each time, as the host was still on its way to queue it
+    sample()  # warm-up. The first of each six is left out, because the host was still on its way to queue it.
     with phase("graph: replayed"):
         return repeat([sample], least=20)[0]
+
+
+_first_graph: list[torch.cuda.CUDAGraph] = []
 
 
 def _capture(calls: Sequence[Call]) -> torch.cuda.CUDAGraph:
@@ -194,16 +194,3 @@ def _capture(calls: Sequence[Call]) -> torch.cuda.CUDAGraph:
         for call in calls:
             call()
     return graph
-
-
-def _forget_the_first(calls: Sequence[Call]) -> None:
-    """The first graph of a process that has kernels in it is unlike the others: on an H100 and a H200 its kernels took
-    0.3 us less, 1.3 instead of 1.6 for 2^10 elements. So the first one is captured for nothing, and kept: what it has
-    must not go to the next one."""
-    if not _forgotten:
-        _forgotten.append(_capture(calls))
-        _forgotten[0].replay()
-        torch.cuda.synchronize()
-
-
-_forgotten: list[torch.cuda.CUDAGraph] = []

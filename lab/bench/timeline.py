@@ -1,7 +1,7 @@
-"""What host and GPU do in each of the four synchronizations, as torch.profiler saw it.
+"""The four synchronizations on a time axis, as torch.profiler saw host and GPU.
 
 record() writes a trace in the format of chrome://tracing and Perfetto (ui.perfetto.dev). spans() reads from it what
-lab/picture.py draws: for each case the interval that the clock measured, the host's calls, the GPU's kernels.
+plots.py draws: for each case the interval that the clock measured, the host's calls, the GPU's kernels.
 """
 
 import functools
@@ -16,7 +16,7 @@ from . import clock
 from .sync_study import CASES
 
 CALL = "torch_launch_add2"
-N = 2**24  # a kernel long enough to be seen beside its launch, and short enough to see the launch beside it
+N = 2**24  # large enough to see the kernel next to its launch, small enough to see the launch next to the kernel
 WARM_UP = TIMED = 4
 
 
@@ -58,28 +58,23 @@ def spans(trace: Path) -> list[dict]:
     found = []
     for case in (event for event in named if event["name"].startswith("case: ")):
         inside = [event for event in named if _within(event, case)]
-        warm_up = next(event for event in inside if event["name"] == "warm-up")
-        timed = next(event for event in inside if event["name"] == "timed")
+        warm_up, timed = (next(event for event in inside if event["name"] == name) for name in ("warm-up", "timed"))
 
-        def span(row, name, event, warm_up, case=case):
-            return {
-                "case": case["name"].removeprefix("case: "),
-                "row": row,
-                "name": name,
-                "warm_up": warm_up,
-                "start_us": event["ts"] - case["ts"],
-                "end_us": event["ts"] + event["dur"] - case["ts"],
-            }
+        def add(row: str, name: str, event: dict, in_warm_up: bool, case: dict = case) -> None:
+            span = {"case": case["name"].removeprefix("case: "), "row": row, "name": name, "warm_up": in_warm_up}
+            start = event["ts"] - case["ts"]
+            found.append(span | {"start_us": start, "end_us": start + event["dur"]})
 
-        found += [span("clock", "measured", event, False) for event in inside if event["name"] == "clock"]
+        for event in (event for event in inside if event["name"] == "clock"):
+            add("clock", "measured", event, False)
         for event in launches.values():
             if _within(event, warm_up) or _within(event, timed):
                 name = "synchronization" if "Synchronize" in event["name"] else "launch"
-                found.append(span("host", name, event, _within(event, warm_up)))
-        for event in events:
-            launch = launches.get(event["args"].get("correlation")) if event.get("cat") == "kernel" else None
+                add("host", name, event, _within(event, warm_up))
+        for event in (event for event in events if event.get("cat") == "kernel"):
+            launch = launches.get(event["args"].get("correlation"))
             if launch and _within(launch, case):
-                found.append(span("GPU", "kernel", event, _within(launch, warm_up)))
+                add("GPU", "kernel", event, _within(launch, warm_up))
     return found
 
 

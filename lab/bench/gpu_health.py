@@ -1,7 +1,7 @@
-"""Whether the GPU was fit to be measured: asked of nvidia-smi, before and after.
+"""Was the GPU fit to be measured? nvidia-smi knows, before and after.
 
-A card that is too hot or at its power limit lowers its clock, and a card at work for somebody else shares it. Figures
-from then are true, but not of the operator.
+A card that is too hot or at its power limit lowers its clock, and a card that another program uses is shared. Times
+from then are real, but say little about the operator.
 """
 
 import subprocess
@@ -12,31 +12,28 @@ import torch
 
 BUSY_PERCENT = 5
 
-# Microseconds, since the driver was loaded, for which the clock was held down, and by what.
+# Microseconds, since the driver was loaded, for which the clock was held down, by cause.
 COUNTERS = ("sw_power_cap", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sync_boost")
 
 
 @contextmanager
 def watched(device: torch.device, warnings: list[str]) -> Iterator[None]:
-    """Append to `warnings` what made the figures measured inside doubtful, if anything did."""
+    """Append to `warnings` every reason to doubt the times that are measured inside."""
     before = _read(device)
     if before.get("utilization.gpu", 0) >= BUSY_PERCENT:
-        warnings.append(f"the GPU was {before['utilization.gpu']}% busy before we started: somebody else uses it")
+        warnings.append(f"the GPU was {before['utilization.gpu']}% busy before we started: another program uses it")
     try:
         yield
     finally:
         after = _read(device)
         for name in COUNTERS:
             key = f"clocks_event_reasons_counters.{name}"
-            held_down = after.get(key, 0) - before.get(key, 0)
-            if held_down > 0:
+            if (held_down := after.get(key, 0) - before.get(key, 0)) > 0:
                 warnings.append(f"the GPU's clock was held down for {held_down / 1e6:.2f} s meanwhile ({name})")
 
 
 def _read(device: torch.device) -> dict[str, int]:
-    """What nvidia-smi says; nothing on a CPU, or with a driver that has no such counters (before 2024)."""
-    if device.type != "cuda":
-        return {}
+    """The counters by name; none with a driver that has no such counters (before 2024)."""
     fields = ["utilization.gpu", *(f"clocks_event_reasons_counters.{name}" for name in COUNTERS)]
     command = ["nvidia-smi", f"--id=GPU-{torch.cuda.get_device_properties(device).uuid}"]
     command += [f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]

@@ -1,22 +1,55 @@
-"""A real network on real images: a residual network whose every skip connection is add2, for handwritten digits.
+"""The two tasks of train.py: a toy, and a residual network on images. `add` is the operator under test in both.
 
-The images are scikit-learn's: 1797 digits of 8 x 8 pixels (Alpaydin and Kaynak, "Optical Recognition of Handwritten
-Digits", 1998), which come with the package, so nothing is downloaded. The network is a small one of the kind of He et
-al., "Identity Mappings in Deep Residual Networks", 2016, with group normalization (Wu and He, 2018) in the place of
-batch normalization: it does not look at the other images of a batch, so the loss is the same however many processes
-share a batch.
+The images are scikit-learn's: 1797 handwritten digits of 8 x 8 pixels (Alpaydin and Kaynak, "Optical Recognition of
+Handwritten Digits", 1998), which come with the package, so nothing is downloaded. The network follows He et al.,
+"Identity Mappings in Deep Residual Networks", 2016, and is small. It has group normalization (Wu and He, 2018) instead
+of batch normalization: that does not look at the other images of a batch, so the loss does not depend on the number of
+processes that share a batch.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .training import Add, Task
+Add = Callable[[Tensor, Tensor], Tensor]
 
 CHANNELS, BLOCKS, GROUPS = 32, 3, 8
 TRAIN = 1437  # of 1797 images; the others test
+
+
+@dataclass
+class Task:
+    """A network, its data and its loss."""
+
+    name: str
+    network: Callable[[Add], nn.Module]
+    batches: Callable[[int], Iterable[tuple]]  # for an epoch: the arguments of loss(), this process's share of each
+    loss: Callable[..., Tensor]  # for a network and a batch; its sum over the processes is the batch's loss
+    accuracy: Callable[[nn.Module], float] | None
+    lr: float
+    momentum: float
+    every: int  # print the loss once in so many epochs
+
+
+class Toy(nn.Module):
+    """Two vectors of 1024 random numbers, which training draws to zero."""
+
+    def __init__(self, add: Add) -> None:
+        super().__init__()
+        self.add = add
+        self.a = nn.Parameter(torch.randn(1024))
+        self.b = nn.Parameter(torch.randn(1024))
+
+    def forward(self) -> Tensor:
+        return self.add(self.a**2, self.b**2).sum()
+
+
+def toy(world: int = 1) -> Task:
+    """One step an epoch, and no data."""
+    return Task("toy", Toy, lambda epoch: [()], lambda network: network() / world, None, 0.01, 0.0, every=25)
 
 
 class Block(nn.Module):
@@ -63,21 +96,22 @@ def missing() -> str | None:
     return None
 
 
-def task(device: torch.device, batch: int, seed: int, rank: int, world: int) -> Task:
-    """The network and its data. batch: images a step, of all processes together; this one takes its share of them."""
+def residual(device: torch.device, batch: int, seed: int, rank: int, world: int) -> Task:
+    """batch: images a step, over all processes; this one takes its share of them."""
     import sklearn.datasets
 
     batch = min(batch, TRAIN)
     digits = sklearn.datasets.load_digits()
     images = torch.tensor(digits.images, dtype=torch.float32, device=device)[:, None] / 16
     labels = torch.tensor(digits.target, device=device)
-    mixed = torch.randperm(len(images), generator=torch.Generator().manual_seed(0)).to(device)  # the same split always
+    mixed = torch.randperm(len(images), generator=torch.Generator().manual_seed(0)).to(device)  # always the same split
     training, test = mixed[:TRAIN], mixed[TRAIN:]
 
     def batches(epoch: int) -> Iterator[tuple[Tensor, Tensor, int]]:
-        # A generator for each epoch, so that a run that is resumed there sees the same batches.
-        order = torch.randperm(TRAIN, generator=torch.Generator().manual_seed(seed * 1_000_003 + epoch)).to(device)
-        for whole in training[order].split(batch)[: TRAIN // batch]:  # what fills no batch is left out this time
+        # A generator for each epoch, so that a resumed run sees the same batches.
+        generator = torch.Generator().manual_seed((seed * 1_000_003 + epoch) % 2**63)
+        order = torch.randperm(TRAIN, generator=generator).to(device)
+        for whole in training[order].split(batch)[: TRAIN // batch]:  # images that fill no batch are left out this time
             mine = whole[rank::world]
             yield images[mine], labels[mine], batch
 

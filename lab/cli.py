@@ -1,0 +1,314 @@
+"""What both programs share: arguments, the machine, progress, and how they end.
+
+torch is imported inside functions only: start() has to run before that takes its seconds.
+"""
+
+import argparse
+import contextlib
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from . import Failure
+
+if TYPE_CHECKING:
+    import torch
+
+    from .build import Build
+
+
+# --- start and end
+
+
+class _Stream:
+    """stdout or stderr whose reader may leave, as `| head` does: the rest goes nowhere, and the program goes on."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream, self.error = stream, None
+
+    def __getattr__(self, name: str):
+        return getattr(self.stream, name)
+
+    def write(self, text: str) -> int:
+        self._attempt(self.stream.write, text)
+        return len(text)
+
+    def flush(self) -> None:
+        self._attempt(self.stream.flush)
+
+    def _attempt(self, action: Callable, *arguments: str) -> None:
+        try:
+            action(*arguments)
+        except OSError as error:
+            self.error = error
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.stream.fileno())
+
+
+def start() -> None:
+    """Call this first: from here on a Ctrl-C, a closed stream and another operating system end in one line at most."""
+    for descriptor in range(3):  # a closed one would otherwise go to the next file that is opened
+        with contextlib.suppress(OSError):
+            os.fstat(descriptor)
+            continue
+        os.open(os.devnull, os.O_RDWR)
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name) or Path(os.devnull).open("w")  # noqa: SIM115
+        stream.reconfigure(errors="backslashreplace")
+        setattr(sys, name, _Stream(stream))
+    if sys.platform != "linux":
+        sys.exit(fail(f"add2 needs Linux, and this is {sys.platform}; use WSL 2, a container or another machine", 2))
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where a shell's `&` has it ignored
+        signal.signal(signal.SIGINT, _leave)
+
+
+def _leave(*_: object) -> None:
+    os.write(2, f"{Path(sys.argv[0]).name}: error: interrupted\n".encode())
+    os._exit(130)
+
+
+def run(main: Callable[[], int]) -> int:
+    """Call main(), and turn errors that the user can cure into one line. Returns the exit status.
+
+    Other errors keep their traceback; with ADD2_DEBUG=1 all do. SIGTERM ends the program as Ctrl-C does.
+    """
+    if signal.getsignal(signal.SIGINT) is _leave:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        status = main()
+    except KeyboardInterrupt:
+        status = fail("interrupted", 130)
+    except Exception as error:
+        message = _explain(error)
+        if message is None or os.environ.get("ADD2_DEBUG"):
+            raise
+        status = fail(message)
+    sys.stdout.flush()
+    lost = getattr(sys.stdout, "error", None)
+    if lost is not None and not isinstance(lost, BrokenPipeError):
+        status = fail(f"cannot write to stdout: {lost.strerror}", max(status, 1))
+    return status
+
+
+def _explain(error: Exception) -> str | None:
+    """A message in place of the traceback; None if the error is not one that the user can cure."""
+    if isinstance(error, Failure):
+        return str(error)
+    if is_out_of_memory(error):
+        return (
+            f"out of memory: {str(error).partition(chr(10))[0]}\nGive smaller --sizes (time.py) or a smaller --batch."
+        )
+    if str(error).startswith(("add2: ", "torch_launch_add2: ")):  # the operator's own words for an error of CUDA's
+        from .build import symptoms
+
+        if cure := symptoms.explain(str(error)):
+            return f"{error}\n{cure}"
+    return None
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    text = str(error)
+    words = ("out of memory", "can't allocate memory", "could not allocate", "bad_alloc")
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and any(word in text for word in words))
+
+
+def fail(message: object, status: int = 1) -> int:
+    """Print one message on stderr; returns the exit status."""
+    note(f"{Path(sys.argv[0]).name}: error: {message}")
+    return status
+
+
+def note(text: str) -> None:
+    """Print one line on stderr, in place of the progress line if there is one."""
+    print(f"\r\x1b[K{text}" if sys.stderr.isatty() else text, file=sys.stderr, flush=True)
+
+
+def show(text: str) -> None:
+    """Print on stdout, in place of the progress line if there is one."""
+    if sys.stderr.isatty():
+        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+    print(text, flush=True)
+
+
+def bar(done: int, total: int, text: str) -> None:
+    """Progress: one line on stderr that renews itself, only on a terminal."""
+    if sys.stderr.isatty():
+        filled = 30 * done // total
+        print(f"\r[{'#' * filled:<30}] {done}/{total} {text}\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+# --- arguments; a wrong one ends in one line on stderr and exit status 2
+
+
+def parser(description: str, compilers: list[str]) -> argparse.ArgumentParser:
+    import torch
+
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    if torch.version.hip:
+        parser.error(f"add2 has CUDA kernels only, and torch {torch.__version__} is built for ROCm")
+    parser.add_argument("--compiler", choices=compilers, default="jit", help="how add2 is built")
+    parser.add_argument("--library", type=library, metavar="FILE", help="load this library; build nothing")
+    parser.add_argument("--rebuild", action="store_true", help="build from nothing, even if nothing has changed")
+    parser.add_argument("--device", type=device, default=argparse.SUPPRESS, help="cuda, cuda:1, cpu (default: a GPU)")
+    return parser
+
+
+def refuse_same_files(parser: argparse.ArgumentParser, args: argparse.Namespace, *names: str) -> None:
+    """Two outputs must not go to one file: the second would replace the first."""
+    seen: dict[Path, str] = {}
+    for name in names:
+        path = getattr(args, name)
+        if path and (path.is_file() or not path.exists()):  # several may go to /dev/stdout
+            if other := seen.get(path.resolve()):
+                parser.error(f"--{other} and --{name} would both write {path}")
+            seen[path.resolve()] = name
+
+
+def device(text: str) -> "torch.device":
+    """A device of this machine."""
+    import torch
+
+    if not re.fullmatch(r"cpu|cuda(:\d{1,4})?", text):
+        raise argparse.ArgumentTypeError(f"'{text}' is not a device that add2 runs on; use cuda, cuda:N or cpu")
+    if text == "cpu":
+        return torch.device(text)
+    if not torch.cuda.is_available():
+        reason = "no GPU is found" if torch.version.cuda else f"torch {torch.__version__} is built without CUDA"
+        raise argparse.ArgumentTypeError(f"{text} is not there: {reason}; use --device cpu")
+    index = int(text[5:] or torch.cuda.current_device())
+    if index >= torch.cuda.device_count():
+        raise argparse.ArgumentTypeError(f"{text} is not there: this machine has {torch.cuda.device_count()} GPU(s)")
+    return torch.device("cuda", index)
+
+
+def has_gpu(args: argparse.Namespace) -> bool:
+    """Whether a GPU will be used, unless the build turns out to have no CUDA code."""
+    import torch
+
+    return args.device.type == "cuda" if "device" in args else torch.cuda.is_available()
+
+
+def choose_device(args: argparse.Namespace, library: Path | None) -> "torch.device":
+    """The given device, else a GPU if there is one that the library can use. None: a library is not needed.
+
+    Raises:
+        Failure: the library lacks the operator, or the CUDA code for the given device.
+    """
+    import torch
+
+    from .build import has_cuda_code, toolchain
+
+    if library and not hasattr(torch.ops.add2, "torch_launch_add2"):
+        raise Failure(f"{library} has no operator add2 in it; give --library a file that a build of add2 has made")
+    asked = getattr(args, "device", None)
+    usable = library is None or has_cuda_code(library)
+    if asked is not None and (asked.type == "cpu" or usable):
+        if asked.type == "cuda":
+            torch.cuda.set_device(asked)  # for streams, events and graphs, which belong to the current device
+        return asked
+    if asked is None and not torch.cuda.is_available():
+        return torch.device("cpu")
+    if usable:
+        return torch.device("cuda", torch.cuda.current_device())
+    without = f"this build of add2 has no CUDA code: {toolchain.cuda_cure()}"
+    if asked is not None:
+        raise Failure(without)
+    note(f"using the CPU, not the GPU: {without}")
+    return torch.device("cpu")
+
+
+def whole(text: str, first: int, last: int) -> int:
+    """A whole number of a range. For a type: `functools.partial(whole, first=1, last=99)`."""
+    if not (text.isascii() and text.isdecimal() and len(text) < 25 and first <= int(text) <= last):
+        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number from {first} to {last}")
+    return int(text)
+
+
+def writable(text: str) -> Path:
+    """An output file, tested now and not after an hour of measuring."""
+    from .files import check_writable
+
+    if reason := check_writable(Path(text)):
+        raise argparse.ArgumentTypeError(f"cannot write {text}: {reason}")
+    return Path(text)
+
+
+def library(text: str) -> Path:
+    """A shared library that exists."""
+    path = Path(text).resolve()
+    if not path.is_file():
+        raise argparse.ArgumentTypeError(f"there is no file {text}")
+    return path
+
+
+def picture(text: str) -> Path:
+    """A file for a picture, of a kind that can be drawn; and matplotlib to draw it with."""
+    path = writable(text)
+    if path.suffix not in (".png", ".pdf", ".svg"):
+        raise argparse.ArgumentTypeError(f"'{text}' does not end in .png, .pdf or .svg")
+    try:
+        import matplotlib.figure  # noqa: F401
+    except ImportError as error:
+        raise argparse.ArgumentTypeError(f"needs matplotlib ({error}): `python3 -m pip install matplotlib`") from error
+    return path
+
+
+# --- the machine
+
+
+def command() -> str:
+    """The command as the user typed it."""
+    return shlex.join(["python3", Path(sys.argv[0]).name, *sys.argv[1:]])
+
+
+def environment(device: "torch.device") -> dict[str, str | int | float]:
+    """The machine and the versions that a figure depends on."""
+    import datetime
+    import platform
+
+    import torch
+
+    found: dict[str, str | int | float] = {"device": str(device), "name": _cpu_name() or platform.machine()}
+    found |= {"torch": torch.__version__, "cuda": torch.version.cuda or "none", "python": platform.python_version()}
+    found |= {"threads": torch.get_num_threads(), "date": str(datetime.datetime.now(datetime.timezone.utc).date())}
+    found["command"] = command()
+    if device.type == "cuda":
+        properties = torch.cuda.get_device_properties(device)
+        found |= {"name": properties.name, "driver": _driver(), "l2_bytes": properties.L2_cache_size}
+        if clock_khz := getattr(properties, "memory_clock_rate", 0):
+            # Two transfers in each cycle of the memory's clock, each as wide as the bus.
+            found["peak_gb_per_s"] = 2 * clock_khz * 1e3 * properties.memory_bus_width / 8 / 1e9
+    return found
+
+
+def describe(environment: dict, builds: "list[Build]" = ()) -> str:
+    """A line for the machine, and one for each build."""
+    cuda = f", CUDA {environment['cuda']}" if environment["cuda"] != "none" else ""
+    driver = f", driver {environment['driver']}" if "driver" in environment else f", {environment['threads']} threads"
+    where = f"{environment['device']}: {environment['name']}{driver}"
+    lines = [f"{where}; torch {environment['torch']}{cuda}, Python {environment['python']}"]
+    for build in builds:
+        what = "loaded, built before," if build.cached else "built and loaded"
+        lines.append(f"add2 by {build.compiler} ({build.binding}): {what} in {build.seconds:.2f} s: {build.library}")
+    return "\n".join(lines)
+
+
+def _cpu_name() -> str:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return ""
+
+
+def _driver() -> str:
+    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    with contextlib.suppress(OSError, subprocess.SubprocessError, IndexError):
+        return subprocess.run(query, capture_output=True, text=True, check=True, timeout=30).stdout.split()[0]
+    return "unknown"

@@ -1,0 +1,47 @@
+"""Checkpoints: one file, written in one piece after each epoch, and read without running code that may be in it.
+
+A line with a checksum, then the bytes of torch.save(). torch.load() itself does not notice every damaged byte.
+"""
+
+import hashlib
+import io
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from .. import files
+
+MARK = b"checkpoint of train.py, sha256 "
+
+
+def save(path: Path, settings: dict, network: nn.Module, optimizer: torch.optim.Optimizer, history: dict) -> None:
+    content = {"settings": settings, "network": network.state_dict(), "optimizer": optimizer.state_dict()}
+    buffer = io.BytesIO()
+    torch.save(content | {"history": history}, buffer)
+    files.write(path, _first_line(buffer.getvalue()) + buffer.getvalue())
+
+
+def _first_line(content: bytes) -> bytes:
+    return MARK + hashlib.sha256(content).hexdigest().encode() + b"\n"
+
+
+def load(path: Path, settings: dict | None = None) -> dict:
+    """The content of a checkpoint (settings, network, optimizer, history), on the CPU. settings: those that it must have been made with.
+
+    Raises:
+        ValueError: there is no such file, it is not a whole checkpoint, or it comes from a run with other settings.
+    """
+    try:
+        line, _, content = path.read_bytes().partition(b"\n")
+    except OSError as error:
+        raise ValueError(f"cannot read {path}: {error.strerror}") from error
+    if not line.startswith(MARK):
+        raise ValueError(f"{path} is not a checkpoint of train.py")
+    if line + b"\n" != _first_line(content):
+        raise ValueError(f"{path} is damaged: its checksum differs. Give an older one, or none")
+    found = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    for name, value in (settings or {}).items():
+        if (other := found["settings"].get(name)) != value:
+            raise ValueError(f"{path} comes from a run with --{name} {other}, and this one has --{name} {value}")
+    return found
