@@ -1,0 +1,31 @@
+"""Time add2 and torch's own operator: python3 benchmark.py
+
+Median microseconds of a call. The timer synchronizes with the GPU; large sizes show the memory's speed (GB/s).
+"""
+
+import torch
+from torch.utils.benchmark import Timer
+
+import add2
+
+TENSORS = 3  # that a call reads or writes
+
+
+def median_us(call: str, names: dict) -> float:
+    return 1e6 * Timer(call, globals=names, num_threads=torch.get_num_threads()).blocked_autorange().median
+
+
+def main() -> None:
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    print(f"{'n':>10}{'torch us':>12}{'add2 us':>12}{'GB/s':>8}")
+    for n in (2**10, 2**16, 2**20, 2**24):
+        a, b, c = torch.randn(3, n, device=device)
+        names = {"torch": torch, "add2": add2, "a": a, "b": b, "c": c, "n": n}
+        expected = median_us("torch.add(a, b, out=c)", names)
+        found = median_us("add2.torch_launch_add2(c, a, b, n)", names)
+        assert torch.equal(c, a + b)
+        print(f"{n:>10}{expected:>12.1f}{found:>12.1f}{TENSORS * 4 * n / found / 1e3:>8.0f}")
+
+
+if __name__ == "__main__":
+    main()
