@@ -28,6 +28,7 @@ SOURCES = [
     "kernel/*.h",
     "kernel/*.cpp",
     "kernel/*.cu",
+    "kernel/*.cuh",
     "setup.py",
     "CMakeLists.txt",
     "lab/compilers.py",

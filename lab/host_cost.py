@@ -29,7 +29,7 @@ class _Bare(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, a, b):
-        return torch.ops.add2.add2.no_autograd(a, b)
+        return torch.ops.add2.add2(a, b)
 
     @staticmethod
     def backward(ctx, grad):
