@@ -4,6 +4,7 @@ Importing it loads the library that setup.py built beside this file, unless anot
 the operator in this process already: an operator can be registered only once.
 """
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -18,7 +19,5 @@ if not hasattr(torch.ops.add2, "add2"):
 from .ops import add2, torch_launch_add2
 
 if os.environ.get("ADD2_FAST") != "0":
-    try:
+    with contextlib.suppress(ImportError, AttributeError):  # a later torch may not have all of its private names
         from .fast import add2, torch_launch_add2  # noqa: F401
-    except (ImportError, AttributeError):
-        pass  # this torch has not all of the private names in there

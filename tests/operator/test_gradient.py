@@ -10,7 +10,7 @@ from torch.func import grad, hessian, jacfwd, jacrev, jvp, vmap
 
 
 def ways():
-    """All that is differentiable: the public function on both lanes, the dispatcher's operator, the Function by hand."""
+    """All that is differentiable: the public function on both lanes, the operator, the Function by hand."""
     import add2
     from add2 import ops
     from add2.function import Add2

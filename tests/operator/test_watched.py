@@ -6,6 +6,7 @@ By the fast lane (add2/fast.py), which must give way then, and by add2/ops.py.
 import ast
 import threading
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import torch
@@ -186,7 +187,7 @@ def test_dual_level_of_another_thread(lane, device):
 class Logging(torch.Tensor):
     """A wrapper subclass that logs what reaches it."""
 
-    seen: list[str] = []
+    seen: ClassVar[list[str]] = []
 
     @staticmethod
     def __new__(cls, inner):
