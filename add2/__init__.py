@@ -4,6 +4,8 @@ Importing it loads the library that setup.py built beside this file, unless anot
 the operator in this process already: an operator can be registered only once.
 """
 
+import contextlib
+import os
 from pathlib import Path
 
 import torch  # first: it loads libtorch.so and libc10.so, which the library below is linked to
@@ -14,4 +16,8 @@ if not hasattr(torch.ops.add2, "add2"):
         raise ImportError(f"add2 is not built: there is no {_library}. Build it: {cures}")
     torch.ops.load_library(_library)
 
-from .ops import add2, torch_launch_add2  # noqa: F401
+from .ops import add2, torch_launch_add2
+
+if os.environ.get("ADD2_FAST") != "0":
+    with contextlib.suppress(ImportError, AttributeError):  # a later torch may not have all of its private names
+        from .fast import add2, torch_launch_add2  # noqa: F401

@@ -1,10 +1,15 @@
-"""The gradient by hand: an autograd.Function, and an nn.Module around it. ops.py has its jvp and vmap from here."""
+"""The gradient by hand: an autograd.Function, and an nn.Module around it. Under torch.func, ops.py uses it, too."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+
+# torch runs jvp() with derivatives off, so a forward derivative of a forward derivative would silently miss a term. To
+# switch them on there is only a private name; without it all else works.
+_forward_derivatives = getattr(forward_ad, "_set_fwd_grad_enabled", nullcontext)
 
 
 class Add2Function(torch.autograd.Function):
@@ -27,7 +32,7 @@ class Add2Function(torch.autograd.Function):
 
     @staticmethod
     def jvp(ctx, tangent_a: Tensor, tangent_b: Tensor, *_: None) -> Tensor:
-        with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True):  # for derivatives of derivatives
+        with torch.enable_grad(), _forward_derivatives(True):
             return tangent_a + tangent_b
 
     @staticmethod
@@ -43,9 +48,10 @@ def batch_first(info, in_dims: tuple, *inputs: Tensor) -> list[Tensor]:
 
 def launch(a: Tensor, b: Tensor) -> Tensor:
     """add2 by the raw call, which counts elements and does not look at shapes."""
-    torch._check(a.shape == b.shape, lambda: f"b has shape {[*b.shape]}, expected {[*a.shape]} like a")
+    if a.shape != b.shape:
+        raise RuntimeError(f"add2: b has shape {[*b.shape]}, expected {[*a.shape]} like a")
     c = torch.empty_like(a, memory_format=torch.contiguous_format)
-    torch.ops.add2.torch_launch_add2.no_autograd(c, a, b, c.numel())
+    torch.ops.add2.torch_launch_add2(c, a, b, c.numel())
     return c
 
 

@@ -1,23 +1,18 @@
-"""The operator's public functions, and what torch must know of them: gradient, fake kernel, vmap, autocast.
+"""The operator's public functions, and what torch must know of it: gradient, vmap, autocast.
 
-torch finds a gradient by a kernel at the dispatch key "Autograd": a Python function if registered from Python, called
-even where no gradient is wanted, at several times the operator's cost. So we ask first; no_autograd has none there.
+All of it is torch's documented interface, so each part can be copied. (add2/fast.py shortens the way of eager calls.)
 """
+
+import operator
 
 import torch
 from torch import Tensor
-from torch._C import _dispatch_call_boxed, _increment_version
-from torch._functorch.autograd_function import enable_single_level_autograd_function
 from torch.autograd import forward_ad
-from torch.compiler import is_dynamo_compiling
-from torch.nn import Parameter
 
+from . import fake, sharding  # noqa: F401  (fake registers fake kernels)
 from .function import Add2Function, batch_first
 
-_ops = torch.ops.add2
-_add2, _launch = _ops.add2.no_autograd._handle, _ops.torch_launch_add2.no_autograd._handle  # 0.5 us faster than calls
-_PLAIN = (Tensor, Parameter)  # other subclasses have a __torch_function__ to be asked
-_NOT_DIFFERENTIABLE = "torch_launch_add2: an argument requires grad, or a dual level is open; use add2(a, b)"
+_add2, _launch = torch.ops.add2.add2.default, torch.ops.add2.torch_launch_add2.default
 
 
 def add2(a: Tensor, b: Tensor) -> Tensor:
@@ -27,16 +22,13 @@ def add2(a: Tensor, b: Tensor) -> Tensor:
     dtype and device (torch.autocast promotes dtypes as for torch.add). Otherwise RuntimeError; TypeError for no tensor.
     Differentiable any number of times. On CUDA asynchronous, on the current stream of the tensors' device.
     """
-    if is_dynamo_compiling():
-        return _ops.add2.default(a, b)  # what a graph should hold
-    try:
-        wanted = a.requires_grad | b.requires_grad
-    except AttributeError:
-        raise TypeError(f"add2: expected tensors, found {type(a)}, {type(b)}") from None
-    if (wanted and torch.is_grad_enabled()) or forward_ad._current_level >= 0:
-        traced = torch._C._are_functorch_transforms_active() or torch.compiler.is_compiling()
-        return _ops.add2.default(a, b) if traced else _SingleLevel.apply(a, b)
-    return _dispatch_call_boxed(_add2, a, b) if type(a) is type(b) is Tensor else _ops.add2.default(a, b)
+    _expect_tensors(a=a, b=b)
+    if type(a) is not Tensor or type(b) is not Tensor:
+        sharding.register_if_needed()
+    # torch.func and forward derivatives need an autograd.Function with a jvp; register_autograd does not make one.
+    if not torch.compiler.is_compiling() and (_is_transformed(a) or _is_transformed(b)):
+        return Add2Function.apply(a, b, _add2)
+    return _add2(a, b)
 
 
 def torch_launch_add2(c: Tensor, a: Tensor, b: Tensor, n: int) -> None:
@@ -46,84 +38,45 @@ def torch_launch_add2(c: Tensor, a: Tensor, b: Tensor, n: int) -> None:
     otherwise (a strided one counts from its first element to its last). Nothing may require a gradient, except under
     torch.no_grad(). Where an error is raised, nothing has been written.
     """
-    if is_dynamo_compiling():
-        return _ops.torch_launch_add2.default(c, a, b, n)
-    try:
-        wanted = c.requires_grad | a.requires_grad | b.requires_grad
-    except AttributeError:
-        raise TypeError(f"torch_launch_add2: expected tensors, found {type(c)}, {type(a)}, {type(b)}") from None
-    if (wanted and torch.is_grad_enabled()) or forward_ad._current_level >= 0:
-        raise RuntimeError(_NOT_DIFFERENTIABLE)
-    _increment_version((c,))  # a graph that has saved c must notice that it is written
-    _dispatch_call_boxed(_launch, c, a, b, n)
+    _expect_tensors(c=c, a=a, b=b)
+    if not isinstance(n, (int, torch.SymInt)):
+        n = operator.index(n)  # TypeError for 2.7, and for a tensor of it
+    if not -(2**63) <= n < 2**63:
+        raise RuntimeError(f"add2: n is {n}, expected 0 to {c.numel()}, all of c")
+    if not torch.compiler.is_compiling() and c.is_neg():
+        raise RuntimeError("add2: c has a minus sign that is still to be applied; pass c.resolve_neg()")
+    _launch(c, a, b, n)
 
 
-# The same for torch.ops.add2. A transform of torch.func brings a call here once for each of its levels; each level is
-# differentiated alone ("single-level"), and the call goes on below this key, to the next level or to the kernel.
-class _SingleLevel(torch.autograd.function._SingleLevelFunction):
-    @staticmethod
-    def forward(ctx, a: Tensor, b: Tensor, keyset=None) -> Tensor:
-        if keyset is None:  # from add2() above: there is but one level
-            plain = type(a) in _PLAIN and type(b) in _PLAIN
-            return _dispatch_call_boxed(_add2, a, b) if plain else _ops.add2.no_autograd(a, b)
-        with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True):
-            return _below_autograd(_ops.add2.default, keyset, a, b)
-
-    @staticmethod
-    def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
-        return grad, grad, None  # torch drops what is not needed; asking ctx.needs_input_grad takes longer
-
-    jvp = Add2Function.jvp
+def _expect_tensors(**arguments: object) -> None:
+    for name, x in arguments.items():
+        if not isinstance(x, Tensor):
+            raise TypeError(f"add2: {name} is of type {type(x).__name__}, expected a tensor")
 
 
-def _below_autograd(op, keyset, *arguments):
-    with torch._C._AutoDispatchBelowAutograd():
-        return op.redispatch(keyset & torch._C._after_autograd_keyset, *arguments)
+def _is_transformed(x: Tensor) -> bool:
+    return torch.func.debug_unwrap(x) is not x or forward_ad.unpack_dual(x).tangent is not None
 
 
-def _add2_autograd(keyset, a: Tensor, b: Tensor) -> Tensor:
-    if (torch.is_grad_enabled() and (a.requires_grad or b.requires_grad)) or forward_ad._current_level >= 0:
-        with enable_single_level_autograd_function():
-            return _SingleLevel.apply(a, b, keyset)
-    return _below_autograd(_ops.add2.default, keyset, a, b)
+torch.library.register_autograd("add2::add2", lambda ctx, grad: (grad, grad))
+torch.library.register_vmap("add2::add2", lambda info, dims, a, b: (_add2(*batch_first(info, dims, a, b)), 0))
+_library = torch.library.Library("add2", "FRAGMENT")  # adds to kernel/add2.cpp's
 
 
-def _launch_autograd(keyset, c: Tensor, a: Tensor, b: Tensor, n: int) -> None:
-    if (torch.is_grad_enabled() and torch._C._any_requires_grad(c, a, b)) or forward_ad._current_level >= 0:
-        raise RuntimeError(_NOT_DIFFERENTIABLE)
-    _increment_version((c,))
-    _below_autograd(_ops.torch_launch_add2.default, keyset, c, a, b, n)
-
-
-# Fake kernels compute shape, dtype and device but no values: torch.compile, torch.export and device "meta" use them.
-def _add2_fake(a: Tensor, b: Tensor) -> Tensor:
-    for what in ("shape", "dtype", "device"):
-        found, expected = getattr(b, what), getattr(a, what)
-        torch._check(found == expected, lambda w=what, f=found, e=expected: f"add2: b has {w} {f}, expected {e} like a")
-    torch._check(a.dtype.is_floating_point, lambda: f"add2: a has dtype {a.dtype}, expected a floating-point one")
-    return torch.empty_like(a, memory_format=torch.contiguous_format)
-
-
-def _launch_fake(c: Tensor, a: Tensor, b: Tensor, n: int) -> None:
-    good = all(x.dtype == c.dtype and x.device == c.device and 0 <= n <= x.numel() for x in (c, a, b))
-    good = good and c.is_contiguous() and c.dtype.is_floating_point
-    torch._check(good, lambda: "torch_launch_add2: c, a, b differ in dtype or device, or c or n is not as documented")
-
-
-# x + f(x) with x in float32 and f(x) in bfloat16 is what residual networks do under autocast.
 def _add2_autocast(a: Tensor, b: Tensor) -> Tensor:
+    """x + f(x), x in float32 and f(x) in bfloat16, is what residual networks compute. Promotes as torch.add does."""
     with torch.autocast(a.device.type, enabled=False):
         return add2(*(x.to(torch.promote_types(a.dtype, b.dtype)) for x in (a, b)))
 
 
-_library = torch.library.Library("add2", "FRAGMENT")  # adds to what kernel/add2.cpp has registered
-_library.impl("add2", _add2_autograd, "Autograd", with_keyset=True)
+def _launch_autograd(keyset, c: Tensor, a: Tensor, b: Tensor, n: int) -> None:
+    """Not differentiable, so it refuses where torch.add(out=c) does; and a graph that has saved c must notice it."""
+    if (torch.is_grad_enabled() and any(x.requires_grad for x in (c, a, b))) or any(map(_is_transformed, (c, a, b))):
+        raise RuntimeError("add2: torch_launch_add2 has no derivative, and an argument requires grad; use add2(a, b)")
+    _launch.redispatch(keyset.remove(keyset.highestPriorityTypeId()), c, a, b, n)  # on to the key below Autograd
+    torch.autograd.graph.increment_version(c)
+
+
 _library.impl("torch_launch_add2", _launch_autograd, "Autograd", with_keyset=True)
-_library.impl("add2.no_autograd", torch.library.fallthrough_kernel, "Autograd")
-_library.impl("torch_launch_add2.no_autograd", torch.library.fallthrough_kernel, "Autograd")
-for _overload in ("", ".no_autograd"):
-    torch.library.register_fake(f"add2::add2{_overload}", _add2_fake)
-    torch.library.register_fake(f"add2::torch_launch_add2{_overload}", _launch_fake)
-    torch.library.register_vmap(f"add2::add2{_overload}", lambda *x: (_ops.add2.default(*batch_first(*x)), 0))
-    _library.impl(f"add2{_overload}", _add2_autocast, "AutocastCPU")
-    _library.impl(f"add2{_overload}", _add2_autocast, "AutocastCUDA")
+for _key in ("AutocastCPU", "AutocastCUDA"):
+    _library.impl("add2", _add2_autocast, _key)

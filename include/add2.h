@@ -22,34 +22,26 @@ extern "C" {
 
 enum Add2Dtype { ADD2_FLOAT32 = 0, ADD2_FLOAT64 = 1, ADD2_FLOAT16 = 2, ADD2_BFLOAT16 = 3 };
 
-// Each returns NULL, or what went wrong as text that need not be freed. Pointers are aligned to
-// their element; c may be a or b, but must not overlap them in any other way.
+// Each returns NULL on success, otherwise a static error message (do not free). Pointers are
+// aligned to their element; c may be a or b, but must not overlap them in any other way.
 
 // In host memory, on torch's thread pool; has finished when it returns.
 ADD2_API const char* launch_add2_cpu(void* c, const void* a, const void* b, int64_t n,
                                      enum Add2Dtype dtype);
 
-// The CUDA device that is current in this thread, or -1.
-ADD2_API int add2_current_cuda_device(void);
-
 // In memory of the current CUDA device; asynchronous, in the order of the stream.
 ADD2_API const char* launch_add2_cuda(void* c, const void* a, const void* b, int64_t n,
                                       enum Add2Dtype dtype, struct CUstream_st* stream);
 
-// The same by one kernel of kernel/add2_kernel.cu or kernel/add2_cpu.cpp, for comparison. On CUDA
-// all but PLAIN and UNALIGNED need pointers at multiples of 16 bytes. A CPU has PLAIN, and where
-// there is AVX2, SMALL and LARGE.
+// The same by one kernel of kernel/add2_kernel.cuh, for comparison. All but PLAIN and UNALIGNED
+// need pointers at multiples of 16 bytes.
 enum Add2Kernel {
   ADD2_KERNEL_PLAIN = 0,
   ADD2_KERNEL_VECTOR = 1,
   ADD2_KERNEL_SMALL = 2,
   ADD2_KERNEL_MEDIUM = 3,
-  ADD2_KERNEL_LARGE = 4,
-  ADD2_KERNEL_UNALIGNED = 5
+  ADD2_KERNEL_UNALIGNED = 4
 };
-
-ADD2_API const char* launch_add2_cpu_kernel(enum Add2Kernel kernel, void* c, const void* a,
-                                            const void* b, int64_t n, enum Add2Dtype dtype);
 
 ADD2_API const char* launch_add2_cuda_kernel(enum Add2Kernel kernel, void* c, const void* a,
                                              const void* b, int64_t n, enum Add2Dtype dtype,

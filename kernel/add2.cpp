@@ -1,195 +1,170 @@
-// The operator: checks its tensors, finds the device's current stream, launches. Registered with
-// torch's dispatcher.
+// The operator, as torch's dispatcher calls it: checks tensors, finds the current stream, launches.
 //
-// Only torch's ABI-stable headers (torch/csrc/stable) are included: they compile in one second
-// instead of thirty, and the library runs on every torch from 2.10 on, whichever it was built with.
-// The build defines TORCH_TARGET_VERSION to say so, and ADD2_WITH_CUDA where add2_kernel.cu is part
-// of the library.
+// It includes only torch's ABI-stable headers: they compile in one second instead of thirty, and
+// the library runs on every torch from 2.10 on, with or without CUDA. The build defines
+// TORCH_TARGET_VERSION to say so, and ADD2_WITH_CUDA where add2_kernel.cu is part of the library.
+#include <torch/csrc/stable/accelerator.h>
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
 
 #include <optional>
-#include <utility>
+#include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "add2.h"
-#include "add2_checks.h"
 
-using checks::Argument;
-namespace boxed = torch::stable::detail;  // from() and to(): between C++ types and a StableIValue
-using Tensor = AtenTensorHandle;          // a pointer to an at::Tensor, for torch's C functions
+using torch::headeronly::ScalarType;
+using torch::stable::Tensor;
 
-// torch declares it under USE_CUDA only, and a torch without CUDA does not have it: weak, so that
-// this library loads there too. It is called for CUDA tensors alone, and those exist only where the
-// function does.
+// Weak: a torch without CUDA does not define it. (torch declares it only under USE_CUDA.)
 extern "C" __attribute__((weak)) AOTITorchError aoti_torch_get_current_cuda_stream(int32_t device,
                                                                                    void** stream);
 
 namespace {
 
-// torch numbers its dtypes behind functions. The four in question are asked for once, the others
-// when one turns up.
-checks::ScalarType dtype_of(int32_t dtype) {
-  using checks::ScalarType;
-  static const int32_t f32 = aoti_torch_dtype_float32(), f64 = aoti_torch_dtype_float64(),
-                       f16 = aoti_torch_dtype_float16(), bf16 = aoti_torch_dtype_bfloat16();
-  if (dtype == f32) return ScalarType::Float;
-  if (dtype == f64) return ScalarType::Double;
-  if (dtype == f16) return ScalarType::Half;
-  if (dtype == bf16) return ScalarType::BFloat16;
-  return boxed::to<ScalarType>(boxed::from(dtype));
+std::string text(const std::string& word) { return word; }
+std::string text(int64_t number) { return std::to_string(number); }
+
+// Python sees a RuntimeError with this text. (STD_TORCH_CHECK prints a line number through
+// iostreams, which crashes where the compiler is set up to link the C++ runtime statically.)
+template <typename... Words>
+[[noreturn]] void refuse(const Words&... words) {
+  throw std::runtime_error(("add2: " + ... + text(words)));
 }
 
-Argument describe(const char* name, Tensor tensor, bool with_shape = false) {
-  static const int32_t cpu = aoti_torch_device_type_cpu(), cuda = aoti_torch_device_type_cuda();
-  int32_t device_type, device_index, dtype;
-  Argument is{};
-  is.name = name;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(tensor, &device_type));
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_index(tensor, &device_index));
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(tensor, &dtype));
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_numel(tensor, &is.numel));
-  TORCH_ERROR_CODE_CHECK(aoti_torch_is_contiguous(tensor, &is.contiguous));
-  TORCH_ERROR_CODE_CHECK(torch_get_const_data_ptr(tensor, &is.data));
-  if (with_shape || !is.contiguous) {
-    int64_t *sizes, *strides;
-    TORCH_ERROR_CODE_CHECK(aoti_torch_get_dim(tensor, &is.dim));
-    TORCH_ERROR_CODE_CHECK(aoti_torch_get_sizes(tensor, &sizes));
-    TORCH_ERROR_CODE_CHECK(aoti_torch_get_strides(tensor, &strides));
-    is.sizes = sizes;
-    is.strides = strides;
-  }
-  is.dtype = dtype_of(dtype);
-  is.device_index = device_index;
-  is.device = device_type == cpu    ? Argument::CPU
-              : device_type == cuda ? Argument::CUDA
-                                    : Argument::OTHER;
-  return is;
-}
+struct Argument {  // a tensor, and what every check asks of it
+  const char* name;
+  const Tensor& tensor;
+  int32_t dtype, device_type, device_index;
 
-// x and y are where n dense elements of a and b lie; like says on which device.
-const char* launch(void* c, const void* x, const void* y, int64_t n, Add2Dtype dtype,
-                   const Argument& like) {
-  if (like.device == Argument::CPU) return launch_add2_cpu(c, x, y, n, dtype);
-#ifdef ADD2_WITH_CUDA
-  // A kernel runs on the current device. Tensors may live on another one; then it is made current
-  // until the guard goes out of scope. Asking first is cheaper than a guard, and almost always
-  // enough.
-  const auto device = static_cast<int32_t>(like.device_index);
-  std::optional<torch::stable::accelerator::DeviceGuard> guard;
-  if (add2_current_cuda_device() != device) guard.emplace(device);
-  // The caller's stream, as in `with torch.cuda.stream(s):`, not stream 0: torch's own kernels are
-  // queued there.
-  void* stream = nullptr;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(device, &stream));
-  return launch_add2_cuda(c, x, y, n, dtype, static_cast<CUstream_st*>(stream));
-#else
-  return "this library was built without CUDA code; build it where nvcc is, or move the tensors "
-         "to the CPU";
-#endif
-}
-
-void* writable_data(Tensor tensor) {
-  void* data;
-  TORCH_ERROR_CODE_CHECK(torch_get_mutable_data_ptr(tensor, &data));
-  return data;
-}
-
-// The data of a tensor in row-major order. `copy` keeps a tensor that had to be copied for it
-// alive.
-const void* dense_data(Tensor tensor, const Argument& is,
-                       std::optional<torch::stable::Tensor>& copy) {
-  if (is.contiguous) return is.data;
-  Tensor same;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_new_tensor_handle(tensor, &same));
-  copy = torch::stable::contiguous(torch::stable::Tensor(same));
-  return copy->const_data_ptr();
-}
-
-// A new tensor with a's shape, dtype and device, and contiguous whatever a is.
-Tensor empty_contiguous_like(Tensor tensor, const Argument& a) {
-  std::vector<int64_t> strides(a.dim, 1);
-  for (int64_t i = a.dim - 1; i > 0; --i) {
-    strides[i - 1] = strides[i] * (a.sizes[i] > 1 ? a.sizes[i] : 1);
-  }
-  int32_t dtype, device_type;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(tensor, &dtype));
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(tensor, &device_type));
-  Tensor c;
-  if (aoti_torch_empty_strided(a.dim, a.sizes, strides.data(), dtype, device_type,
-                               static_cast<int32_t>(a.device_index), &c) != TORCH_SUCCESS) {
-    checks::refuse("add2: torch could not allocate the result of shape ", a.shape_text(), " on ",
-                   a.device_text(), "; its reason is printed on stderr");
-  }
-  return c;
-}
-
-// A tensor that is ours to delete.
-struct Owned {
-  Tensor tensor;
-  explicit Owned(Tensor handle) : tensor(handle) {}
-  explicit Owned(StableIValue value) : tensor(boxed::to<Tensor>(value)) {}
-  Owned(const Owned&) = delete;
-  ~Owned() {
-    if (tensor) aoti_torch_delete_tensor_object(tensor);
+  Argument(const char* name, const Tensor& tensor) : name(name), tensor(tensor) {
+    if (!tensor.defined()) refuse(name, " is None, expected a tensor");
+    int32_t layout;
+    TORCH_ERROR_CODE_CHECK(aoti_torch_get_layout(tensor.get(), &layout));
+    if (layout != aoti_torch_layout_strided() || !(tensor.is_cpu() || tensor.is_cuda())) {
+      refuse(name, " is sparse, or not on a CPU or a CUDA device");
+    }
+    TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(tensor.get(), &dtype));
+    TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(tensor.get(), &device_type));
+    TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_index(tensor.get(), &device_index));
   }
 };
 
-// The dispatcher calls a "boxed" function: it takes its arguments off a stack, and leaves its
-// result there. (TORCH_BOX(&f) makes one of any f on torch::stable::Tensor; written out it is a
-// tenth of a microsecond faster.)
-
-// add2(Tensor a, Tensor b) -> Tensor
-void add2(StableIValue* stack, uint64_t, uint64_t) {
-  const Owned a(stack[0]), b(stack[1]);
-  const Argument a_is = describe("a", a.tensor, true), b_is = describe("b", b.tensor, true);
-  const Add2Dtype dtype = checks::check_add2(a_is, b_is);
-  Owned c(empty_contiguous_like(a.tensor, a_is));
-  std::optional<torch::stable::Tensor> a_copy, b_copy;
-  const char* error = launch(writable_data(c.tensor), dense_data(a.tensor, a_is, a_copy),
-                             dense_data(b.tensor, b_is, b_copy), a_is.numel, dtype, a_is);
-  if (error) checks::refuse("add2: ", error);
-  stack[0] = boxed::from(std::exchange(c.tensor, nullptr));
+std::string dtype(const Argument& x) { return torch::headeronly::toString(x.tensor.scalar_type()); }
+std::string device(const Argument& x) {
+  return x.tensor.is_cpu() ? "cpu" : "cuda:" + text(x.device_index);
+}
+std::string shape(const Argument& x) {
+  std::string shape;
+  for (int64_t size : x.tensor.sizes()) shape += (shape.empty() ? "" : ", ") + text(size);
+  return "[" + shape + "]";
 }
 
-// torch_launch_add2(Tensor(a!) c, Tensor a, Tensor b, int n) -> ()
-void torch_launch_add2(StableIValue* stack, uint64_t, uint64_t) {
-  const Owned c(stack[0]), a(stack[1]), b(stack[2]);
-  const auto n = boxed::to<int64_t>(stack[3]);
-  const Argument c_is = describe("c", c.tensor);
-  const Argument a_is = describe("a", a.tensor), b_is = describe("b", b.tensor);
-  const Add2Dtype dtype = checks::check_launch(c_is, a_is, b_is, n);
-  std::optional<torch::stable::Tensor> a_copy, b_copy;
-  const char* error = launch(writable_data(c.tensor), dense_data(a.tensor, a_is, a_copy),
-                             dense_data(b.tensor, b_is, b_copy), n, dtype, c_is);
-  if (error) checks::refuse("torch_launch_add2: ", error);
+Add2Dtype check_dtype(const Argument& x) {
+  const ScalarType type = x.tensor.scalar_type();
+  if (type == ScalarType::Float) return ADD2_FLOAT32;
+  if (type == ScalarType::Double) return ADD2_FLOAT64;
+  if (type == ScalarType::Half) return ADD2_FLOAT16;
+  if (type == ScalarType::BFloat16) return ADD2_BFLOAT16;
+  refuse(x.name, " has dtype ", dtype(x), ", expected Float, Double, Half or BFloat16");
+}
+
+void check_alike(const Argument& x, const Argument& y) {
+  if (x.device_type != y.device_type || x.device_index != y.device_index) {
+    refuse(x.name, " is on ", device(x), ", expected ", device(y));
+  }
+  if (x.dtype != y.dtype) refuse(x.name, " has dtype ", dtype(x), ", expected ", dtype(y));
+}
+
+// c may be the very memory of an input: element i is read before it is written. Any other overlap
+// would make the result depend on the order of the threads. An input counts from its first element
+// to its last, whatever its strides.
+void check_overlap(const Argument& c, const Argument& x) {
+  const auto c_begin = reinterpret_cast<uintptr_t>(c.tensor.const_data_ptr());
+  const auto x_begin = reinterpret_cast<uintptr_t>(x.tensor.const_data_ptr());
+  if (x_begin == c_begin && x.tensor.is_contiguous()) return;
+  const auto sizes = x.tensor.sizes(), strides = x.tensor.strides();
+  int64_t reach = 1;
+  for (size_t i = 0; i < sizes.size(); ++i) reach += (sizes[i] - 1) * strides[i];
+  const int64_t bytes = c.tensor.element_size();
+  if (x_begin < c_begin + c.tensor.numel() * bytes && c_begin < x_begin + reach * bytes) {
+    refuse("c shares memory with ", x.name, ", but is not ", x.name, " itself; pass a clone()");
+  }
+}
+
+// c[0:n] = a[0:n] + b[0:n], where all is known to fit. Returns nullptr or an error message.
+const char* launch(const Tensor& c, const Tensor& a, const Tensor& b, int64_t n, Add2Dtype dtype) {
+  if (!a.is_contiguous() || !b.is_contiguous()) {  // a kernel knows no strides
+    return launch(c, torch::stable::contiguous(a), torch::stable::contiguous(b), n, dtype);
+  }
+  const void *x = a.const_data_ptr(), *y = b.const_data_ptr();
+  if (n > 0 && !(x && y)) return "an input has no memory";
+  if (c.is_cpu()) return launch_add2_cpu(c.mutable_data_ptr(), x, y, n, dtype);
+#ifdef ADD2_WITH_CUDA
+  // A kernel runs on the current device. Asking which it is costs less than a guard.
+  const int32_t device = c.get_device_index();
+  std::optional<torch::stable::accelerator::DeviceGuard> guard;
+  if (torch::stable::accelerator::getCurrentDeviceIndex() != device) guard.emplace(device);
+  // The caller's stream, as in `with torch.cuda.stream(s):`. torch's own kernels are queued there.
+  void* stream;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(device, &stream));
+  return launch_add2_cuda(c.mutable_data_ptr(), x, y, n, dtype, static_cast<CUstream_st*>(stream));
+#else
+  return "this library has no CUDA code; build it where nvcc is, or move the tensors to the CPU";
+#endif
+}
+
+// add2(Tensor a, Tensor b) -> Tensor
+Tensor add2(const Tensor& a, const Tensor& b) {
+  const Argument a_is("a", a), b_is("b", b);
+  const Add2Dtype dtype = check_dtype(a_is);
+  check_alike(b_is, a_is);
+  const auto sizes = a.sizes();
+  if (b.sizes() != sizes) refuse("b has shape ", shape(b_is), ", expected ", shape(a_is));
+  std::vector<int64_t> strides(sizes.size(), 1);  // contiguous, whatever a is
+  for (size_t i = sizes.size(); i-- > 1;) strides[i - 1] = strides[i] * (sizes[i] ? sizes[i] : 1);
+  AtenTensorHandle c = nullptr;  // torch::stable::empty_like takes 0.6 us longer
+  if (aoti_torch_empty_strided(a.dim(), sizes.data(), strides.data(), a_is.dtype, a_is.device_type,
+                               a_is.device_index, &c) != TORCH_SUCCESS) {
+    refuse("no memory for a result of shape ", shape(a_is), "; torch's reason is on stderr");
+  }
+  const Tensor result(c);
+  if (const char* error = launch(result, a, b, a.numel(), dtype)) refuse(error);
+  return result;
+}
+
+// torch_launch_add2(Tensor(a!) c, Tensor a, Tensor b, SymInt n) -> ()
+void torch_launch_add2(const Tensor& c, const Tensor& a, const Tensor& b, int64_t n) {
+  const Argument c_is("c", c), a_is("a", a), b_is("b", b);
+  const Add2Dtype dtype = check_dtype(c_is);
+  check_alike(a_is, c_is);
+  check_alike(b_is, c_is);
+  for (const Argument* x : {&c_is, &a_is, &b_is}) {
+    const int64_t numel = x->tensor.numel();
+    if (n < 0 || n > numel) refuse("n is ", n, ", expected 0 to ", numel, ", all of ", x->name);
+  }
+  if (!c.is_contiguous()) refuse("c of shape ", shape(c_is), " is not contiguous");
+  if (n == 0) return;
+  check_overlap(c_is, a_is);
+  check_overlap(c_is, b_is);
+  if (const char* error = launch(c, a, b, n, dtype)) refuse(error);
 }
 
 }  // namespace
 
-// The schema is the operator's contract: (a!) says that c is written. An `int` of a schema is an
-// int64_t in C++. The overloads named no_autograd are the same kernels for calls that need no
-// gradient: add2/ops.py says why.
+// The schema is the contract: (a!) says that c is written, and a SymInt may be a symbol for
+// torch.compile. One function serves both devices. add2/ops.py adds autograd, fake tensors, vmap.
 STABLE_TORCH_LIBRARY(add2, m) {
   m.def("add2(Tensor a, Tensor b) -> Tensor");
-  m.def("add2.no_autograd(Tensor a, Tensor b) -> Tensor");
-  m.def("torch_launch_add2(Tensor(a!) c, Tensor a, Tensor b, int n) -> ()");
-  m.def("torch_launch_add2.no_autograd(Tensor(a!) c, Tensor a, Tensor b, int n) -> ()");
+  m.def("torch_launch_add2(Tensor(a!) c, Tensor a, Tensor b, SymInt n) -> ()");
 }
-
-// One function serves both devices: it asks the tensor. (Autograd, fake tensors and vmap are in
-// add2/ops.py.)
 STABLE_TORCH_LIBRARY_IMPL(add2, CPU, m) {
-  m.impl("add2", &add2);
-  m.impl("add2.no_autograd", &add2);
-  m.impl("torch_launch_add2", &torch_launch_add2);
-  m.impl("torch_launch_add2.no_autograd", &torch_launch_add2);
+  m.impl("add2", TORCH_BOX(&add2));
+  m.impl("torch_launch_add2", TORCH_BOX(&torch_launch_add2));
 }
-
 STABLE_TORCH_LIBRARY_IMPL(add2, CUDA, m) {
-  m.impl("add2", &add2);
-  m.impl("add2.no_autograd", &add2);
-  m.impl("torch_launch_add2", &torch_launch_add2);
-  m.impl("torch_launch_add2.no_autograd", &torch_launch_add2);
+  m.impl("add2", TORCH_BOX(&add2));
+  m.impl("torch_launch_add2", TORCH_BOX(&torch_launch_add2));
 }

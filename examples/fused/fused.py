@@ -2,38 +2,24 @@
 
     python3 examples/fused/fused.py
 
-builds it (jit), compares it with torch, checks its gradient and its contract, and compiles it. docs/your-own.md walks
-through it.
+builds it (jit), compares it with torch, checks its gradient and its contract, compiles it, and times it. If torch does
+not find nvcc, set CUDA_HOME to its toolkit. docs/your-own.md walks through it.
 """
 
-import os
-import sys
 from pathlib import Path
 
 import torch
 from torch import Tensor
-from torch.utils import cpp_extension
+from torch.utils import benchmark, cpp_extension
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parents[1]))
-
-from lab.build import toolchain  # noqa: E402  (where nvcc is; without the workbench: set CUDA_HOME yourself)
+WITH_CUDA = torch.cuda.is_available() and cpp_extension.CUDA_HOME is not None
 
 
 def build() -> None:
-    with_cuda = toolchain.find_nvcc() is not None
-    flags = ["-O3", "-std=c++17", "-DTORCH_TARGET_VERSION=0x020a000000000000"] + ["-DWITH_CUDA"] * with_cuda
-    with toolchain.in_build_environment():
-        if with_cuda:
-            cpp_extension.CUDA_HOME = str(toolchain.cuda_root(toolchain.find_nvcc()))
-        cpp_extension.load(
-            "fused",
-            [str(HERE / "fused.cpp")] + [str(HERE / "fused_kernel.cu")] * with_cuda,
-            extra_cflags=flags,
-            extra_cuda_cflags=[] if "TORCH_CUDA_ARCH_LIST" in os.environ else [toolchain.PTX_FOR_ALL],
-            extra_ldflags=["-Wl,--no-as-needed", "-ltorch"],
-            is_python_module=False,
-        )
+    flags = ["-O3", "-DTORCH_TARGET_VERSION=0x020a000000000000"] + ["-DWITH_CUDA"] * WITH_CUDA
+    sources = ["fused.cpp"] + ["fused_kernel.cu"] * WITH_CUDA
+    cpp_extension.load("fused", [str(HERE / name) for name in sources], extra_cflags=flags, is_python_module=False)
 
 
 def add_scale_relu(a: Tensor, b: Tensor, scale: float = 1.0) -> Tensor:
@@ -42,7 +28,7 @@ def add_scale_relu(a: Tensor, b: Tensor, scale: float = 1.0) -> Tensor:
 
 
 def describe() -> None:
-    """What torch must know beside the kernels."""
+    """Tell torch the shape of the result and the gradient."""
 
     @torch.library.register_fake("fused::add_scale_relu")
     def _(a: Tensor, b: Tensor, scale: float) -> Tensor:
@@ -55,16 +41,32 @@ def describe() -> None:
 
     def backward(ctx, grad: Tensor):
         (y,) = ctx.saved_tensors
-        grad = grad * (y > 0) * ctx.scale  # of torch's own operators, so it can be differentiated again
+        grad = grad * (y > 0) * ctx.scale  # torch's own operators, so it can be differentiated again
         return grad, grad, None  # scale is a number: it has no gradient
 
     torch.library.register_autograd("fused::add_scale_relu", backward, setup_context=setup_context)
 
 
+def compare_times(device: str, n: int) -> None:
+    """Print the median time of one call: the fused kernel, torch's three kernels, and torch.compile of those."""
+    a, b = torch.randn(2, n, device=device)
+    for name, function in (
+        ("add_scale_relu", add_scale_relu),
+        ("torch, three kernels", three_kernels),
+        ("torch.compile", torch.compile(three_kernels)),
+    ):
+        timer = benchmark.Timer("function(a, b, 0.5)", globals={"function": function, "a": a, "b": b})
+        print(f"  {name:<22}{timer.blocked_autorange(min_run_time=0.3).median * 1e6:>10.1f} us, {n} elements")
+
+
+def three_kernels(a: Tensor, b: Tensor, scale: float) -> Tensor:
+    return torch.relu(scale * (a + b))
+
+
 def main() -> None:
     build()
     describe()
-    for device in ["cpu"] + ["cuda"] * (torch.cuda.is_available() and toolchain.find_nvcc() is not None):
+    for device in ["cpu"] + ["cuda"] * WITH_CUDA:
         a, b = torch.randn(2, 300, 7, device=device)
         expected = torch.relu(0.5 * (a + b))
         assert torch.equal(add_scale_relu(a, b, 0.5), expected)
@@ -76,6 +78,7 @@ def main() -> None:
         compiled = torch.compile(lambda a, b: add_scale_relu(a, b, 2.0) + 1, fullgraph=True)
         assert torch.equal(compiled(a, b), torch.relu(2 * (a + b)) + 1)
         print(f"{device}: the same as torch; the gradient, the contract and the compiled call are right")
+        compare_times(device, 2**26 if device == "cuda" else 2**20)
     try:
         add_scale_relu(torch.ones(3), torch.ones(4))
     except RuntimeError as error:

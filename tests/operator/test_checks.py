@@ -12,10 +12,10 @@ def x(*shape, dtype=torch.float32, device="cpu"):
 
 # what is wrong: the inputs for add2(a, b), words of the message
 ADD2 = {
-    "shape": (lambda d: (x(3, device=d), x(4, device=d)), r"b has shape \[4\], expected \[3\] like a"),
+    "shape": (lambda d: (x(3, device=d), x(4, device=d)), r"b has shape \[4\], expected \[3\]"),
     "dimensions": (lambda d: (x(2, 3, device=d), x(6, device=d)), r"b has shape \[6\], expected \[2, 3\]"),
-    "broadcast": (lambda d: (x(2, 3, device=d), x(3, device=d)), "does not broadcast"),
-    "dtype of b": (lambda d: (x(3, device=d), x(3, device=d).double()), "b has dtype Double, expected Float like a"),
+    "broadcast": (lambda d: (x(2, 3, device=d), x(3, device=d)), r"b has shape \[3\], expected \[2, 3\]"),
+    "dtype of b": (lambda d: (x(3, device=d), x(3, device=d).double()), "b has dtype Double, expected Float"),
     "integers": (lambda d: (x(3, device=d).int(), x(3, device=d).int()), "a has dtype Int, expected Float, Double"),
     "complex": (lambda d: (x(3, device=d).cfloat(),) * 2, "a has dtype ComplexFloat, expected Float, Double"),
     "bool": (lambda d: (x(3, device=d).bool(),) * 2, "a has dtype Bool, expected Float, Double"),
@@ -34,18 +34,24 @@ def test_add2(device, case):
 
 # what is wrong: c, a, b, n for torch_launch_add2, words of the message
 LAUNCH = {
-    "n is negative": (lambda d: (*x(3, 5, device=d), -1), "n is -1, expected 0 or more"),
-    "n is too large for c": (lambda d: (x(4, device=d), *x(2, 5, device=d), 5), "n is 5, but c has only 4 elements"),
-    "n is too large for a": (lambda d: (x(6, device=d), x(5, device=d), x(6, device=d), 6), "a has only 5 elements"),
-    "n is too large for b": (lambda d: (x(6, device=d), x(6, device=d), x(0, device=d), 6), "b has only 0 elements"),
-    "n beyond 2^62": (lambda d: (*x(3, 5, device=d), 2**62), "but c has only 5 elements"),
+    "n is negative": (lambda d: (*x(3, 5, device=d), -1), "n is -1, expected 0 to 5, all of c"),
+    "n is too large for c": (lambda d: (x(4, device=d), *x(2, 5, device=d), 5), "n is 5, expected 0 to 4, all of c"),
+    "n is too large for a": (
+        lambda d: (x(6, device=d), x(5, device=d), x(6, device=d), 6),
+        "expected 0 to 5, all of a",
+    ),
+    "n is too large for b": (
+        lambda d: (x(6, device=d), x(6, device=d), x(0, device=d), 6),
+        "expected 0 to 0, all of b",
+    ),
+    "n beyond 2^62": (lambda d: (*x(3, 5, device=d), 2**62), "expected 0 to 5, all of c"),
     "dtype of c": (lambda d: (x(5, device=d).long(), *x(2, 5, device=d), 5), "c has dtype Long, expected Float"),
     "dtype of a": (
         lambda d: (x(5, device=d), x(5, device=d).half(), x(5, device=d), 5),
         "a has dtype Half, expected F",
     ),
     "dtype of b": (lambda d: (x(5, device=d), x(5, device=d), x(5, device=d).double(), 5), "b has dtype Double, exp"),
-    "c is strided": (lambda d: (x(5, 2, device=d)[:, 0], *x(2, 5, device=d), 5), "c .* is not contiguous"),
+    "c is strided": (lambda d: (x(5, 2, device=d)[:, 0], *x(2, 5, device=d), 5), r"c of shape \[5\] is not contiguous"),
     "c overlaps a": (lambda d: ((t := x(9, device=d))[1:], t[:8], x(8, device=d), 8), "c shares memory with a"),
     "c overlaps b": (lambda d: ((t := x(9, device=d))[:8], x(8, device=d), t[1:], 8), "c shares memory with b"),
     "c overlaps a strided a": (lambda d: ((t := x(16, device=d))[:8], t[::2], x(8, device=d), 8), "c shares memory"),
@@ -59,7 +65,7 @@ def test_torch_launch_add2(device, case):
     make, words = LAUNCH[case]
     c, a, b, n = make(device)
     before = [tensor.clone() for tensor in (c, a, b)]
-    with pytest.raises(RuntimeError, match=f"torch_launch_add2: .*{words}"):
+    with pytest.raises(RuntimeError, match=f"add2: .*{words}"):
         add2.torch_launch_add2(c, a, b, n)
     for tensor, value in zip((c, a, b), before, strict=True):
         assert torch.equal(tensor, value)
@@ -69,13 +75,41 @@ def test_two_devices(cuda):
     import add2
 
     on_cpu, on_gpu = x(3), x(3, device=cuda)
-    with pytest.raises(RuntimeError, match="add2: b is on cpu, expected cuda:0 like a"):
+    with pytest.raises(RuntimeError, match="add2: b is on cpu, expected cuda:0"):
         add2.add2(on_gpu, on_cpu)
-    with pytest.raises(RuntimeError, match="add2: b is on cuda:0, expected cpu like a"):
+    with pytest.raises(RuntimeError, match="add2: b is on cuda:0, expected cpu"):
         add2.add2(on_cpu, on_gpu)
-    with pytest.raises(RuntimeError, match="torch_launch_add2: a is on cpu, expected cuda:0 like c"):
+    with pytest.raises(RuntimeError, match="add2: a is on cpu, expected cuda:0"):
         add2.torch_launch_add2(on_gpu, on_cpu, on_gpu, 3)
     torch.cuda.synchronize()
+
+
+def test_meta_refuses_what_the_kernel_refuses(device):
+    """The same calls with data and without: the same is refused, in the same words (but for a dtype's name)."""
+    import add2
+
+    def calls(device):
+        t, half = x(9, device=device), x(9, device=device).half()
+        eighth = t.to(torch.float8_e5m2)
+        yield "a has dtype", lambda: add2.add2(eighth, eighth)
+        yield "c has dtype", lambda: add2.torch_launch_add2(eighth, eighth, eighth, 9)
+        yield "b has dtype", lambda: add2.add2(t, half)
+        yield r"b has shape \[8\], expected \[9\]", lambda: add2.add2(t, t[1:])
+        yield "n is 10, expected 0 to 9, all of c", lambda: add2.torch_launch_add2(t, t, t, 10)
+        yield "n is -1, expected 0 to 9, all of c", lambda: add2.torch_launch_add2(t, t, t, -1)
+        yield r"c of shape \[5\] is not contiguous", lambda: add2.torch_launch_add2(t[::2], t, t, 3)
+        yield "c shares memory with a, but is not a itself", lambda: add2.torch_launch_add2(t[1:], t, t, 3)
+        yield "c shares memory with b", lambda: add2.torch_launch_add2(t[:4], t[4:8], t[::2], 3)
+        yield None, lambda: add2.torch_launch_add2(t[:4], t[4:], t[:4], 3)
+        yield None, lambda: add2.torch_launch_add2(t, t, t, 9)
+
+    for (words, call), (_, on_meta) in zip(calls(device), calls("meta"), strict=True):
+        for each in (call, on_meta):
+            if words is None:
+                each()
+            else:
+                with pytest.raises(RuntimeError, match=f"add2: {words}"):
+                    each()
 
 
 def test_correct_after_a_refusal(device):
@@ -144,7 +178,7 @@ def test_forward_derivative_is_refused(device):
     with torch.autograd.forward_ad.dual_level():
         dual = torch.autograd.forward_ad.make_dual(a, b)
         for launch in (add2.torch_launch_add2, torch.ops.add2.torch_launch_add2):
-            with pytest.raises(RuntimeError, match="dual level"):
+            with pytest.raises(RuntimeError, match="no derivative"):
                 launch(c, dual, b, 5)
 
 
@@ -152,18 +186,42 @@ def test_no_tensor_beside_one_that_requires_grad(device):
     import add2
 
     a = x(5, device=device).requires_grad_()
-    with pytest.raises(TypeError, match="expected tensors"):
+    with pytest.raises(TypeError, match="expected a tensor"):
         add2.add2(a, 1.0)
-    with pytest.raises(TypeError, match="expected tensors"):
+    with pytest.raises(TypeError, match="expected a tensor"):
         add2.torch_launch_add2(x(5, device=device), a, None, 5)
 
 
-@pytest.mark.parametrize("n", [None, 1.5, "3", 2**70])
-def test_n_that_is_no_number_of_elements(device, n):
+def test_n_that_is_no_number_of_elements(device):
     import add2
 
-    with pytest.raises((RuntimeError, TypeError, OverflowError)):
-        add2.torch_launch_add2(*x(3, 5, device=device), n)
+    for n in (None, 1.5, "3", torch.tensor(2.7)):
+        with pytest.raises(TypeError):
+            add2.torch_launch_add2(*x(3, 5, device=device), n)
+    for n in (2**63, 2**70, -(2**63) - 1):
+        with pytest.raises(RuntimeError, match=f"n is {n}, expected 0 to 5"):
+            add2.torch_launch_add2(*x(3, 5, device=device), n)
+    add2.torch_launch_add2(*x(3, 5, device=device), torch.tensor(3))
+
+
+def test_result_with_a_pending_minus_sign(device):
+    """A view whose sign torch has not applied yet: as an input it is resolved, as the result it is refused."""
+    import add2
+
+    a, b = x(2, 5, device=device)
+    for context in (torch.enable_grad(), torch.inference_mode()):
+        with context, pytest.raises(RuntimeError, match="minus sign"):
+            add2.torch_launch_add2(torch._neg_view(a), a, b, 5)
+    add2.torch_launch_add2(a, torch._neg_view(b), b, 5)
+    assert torch.equal(a, torch.zeros_like(a))
+
+
+def test_tensor_without_memory(device):
+    """Zeros that torch has not stored anywhere: such a tensor's type and layout are the usual ones."""
+    import add2
+
+    a = x(4, device=device)
+    assert torch.equal(add2.add2(a, torch._efficientzerotensor(4, device=device)), a)
 
 
 DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.bool, torch.complex64]

@@ -19,15 +19,12 @@ def test_opcheck_add2(device, dtype, requires_grad, view):
     if view == "empty":
         a, b = a[:0], b[:0]
     opcheck(torch.ops.add2.add2.default, (a.detach().requires_grad_(requires_grad), b))
-    if not requires_grad:
-        opcheck(torch.ops.add2.add2.no_autograd, (a, b))
 
 
 def test_opcheck_torch_launch_add2(device, dtype):
     a, b, c = torch.randn(3, 24, device=device, dtype=dtype)
     opcheck(torch.ops.add2.torch_launch_add2.default, (c, a, b, 24))
     opcheck(torch.ops.add2.torch_launch_add2.default, (c, a, b, 7))
-    opcheck(torch.ops.add2.torch_launch_add2.no_autograd, (c, a, b, 24))
 
 
 def model(a, b):

@@ -1,0 +1,61 @@
+"""The fast lane: the two functions of ops.py for eager calls on plain tensors, past the Python function at Autograd.
+
+It calls the C++ function directly, and gives way to ops.py wherever that could make a difference; everywhere, if torch
+lacks one of these private names, or ADD2_FAST is 0.
+"""
+
+from torch import Tensor, is_grad_enabled
+from torch._C import DispatchKey, DispatchKeySet, _increment_version
+from torch._C import _are_functorch_transforms_active as transforms
+from torch._C import _is_tracing as tracing
+from torch._C import _len_torch_dispatch_stack as dispatch_mode
+from torch._C import _len_torch_function_stack as function_mode
+from torch.autograd import forward_ad, profiler
+from torch.autograd.function import _SingleLevelFunction
+from torch.compiler import is_dynamo_compiling as compiling
+from torch.nn import Parameter
+
+from . import ops
+
+# One C++ function serves both devices. The fallback at Negative applies a minus sign that is still pending.
+_KEYS = DispatchKeySet(DispatchKey.CPU) | DispatchKeySet(DispatchKey.Negative)
+_add2, _launch = ops._add2._handle.redispatch_boxed, ops._launch._handle.redispatch_boxed
+_PLAIN = (Tensor, Parameter)  # other types may have a __torch_function__ or a __torch_dispatch__
+forward_ad._current_level, profiler._is_profiler_enabled  # noqa: B018  (AttributeError here, not in a call)
+
+
+def add2(a: Tensor, b: Tensor) -> Tensor:
+    if compiling() or function_mode() or dispatch_mode() or transforms() or tracing() or profiler._is_profiler_enabled:
+        return ops.add2(a, b)
+    if type(a) not in _PLAIN or type(b) not in _PLAIN or forward_ad._current_level >= 0:
+        return ops.add2(a, b)
+    try:
+        if (a.requires_grad or b.requires_grad) and is_grad_enabled():
+            return _WithGradient.apply(a, b)
+        return _add2(_KEYS, a, b)
+    except RuntimeError:  # autocast may promote them; if not, ops.add2 refuses them in the same words
+        return ops.add2(a, b)
+
+
+def torch_launch_add2(c: Tensor, a: Tensor, b: Tensor, n: int) -> None:
+    if compiling() or function_mode() or dispatch_mode() or transforms() or tracing() or profiler._is_profiler_enabled:
+        return ops.torch_launch_add2(c, a, b, n)
+    if not (type(c) is type(a) is type(b) is Tensor and type(n) is int) or forward_ad._current_level >= 0:
+        return ops.torch_launch_add2(c, a, b, n)
+    if (c.requires_grad or a.requires_grad or b.requires_grad) and is_grad_enabled():
+        return ops.torch_launch_add2(c, a, b, n)
+    try:
+        _launch(_KEYS, c, a, b, n)
+        return _increment_version((c,))
+    except RuntimeError:
+        return ops.torch_launch_add2(c, a, b, n)
+
+
+class _WithGradient(_SingleLevelFunction):  # Function.apply without its search for transforms of torch.func
+    @staticmethod
+    def forward(ctx, a: Tensor, b: Tensor) -> Tensor:
+        return _add2(_KEYS, a, b)
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> tuple[Tensor, Tensor]:
+        return grad, grad

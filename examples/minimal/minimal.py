@@ -1,0 +1,18 @@
+"""The smallest whole operator: c = a + b, on a CPU and a GPU. (nvcc not found? Set CUDA_HOME to its toolkit.)"""
+
+from pathlib import Path
+
+import torch
+from torch.utils.cpp_extension import CUDA_HOME, load
+
+cuda = torch.cuda.is_available() and CUDA_HOME is not None
+sources = [str(Path(__file__).with_name(name)) for name in ["minimal.cpp"] + ["minimal_kernel.cu"] * cuda]
+load("minimal", sources, extra_cflags=["-O3"] + ["-DWITH_CUDA"] * cuda, is_python_module=False)
+
+torch.library.register_fake("minimal::add", lambda a, b: torch.empty_like(a))
+torch.library.register_autograd("minimal::add", lambda ctx, grad: (grad, grad))
+a, b = (torch.randn(300, 7, device="cuda" if cuda else "cpu", requires_grad=True) for _ in "ab")
+c = torch.compile(torch.ops.minimal.add, fullgraph=True)(a, b)
+assert torch.equal(c, a + b)
+assert torch.equal(*torch.autograd.grad(c.sum(), (a, b)))
+print(f"{a.device}: the same as torch")
