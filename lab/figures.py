@@ -20,24 +20,40 @@ from .build import Build
 from .build.cache import ROOT
 
 RESULTS = ROOT / "docs" / "results"
-PAGES = [ROOT / "README.md", ROOT / "README.zh-CN.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "README.zh-CN.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+    RESULTS / "README.md",
+]
 MARKED = re.compile(r"(<!-- figures: ([\w-]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
+# Files of one machine that time.py wrote. Where two have the same figure, the last one counts.
+RUNS = ("h200-sweep", "h200-kernels", "h200-study", "h200-host-cost")
 STEPS = {  # call: its description in the page
     "torch.add(out)": "`torch.add(a, b, out=c)`",
     "plain kernel": "plain: one element at a time",
     "vector kernel": "vector: 16 bytes a thread",
     "small kernel": "small: blocks of 256 threads",
     "medium kernel": "medium: two vectors a thread",
-    "large kernel": "large: streaming stores",
     "unaligned kernel": "unaligned",
 }
 DTYPES = ("float32", "float64", "float16", "bfloat16")
-SIZES = sorted([*(2**k for k in range(10, 31, 2)), 2**20 + 1, 2**21, 2**23, 2**24 + 1])
+RESIDENT = 132 * 2048  # threads that an H100 or H200 holds at once: multiprocessors x threads on each
 
 
 def load(name: str) -> dict | list[dict]:
     return json.loads((RESULTS / f"{name}.json").read_text())
+
+
+def timings(*names: str) -> dict[tuple, dict]:
+    """The rows of these files by (call, dtype, n, clock)."""
+    rows = [row for name in names or RUNS for row in load(name).get("results", [])]
+    return {(row["call"], row["dtype"], row["n"], row["clock"]): row for row in rows}
+
+
+def part(name: str) -> list[dict]:
+    """A part of time.py's file other than the results, such as "sync_study"; of the last run that has it."""
+    return next(found for run in reversed(RUNS) if (found := load(run).get(name)))
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
@@ -45,30 +61,128 @@ def table(head: list[str], rows: list[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 
-def steps(name: str) -> str:
+def microseconds(value: float) -> str:
+    return f"{value:.{2 if value < 100 else 1 if value < 1000 else 0}f}"
+
+
+def steps() -> str:
     """Each kernel of the lesson at each size of float32, GPU time in microseconds."""
-    rows = [row for row in load(name)["results"] if row["clock"] == "gpu" and row["dtype"] == "float32"]
-    found = {(row["call"], row["n"]): f"{row['median_us']:.{2 if row['median_us'] < 100 else 1}f}" for row in rows}
-    sizes = sorted({row["n"] for row in rows})
-    lines = [[text, *(found[call, n] for n in sizes)] for call, text in STEPS.items()]
+    found = timings()
+    sizes = [2**k for k in (10, 14, 20, 22, 26, 30)]
+    sizes = [n for n in sizes if all((call, "float32", n, "gpu") in found for call in STEPS)]
+    lines = [
+        [text, *(microseconds(found[call, "float32", n, "gpu"]["median_us"]) for n in sizes)]
+        for call, text in STEPS.items()
+    ]
     return table(["kernel", *map(power, sizes)], lines)
 
 
-def ratios(*names: str, sizes: list[int], clock: str = "gpu") -> str:
-    """The time over torch's, for each size and dtype; from the last run that has it."""
-    rows = [row for name in names for row in load(name)["results"]]
-    rows = [row for row in rows if row["clock"] == clock and row["call"] == "torch_launch_add2"]
-    found = {(row["n"], row["dtype"]): f"{row['ratio_to_torch']:.3f}" for row in rows}
-    return table(["n", *DTYPES], [[power(n), *(found[n, dtype] for dtype in DTYPES)] for n in sizes])
+def life() -> str:
+    """Bytes a thread, speed, and the life of a thread that follows from them, at 2^30 elements."""
+    cards = [timings(), timings("h100-sweep")]
+    lines = []
+    for label, call, dtype, carried in (
+        ("plain float16", "plain kernel", "float16", 6),
+        ("plain float32", "plain kernel", "float32", 12),
+        ("plain float64", "plain kernel", "float64", 24),
+        ("add2 float32", "torch_launch_add2", "float32", 48),
+    ):
+        speeds = [found[call, dtype, 2**30, "gpu"]["gb_per_s"] for found in cards]
+        cells = [f"{speed / 1e3:.2f} ({RESIDENT * carried / speed / 1e3:.2f})" for speed in speeds]
+        lines.append([label, str(carried), *cells, f"{speeds[0] / speeds[1]:.2f}"])
+    return table(["kernel", "bytes a thread", "H200: TB/s (life, us)", "H100", "H200 / H100"], lines)
+
+
+def ratios(*names: str, clock: str = "gpu") -> str:
+    """The time over torch's, for each size and dtype."""
+    found = {key[1:3]: row for key, row in timings(*names).items() if key[0] == "torch_launch_add2" and key[3] == clock}
+    sizes = sorted({n for _, n in found if all((dtype, n) in found for dtype in DTYPES)})
+    lines = [[power(n), *(f"{found[dtype, n]['ratio_to_torch']:.3f}" for dtype in DTYPES)] for n in sizes]
+    return table(["n", *DTYPES], lines)
+
+
+def ratio_summary() -> str:
+    """For each dtype the best, the middle and the worst ratio of all sizes."""
+    lines = []
+    for dtype in DTYPES:
+        rows = [row for key, row in timings().items() if key[:2] == ("torch_launch_add2", dtype) and key[3] == "gpu"]
+        rows.sort(key=lambda row: row["ratio_to_torch"])
+        best, middle, worst = (
+            f"{row['ratio_to_torch']:.3f} (at {power(row['n'])})" for row in (rows[0], rows[len(rows) // 2], rows[-1])
+        )
+        lines.append([dtype, best, middle.split()[0], worst, f"{top(rows):.2f} TB/s"])
+    return table(["dtype", "best ratio", "median", "worst", "at 2^30"], lines)
+
+
+def top(rows: list[dict]) -> float:
+    return max(rows, key=lambda row: row["n"])["gb_per_s"] / 1e3
+
+
+def clocks() -> str:
+    """One call by every clock, for each size that was timed by all of them."""
+    found = timings()
+    mine = {key[2:]: row for key, row in found.items() if key[:2] == ("torch_launch_add2", "float32")}
+    sizes = sorted({n for n, _ in mine if all((n, clock) in mine for clock in tables.CLOCKS)})
+    names = ["host", "events", "gpu", "gpu warm"]
+    lines = [[power(n), *(microseconds(mine[n, clock]["median_us"]) for clock in names)] for n in sizes]
+    return table(["n", *(f"`{name}`" for name in names)], lines)
+
+
+def lies() -> str:
+    """What a wrong measurement says, and what is true, from one machine's figures."""
+    found = timings()
+    n = 2**26
+    study = {(row["before"], row["after"]): row for row in part("sync_study") if _mine(row, n)}
+    kernel = found["torch_launch_add2", "float32", n, "gpu"]["median_us"]
+    neither, both, after = (study[case] for case in ((False, False), (True, True), (False, True)))
+    mean = sum(after["samples_us"]) / len(after["samples_us"])
+    warm, cold = (found["torch.add(out)", "float16", 2**22, clock] for clock in ("gpu warm", "gpu"))
+    into, new, ours = (
+        found[call, "float32", 2**20, "gpu"]["median_us"] for call in ("torch.add(out)", "torch.add", "add2")
+    )
+    doubles = [row for key, row in found.items() if key[:2] == ("torch_launch_add2", "float64") and key[3] == "gpu"]
+    best = min(doubles, key=lambda row: row["ratio_to_torch"])
+    large = next(row for row in doubles if row["n"] == 2**30)
+    rows = [
+        [
+            "not to wait for the GPU",
+            f"2^26 elements in {microseconds(neither['median_us'])} us: {12 * n / neither['median_us'] / 1e6:.0f} TB/s",
+            f"{microseconds(both['median_us'])} us with launch and wait; the kernel takes {microseconds(kernel)}",
+        ],
+        [
+            "to take the mean, with the first call in it",
+            f"{microseconds(mean)} us ('after only')",
+            f"a median of {microseconds(after['median_us'])} us, and one call that waited for earlier ones",
+        ],
+        [
+            "to repeat on the same tensors",
+            f"{warm['gb_per_s'] / 1e3:.1f} TB/s, more than the memory has (float16, 2^22)",
+            f"{cold['gb_per_s'] / 1e3:.1f} TB/s from memory",
+        ],
+        [
+            "to compare a call that allocates with one that does not",
+            f"`add2` takes {ours / into:.2f} of `torch.add(out=)`'s time at 2^20",
+            f"{ours / new:.2f} of `torch.add`'s, which allocates too",
+        ],
+        [
+            "to choose the size",
+            f"{best['ratio_to_torch']:.2f} of torch's time (float64, {power(best['n'])})",
+            f"{large['ratio_to_torch']:.2f} at 2^30",
+        ],
+    ]
+    return table(["the lie", "it says", "the truth"], rows)
+
+
+def _mine(row: dict, n: int) -> bool:
+    return row["call"] == "torch_launch_add2" and row["n"] == n
 
 
 def study() -> str:
     """The four synchronizations, where the kernel is longer than its launch."""
-    rows = [row for row in load("h200-study")["sync_study"] if row["call"] == "torch_launch_add2"]
     cells = []
-    for row in (row for row in rows if row["n"] == max(row["n"] for row in rows)):
+    for row in (row for row in part("sync_study") if _mine(row, 2**26)):
         name, reads = CASES[row["before"], row["after"]]
-        cells.append([name, *(f"{row[key]:.{int(row[key] < 1000)}f}" for key in ("first_us", "median_us")), reads])
+        cells.append([name, *(microseconds(row[key]) for key in ("first_us", "median_us")), reads])
     return table(["synchronize", "first call", "median", "what the clock reads"], cells)
 
 
@@ -76,24 +190,36 @@ def training() -> str:
     """Each way to run a step, in microseconds, with add2 and with torch's own add in one run."""
     cells = []
     for run in load("h200-training"):
-        if len(run["training"]) == 2:
-            ways = run["ways"]
-            way = "compiled" if ways["compile"] else "CUDA graph" if ways["cuda_graph"] else "eager"
-            way += ", bfloat16" if run["settings"]["dtype"] == "bfloat16" else ""
-            ours, torchs = (row["median_us_per_step"] for row in run["training"])
-            cells.append([run["settings"]["model"], way, f"{ours:.0f}", f"{torchs:.0f}", f"{ours / torchs:.3f}"])
+        ways = run["ways"]
+        way = "compiled" if ways["compile"] else "CUDA graph" if ways["cuda_graph"] else "eager"
+        way += ", bfloat16" if run["settings"]["dtype"] == "bfloat16" else ""
+        ours, torchs = (row["median_us_per_step"] for row in run["training"])
+        cells.append([run["settings"]["model"], way, f"{ours:.0f}", f"{torchs:.0f}", f"{ours / torchs:.3f}"])
     return table(["model", "step", "add2", "torch.add", "ratio"], sorted(cells, key=lambda row: row[0], reverse=True))
 
 
 def processes() -> str:
     """Steps a second of the residual network by batch and number of GPUs."""
-    runs = [run for run in load("h200-training") if len(run["training"]) == 1]
-    runs.sort(key=lambda run: (run["settings"]["batch"], run["processes"]))
+    runs = sorted(load("h200-several-gpus"), key=lambda run: (run["settings"]["batch"], run["processes"]))
     cells = [
         [str(run["settings"]["batch"]), str(run["processes"]), f"{1e6 / run['training'][0]['median_us_per_step']:.0f}"]
         for run in runs
     ]
     return table(["batch", "GPUs", "steps/s"], cells)
+
+
+def cpu_call() -> str:
+    """A call on tensors so small that only the call counts, on a CPU, one thread."""
+    found = timings("cpu-1-thread")
+    lines = []
+    for call, text in (
+        ("torch.add(out)", "`torch.add(a, b, out=c)`"),
+        ("torch_launch_add2", "`add2.torch_launch_add2(c, a, b, n)`"),
+        ("pybind11", "the pybind11 binding's `torch_launch_add2`"),
+    ):
+        row = found[call, "float32", 16, "host"]
+        lines.append([text, f"{row['median_us']:.2f}", f"{row['ratio_to_torch']:.2f}"])
+    return table(["call, 16 elements of float32", "us", "ratio"], lines)
 
 
 def headers() -> str:
@@ -102,12 +228,11 @@ def headers() -> str:
 
 
 def host_cost() -> str:
-    """The host's time for a call, and the other call that it is compared with."""
-    cells = []
-    for row in load("h200-host-cost")["host_cost"]:
-        against = "" if row["against"] == row["call"] else row["against"]
-        cells.append([row["call"], f"{row['median_us']:.2f}", f"{row['ratio']:.2f}" if against else "1", against])
-    return table(["call", "us", "ratio", "to"], cells)
+    """The host's time for each call, without and with a gradient wanted."""
+    found = {row["call"]: f"{row['median_us']:.2f}" for row in part("host_cost")}
+    calls = [name for name in found if not name.endswith(", with grad")] + ["autograd.Function"]
+    lines = [[f"`{call}`", found.get(call, ""), found.get(f"{call}, with grad", "")] for call in calls]
+    return table(["call", "no gradient", "with gradient"], lines)
 
 
 def first_run() -> str:
@@ -124,11 +249,14 @@ def first_run() -> str:
 
 FIRST = ("torch.add", "torch.add(out)", "add2", "torch_launch_add2")
 TABLES = {
-    "h200-steps": lambda: steps("h200-kernels"),
-    "h100-steps": lambda: steps("h100-kernels"),
-    "h200-ratios": lambda: ratios("h200-sweep", "h200-medium", sizes=SIZES),
-    "h100-ratios": lambda: ratios("h100-sweep", sizes=SIZES),
-    "cpu-ratios": lambda: ratios("cpu-2-threads", sizes=[2**k for k in range(4, 27, 2)], clock="host"),
+    "steps": steps,
+    "life": life,
+    "ratios": ratios,
+    "ratio-summary": ratio_summary,
+    "cpu-ratios": lambda: ratios("cpu-2-threads", clock="host"),
+    "cpu-call": cpu_call,
+    "clocks": clocks,
+    "lies": lies,
     "first-run": first_run,
     "headers": headers,
     "host-cost": host_cost,
@@ -144,11 +272,14 @@ def rewritten(page: str) -> str:
 
 
 def pictures() -> dict[Path, bytes]:
-    figures = {f"{name}.png": plots.sweep(load(name)) for name in ("h200-sweep", "h100-sweep")}
-    figures["h200-timeline.png"] = plots.timeline(load("h200-study"))
+    """The sweep, the timeline and the curves of a training run, as SVG."""
+    environment = load(RUNS[0])["environment"]
+    sweep = {"environment": environment, "results": list(timings().values())}
+    spans = {"environment": environment, "timeline": part("timeline")}
     runs = [run for run in load("h200-training") if run["settings"]["model"] == "residual"]
-    figures["h200-training.png"] = plots.training(runs[0])
-    return {RESULTS / name: plots.render(figure, RESULTS / name) for name, figure in figures.items()}
+    figures = {"sweep": plots.sweep(sweep), "timeline": plots.timeline(spans), "training": plots.training(runs[0])}
+    paths = {name: RESULTS / f"h200-{name}.svg" for name in figures}
+    return {path: plots.render(figures[name], path) for name, path in paths.items()}
 
 
 def main() -> int:

@@ -2,6 +2,7 @@
 
 import csv
 import importlib.util
+import itertools
 import json
 import os
 import pty
@@ -151,6 +152,32 @@ def test_pictures(ran, run, tmp_path, matplotlib, capsys, monkeypatch):
     with pytest.raises(SystemExit):
         main(tmp_path / "none.json", "--plot", other)
     assert "cannot read" in capsys.readouterr().err
+
+
+def test_sweep_picture(matplotlib, tmp_path):
+    """Two panels; each line has its row's name next to it; as an SVG it has other colours on a dark screen."""
+    rows = [
+        {"compiler": "jit", "call": call, "dtype": "float32", "n": n, "clock": "gpu", "bytes": 12 * n}
+        | {"median_us": us, "low_us": us, "high_us": us, "gb_per_s": 12 * n / us / 1e3, "ratio_to_torch": us / torch_us}
+        for n, torch_us in ((2**20, 4.0), (2**30, 3000.0))
+        for call, us in (("torch.add(out)", torch_us), ("torch_launch_add2", 0.99 * torch_us), ("torch.neg", torch_us))
+    ]
+    content = {"environment": {"name": "a GPU", "torch": "2.11", "peak_gb_per_s": 4800.0}, "results": rows}
+    figure = plots.sweep(content)
+    upper, lower = figure.axes
+    names = {"torch.add(out)", "torch_launch_add2"}
+    for panel, expected in ((upper, names | {"peak of the memory"}), (lower, names)):
+        places = {text.get_text(): text.xy[1] for text in panel.texts}
+        assert set(places) == expected
+        heights = sorted(places.values())
+        letters = 0.08 * (panel.get_ylim()[1] - panel.get_ylim()[0])
+        assert all(above - below > letters for below, above in itertools.pairwise(heights))
+    assert lower.get_ylim() == pytest.approx((0.895, 1.105))
+    svg = plots.render(figure, tmp_path / "sweep.svg").decode()
+    assert svg == plots.render(plots.sweep(content), tmp_path / "sweep.svg").decode()
+    assert "prefers-color-scheme: dark" in svg
+    for colour in plots.DARK:
+        assert f"fill: {colour}" in svg.split("<style>@media")[0]
 
 
 # --- parts, in this process

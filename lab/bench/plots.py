@@ -16,129 +16,178 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # From the palette by Okabe and Ito, which colour-blind readers can tell apart ("Color Universal Design", 2008).
-BLACK, ORANGE, GREEN, BLUE, RED, GREY = ("#000000", "#E69F00", "#009E73", "#0072B2", "#D55E00", "#999999")
-LINES = {
-    "torch.add(out)": (ORANGE, "s"),
-    "torch_launch_add2": (BLUE, "o"),
-    "plain kernel": (RED, "^"),
-    "torch.neg": (GREY, "x"),
-}
-PAGE_WIDTH = 7.2  # inches
+ORANGE, GREEN, BLUE, RED, GREY = ("#e69f00", "#009e73", "#0072b2", "#d55e00", "#8b949e")
+INK, PAPER = "#1f2328", "#ffffff"
+DARK = {INK: "#e6edf3", PAPER: "#161b22", BLUE: "#56b4e9"}  # in an SVG, where the reader's screen is dark
+LINES = {"torch.add(out)": (ORANGE, "s"), "torch_launch_add2": (BLUE, "o"), "plain kernel": (RED, "^")}
+WIDTH = 5.6  # inches; with 11 points still readable where the picture is as wide as a phone
+
+
+def _panels(count: int, height: float, **options) -> tuple["Figure", list]:
+    """A figure of panels one above the other, with text in one colour and one size."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    colours = {name: INK for name in ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")}
+    with matplotlib.rc_context(colours | {"font.size": 11}):
+        figure = Figure(figsize=(WIDTH, 0.5 + height * count), layout="constrained", facecolor=PAPER)
+        panels = figure.subplots(count, 1, squeeze=False, **options)[:, 0]
+    for panel in panels:
+        panel.set_facecolor(PAPER)
+        panel.grid(color=GREY, alpha=0.3)
+        panel.set_axisbelow(True)
+        panel.spines[["top", "right"]].set_visible(False)
+    return figure, list(panels)
+
+
+def _name_lines(panel, ends: dict[str, tuple[float, str]]) -> None:
+    """Write each line's name to the right of its end (y, colour), no closer to each other than letters are high."""
+    low, high = panel.get_ylim()
+    step, free = 0.085 * (high - low), float("inf")
+    places = []
+    for name, (y, colour) in sorted(ends.items(), key=lambda item: -item[1][0]):
+        free = min(y, free)
+        places.append((name, free, colour))
+        free -= step
+    lift = max(0, low - places[-1][1])
+    for name, y, colour in places:
+        where = {"xycoords": panel.get_yaxis_transform(), "va": "center", "annotation_clip": False}
+        panel.annotate(name, (1.01, y + lift), color=colour, fontsize=10, **where)
 
 
 def sweep(content: dict) -> "Figure":
-    """For each dtype: GB/s over the number of elements, and the ratio to torch's time."""
-    from matplotlib.figure import Figure
-
+    """Over the number of elements: GB/s, with the memory's peak; and the ratio to torch's time. One dtype."""
     from .clock import best
     from .tables import name
 
     clock = best(row["clock"] for row in content["results"])
     rows = [row for row in content["results"] if row["clock"] == clock and row["call"] in LINES]
+    dtype = "float32" if any(row["dtype"] == "float32" for row in rows) else rows[0]["dtype"]
+    rows = sorted((row for row in rows if row["dtype"] == dtype), key=lambda row: row["n"])
     compilers = list(dict.fromkeys(row["compiler"] for row in rows))
-    dtypes = list(dict.fromkeys(row["dtype"] for row in rows))
-    figure = Figure(figsize=(PAGE_WIDTH, 0.7 + 2.3 * len(dtypes)), layout="constrained")
-    panels = figure.subplots(len(dtypes), 2, squeeze=False, sharex=True)
-    peak = content["environment"].get("peak_gb_per_s")
-    for (left, right), dtype in zip(panels, dtypes, strict=True):
-        lines: dict[str, list[dict]] = {}
-        for row in sorted((row for row in rows if row["dtype"] == dtype), key=lambda row: row["n"]):
-            if row["compiler"] == compilers[0] or row["call"] == "torch_launch_add2":
-                lines.setdefault(name(row, compilers), []).append(row)
-        for label, line in lines.items():
-            colour, marker = LINES[line[0]["call"]]
-            style = {"color": colour, "marker": marker, "markersize": 3.5, "linewidth": 1.2, "label": label}
-            style["linestyle"] = ["-", "--", ":", "-."][compilers.index(line[0]["compiler"]) % 4]
-            n = [row["n"] for row in line]
-            left.plot(n, [row["gb_per_s"] for row in line], **style)
-            band = [[row["bytes"] / row[end] / 1e3 for row in line] for end in ("high_us", "low_us")]
-            left.fill_between(n, *band, color=colour, alpha=0.2, linewidth=0)
-            if line[0]["call"] != "torch.neg":  # which moves less: its time cannot be compared
-                right.plot(n, [row["ratio_to_torch"] for row in line], **style)
-        if peak:
-            left.axhline(peak, color=BLACK, linestyle="--", linewidth=1, label=f"peak, {peak:.0f} GB/s")
-        left.set(ylabel=f"{dtype}\nGB/s", ylim=(0, None))
-        left.set_xscale("log", base=2)
-        right.set(ylabel="time / torch.add(out)")
-        for panel in (left, right):
-            panel.grid(alpha=0.3)
-    for panel in panels[-1]:
-        panel.set_xlabel("elements")
-    panels[0][0].set_title("memory throughput", fontsize="medium")
-    panels[0][1].set_title("below 1: faster than torch", fontsize="medium")
-    handles, labels = panels[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(5, len(labels)), fontsize="small")
-    figure.suptitle(_title(content, "GPU time, cold L2 cache" if clock == "gpu" else "host time"), fontsize="medium")
+    lines: dict[str, list[dict]] = {}
+    for row in rows:
+        if row["compiler"] == compilers[0] or row["call"] == "torch_launch_add2":
+            lines.setdefault(name(row, compilers), []).append(row)
+    figure, (upper, lower) = _panels(2, 2.6, sharex=True)
+    speeds, ratios = {}, {}
+    for label, line in lines.items():
+        colour, marker = LINES[line[0]["call"]]
+        style = {"color": colour, "marker": marker, "markersize": 4, "linewidth": 1.5}
+        style["linestyle"] = ["-", "--", ":", "-."][compilers.index(line[0]["compiler"]) % 4]
+        n = [row["n"] for row in line]
+        upper.plot(n, [row["gb_per_s"] for row in line], **style)
+        band = [[row["bytes"] / row[end] / 1e3 for row in line] for end in ("high_us", "low_us")]
+        upper.fill_between(n, *band, color=colour, alpha=0.2, linewidth=0)
+        speeds[label] = (line[-1]["gb_per_s"], colour)
+        if line[0]["call"] != "plain kernel":  # far off; the upper panel shows it
+            lower.plot(n, [row["ratio_to_torch"] for row in line], **style)
+            ratios[label] = (line[-1]["ratio_to_torch"], colour)
+    if peak := content["environment"].get("peak_gb_per_s"):
+        upper.axhline(peak, color=INK, linestyle="--", linewidth=1)
+        speeds["peak of the memory"] = (peak, INK)
+    upper.set_xscale("log", base=2)
+    upper.set_ylim(0, None)
+    shown = [row["ratio_to_torch"] for row in rows if row["call"] == "torch_launch_add2"]
+    lower.set_ylim(min(0.9, *shown) - 0.005, max(1.1, *shown) + 0.005)
+    lower.set_xlabel("elements")
+    upper.set_title(
+        f"GB/s, {dtype}, {'GPU time, cold L2 cache' if clock == 'gpu' else 'host time'}", loc="left", fontsize=11
+    )
+    lower.set_title("time over torch's; below 1 is faster", loc="left", fontsize=11)
+    _name_lines(upper, speeds)
+    _name_lines(lower, ratios)
+    figure.suptitle(_title(content), fontsize=11, x=0.02, ha="left", color=INK)
     return figure
 
 
 def timeline(content: dict) -> "Figure":
     """For each of the four synchronizations, on one time axis: the measured interval, the host, the GPU."""
-    from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
     from .sync_study import CASES
 
     colours = {"measured": RED, "launch": BLUE, "synchronization": ORANGE, "kernel": GREEN}
     lanes = ["GPU", "host", "clock"]
-    figure = Figure(figsize=(PAGE_WIDTH, 6.6), layout="constrained")
-    panels = figure.subplots(len(CASES), 1, sharex=True)
+    figure, panels = _panels(len(CASES), 1.45, sharex=True)
     for panel, (name, reads) in zip(panels, CASES.values(), strict=True):
         for span in (span for span in content["timeline"] if span["case"] == name):
             colour, on_gpu = colours[span["name"]], span["row"] == "GPU"
-            style = {"color": colour, "edgecolor": "white" if on_gpu else "none", "linewidth": 0.8}
+            style = {"color": colour, "edgecolor": PAPER if on_gpu else "none", "linewidth": 0.8}
             if span["warm_up"] and on_gpu:
-                style |= {"color": "white", "edgecolor": colour, "hatch": "////"}
+                style |= {"color": PAPER, "edgecolor": colour, "hatch": "////"}
             width, height = max(span["end_us"] - span["start_us"], 0.5), 0.35 if span["row"] == "clock" else 0.7
             panel.barh(lanes.index(span["row"]), width, left=span["start_us"], height=height, **style)
         panel.set_yticks(range(len(lanes)), lanes)
         panel.set_ylim(-0.5, len(lanes) - 0.5)
-        title = f"synchronize {name}" if name != "neither" else "no synchronization"
-        panel.set_title(f"{title}: {reads}", fontsize="medium", loc="left")
-        panel.grid(axis="x", alpha=0.3)
-        panel.set_axisbelow(True)
-    panels[-1].set(xlabel="microseconds", xlim=(0, None))
+        panel.grid(visible=False, axis="y")
+        panel.set_title(
+            f"synchronize {name}" if name != "neither" else "no synchronization",
+            loc="left",
+            fontsize=11,
+            fontweight="bold",
+        )
+        read = reads.replace(", and", ",\nand")
+        panel.set_xlabel(f"the clock reads: {read}", fontsize=10, loc="left")
+    panels[-1].set_xlim(0, None)
     labels = {"measured": "interval on the clock", "kernel": "kernel, timed"}
     legend = [Patch(color=colour, label=labels.get(name, name)) for name, colour in colours.items()]
-    legend.insert(3, Patch(facecolor="white", edgecolor=GREEN, hatch="////", label="kernel, warm-up"))
-    figure.legend(handles=legend, loc="outside lower center", ncols=5, fontsize="small")
-    figure.suptitle(_title(content, "torch_launch_add2, 2^24 float32, under torch.profiler"), fontsize="medium")
+    legend.insert(3, Patch(facecolor=PAPER, edgecolor=GREEN, hatch="////", label="kernel, warm-up"))
+    box = figure.legend(handles=legend, loc="outside lower left", ncols=3, fontsize=9.5, frameon=False)
+    for text in box.get_texts():
+        text.set_color(INK)
+    figure.suptitle(f"{_title(content)}; microseconds", fontsize=11, x=0.02, ha="left", color=INK)
     return figure
 
 
 def training(content: dict) -> "Figure":
     """For each epoch the loss, on a log axis; and the accuracy on the test images, if there is one."""
-    from matplotlib.figure import Figure
-
     runs = content["training"]
-    columns = 2 if runs[0]["accuracies"] else 1
-    figure = Figure(figsize=(PAGE_WIDTH, 3), layout="constrained")
-    panels = figure.subplots(1, columns, squeeze=False)[0]
+    accuracies = bool(runs[0]["accuracies"])
+    figure, panels = _panels(1 + accuracies, 2.2, sharex=True)
+    ends: list[dict] = [{} for _ in panels]
     for run, colour, style in zip(runs, (BLUE, ORANGE), ("-", "--"), strict=False):
         label = "torch.add" if run["add"] == "torch" else f"add2 ({run['add']})"
         epochs = range(len(run["losses"]))
-        line = {"color": colour, "linestyle": style, "label": label, "marker": "." if len(epochs) < 50 else ""}
-        panels[0].plot(epochs, run["losses"], **line)
-        if columns == 2:
-            panels[1].plot(epochs, [100 * share for share in run["accuracies"]], **line)
-            panels[1].set_ylabel("accuracy on the test images, %")
-    panels[0].set(ylabel="loss", yscale="log")
-    for panel in panels:
-        panel.set_xlabel("epoch")
-        panel.xaxis.get_major_locator().set_params(integer=True)
-        panel.grid(alpha=0.3)
-    panels[0].legend(fontsize="small")
-    figure.suptitle(_title(content, f"train.py --model {content['settings']['model']}"), fontsize="medium")
+        line = {"color": colour, "linestyle": style, "marker": "." if len(epochs) < 50 else ""}
+        curves = [run["losses"], [100 * share for share in run["accuracies"]]]
+        for panel, end, curve in zip(panels, ends, curves, strict=False):
+            panel.plot(epochs, curve, **line)
+            end[label] = (curve[-1], colour)
+    panels[0].set_title("loss", loc="left", fontsize=11)
+    panels[0].set_ylim(0, None)
+    panels[-1].set_xlabel("epoch")
+    panels[-1].xaxis.get_major_locator().set_params(integer=True)
+    if accuracies:
+        panels[1].set_title("accuracy on the test images, %", loc="left", fontsize=11)
+    for panel, end in zip(panels, ends, strict=True):
+        _name_lines(panel, end)
+    figure.suptitle(f"{_title(content)}, {content['settings']['model']}", fontsize=11, x=0.02, ha="left", color=INK)
     return figure
 
 
-def _title(content: dict, text: str) -> str:
-    return f"{content['environment']['name']}, torch {content['environment']['torch']}: {text}"
+def _title(content: dict) -> str:
+    return f"{content['environment']['name']}, torch {content['environment']['torch']}"
 
 
 def render(figure: "Figure", path: Path) -> bytes:
-    """The picture as a file of the kind that the path's ending says; a .png with a palette, which keeps it small."""
+    """The picture as a file of the kind that the path's ending says. The same figure gives the same bytes.
+
+    An SVG keeps its text as text and has colours for dark screens; a PNG has a palette, which keeps it small.
+    """
+    import matplotlib
+
     content = io.BytesIO()
+    if path.suffix == ".svg":
+        with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "add2"}):
+            figure.savefig(content, format="svg", metadata={"Date": None})
+        rules = [
+            f'[style*="{kind}: {light}"] {{ {kind}: {dark} !important; }}'
+            for light, dark in DARK.items()
+            for kind in ("fill", "stroke")
+        ]
+        style = f"<style>@media (prefers-color-scheme: dark) {{ {' '.join(rules)} }}</style>"
+        return content.getvalue().replace(b"</svg>", style.encode() + b"\n</svg>")
     figure.savefig(content, dpi=150, format=path.suffix[1:])
     if path.suffix == ".png":
         from PIL import Image  # matplotlib needs it, too
