@@ -118,18 +118,26 @@ def top(rows: list[dict]) -> float:
     return max(rows, key=lambda row: row["n"])["gb_per_s"] / 1e3
 
 
+READS = {  # clock: what it reads, the state of the L2 cache
+    "host": ("launch + kernel + synchronization", "warm: the same tensors each time"),
+    "events": ("the kernel and the two events around it", "cold: flushed before each call"),
+    "gpu": ("the kernel: calls replayed from a CUDA graph", "cold: tensors in turn"),
+    "gpu warm": ("the same on one set of tensors", "warm"),
+}
+
+
 def clocks() -> str:
-    """One call by every clock, for each size that was timed by all of them."""
-    found = timings()
-    mine = {key[2:]: row for key, row in found.items() if key[:2] == ("torch_launch_add2", "float32")}
-    sizes = sorted({n for n, _ in mine if all((n, clock) in mine for clock in tables.CLOCKS)})
-    names = ["host", "events", "gpu", "gpu warm"]
-    lines = [[power(n), *(microseconds(mine[n, clock]["median_us"]) for clock in names)] for n in sizes]
-    return table(["n", *(f"`{name}`" for name in names)], lines)
+    """The clocks, and one call by each of them, at all sizes that were timed by all."""
+    mine = {key[2:]: row for key, row in timings().items() if key[:2] == ("torch_launch_add2", "float32")}
+    sizes = sorted({n for n, _ in mine if all((n, clock) in mine for clock in READS)})
+    lines = [
+        [f"`{clock}`", *READS[clock], *(microseconds(mine[n, clock]["median_us"]) for n in sizes)] for clock in READS
+    ]
+    return table(["clock", "it reads", "L2 cache", *map(power, sizes)], lines)
 
 
 def lies() -> str:
-    """What a wrong measurement says, and what is true, from one machine's figures."""
+    """A list: each mistake, its figure, and the right figure of the same machine."""
     found = timings()
     n = 2**26
     study = {(row["before"], row["after"]): row for row in part("sync_study") if _mine(row, n)}
@@ -143,34 +151,21 @@ def lies() -> str:
     doubles = [row for key, row in found.items() if key[:2] == ("torch_launch_add2", "float64") and key[3] == "gpu"]
     best = min(doubles, key=lambda row: row["ratio_to_torch"])
     large = next(row for row in doubles if row["n"] == 2**30)
-    rows = [
-        [
-            "not to wait for the GPU",
-            f"2^26 elements in {microseconds(neither['median_us'])} us: {12 * n / neither['median_us'] / 1e6:.0f} TB/s",
-            f"{microseconds(both['median_us'])} us with launch and wait; the kernel takes {microseconds(kernel)}",
-        ],
-        [
-            "to take the mean, with the first call in it",
-            f"{microseconds(mean)} us ('after only')",
-            f"a median of {microseconds(after['median_us'])} us, and one call that waited for earlier ones",
-        ],
-        [
-            "to repeat on the same tensors",
-            f"{warm['gb_per_s'] / 1e3:.1f} TB/s, more than the memory has (float16, 2^22)",
-            f"{cold['gb_per_s'] / 1e3:.1f} TB/s from memory",
-        ],
-        [
-            "to compare a call that allocates with one that does not",
-            f"`add2` takes {ours / into:.2f} of `torch.add(out=)`'s time at 2^20",
-            f"{ours / new:.2f} of `torch.add`'s, which allocates too",
-        ],
-        [
-            "to choose the size",
-            f"{best['ratio_to_torch']:.2f} of torch's time (float64, {power(best['n'])})",
-            f"{large['ratio_to_torch']:.2f} at 2^30",
-        ],
+    us = microseconds
+    lines = [
+        f"**Do not wait for the GPU:** 2^26 elements in {us(neither['median_us'])} us: "
+        f"{12 * n / neither['median_us'] / 1e6:.0f} TB/s. The kernel takes {us(kernel)} us, the call with its wait "
+        f"{us(both['median_us'])}.",
+        f"**Take the mean, with the first call in it** ('after only'): {us(mean)} us. The median is "
+        f"{us(after['median_us'])}; one call waited for earlier ones.",
+        f"**Repeat on the same tensors:** {warm['gb_per_s'] / 1e3:.1f} TB/s for float16 at 2^22, more than the memory "
+        f"has. From memory it is {cold['gb_per_s'] / 1e3:.1f}.",
+        f"**Compare a call that allocates with one that does not:** `add2` takes {ours / into:.2f} of the time of "
+        f"`torch.add(out=)` at 2^20, and {ours / new:.2f} of that of `torch.add`, which allocates too.",
+        f"**Choose the size:** {best['ratio_to_torch']:.2f} of torch's time, for float64 at {power(best['n'])}. "
+        f"At 2^30 it is {large['ratio_to_torch']:.2f}.",
     ]
-    return table(["the lie", "it says", "the truth"], rows)
+    return "\n".join(f"{number}. {line}" for number, line in enumerate(lines, 1)) + "\n"
 
 
 def _mine(row: dict, n: int) -> bool:
