@@ -18,7 +18,7 @@ cpp_extension.load("busy", [sys.argv[1]], build_directory=os.path.dirname(sys.ar
 
 
 def exercise_1():
-    """lab/toolchain.py complains, before anything is compiled."""
+    """lab/build/toolchain.py complains, before anything is compiled."""
     said = run("time.py", "--rebuild", status=1, CXX="no-such-compiler")
     show(said)
     assert "no-such-compiler is not installed" in said
@@ -60,16 +60,14 @@ def exercise_2():
 
 
 def exercise_3():
-    """A new row of lab/symptoms.py: a test demands it in docs/troubleshooting.md."""
+    """A new entry of lab/build/symptoms.py: a test demands it in docs/troubleshooting.md."""
     with copy_of_project() as copy:
         row = 'SYMPTOMS = [\n    Symptom("is a teapot", "it is not made for coffee", "tea"),'
-        edit(copy / "lab" / "symptoms.py", "SYMPTOMS = [", row)
+        edit(copy / "lab" / "build" / "symptoms.py", "SYMPTOMS = [", row)
         test = ("-m", "pytest", "-q", "tests/test_failures.py", "-k", "every_symptom")
         show(run(*test, folder=copy, status=1), "AssertionError", "failed")
         page = copy / "docs" / "troubleshooting.md"
-        page.write_text(
-            page.read_text() + "\n| `is a teapot` | it is not made for coffee | tea | not produced here |\n"
-        )
+        page.write_text(page.read_text() + "\n- `is a teapot`: it is not made for coffee. *Cure:* tea. (no test)\n")
         show(run(*test, folder=copy), "passed")
 
 

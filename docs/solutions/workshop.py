@@ -59,6 +59,8 @@ def edit(file: Path, old: str, new: str) -> None:
 def environment(folder: Path) -> dict[str, str]:
     """For programs that run in a folder: a copy of the project has a jit cache of its own."""
     own = {} if folder == ROOT else {"TORCH_EXTENSIONS_DIR": str(folder / "jit cache")}
+    # torch.compile's cache does not notice that an operator's gradient has changed, so a copy needs its own.
+    own |= {} if folder == ROOT else {"TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor cache")}
     return os.environ | {"PATH": toolchain.tool_path()} | own
 
 
