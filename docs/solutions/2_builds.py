@@ -42,7 +42,7 @@ def exercise_3():
     need_nvcc()
     with copy_of_project() as copy:
         (copy / "kernel" / "add2_kernel.cu").rename(copy / "kernel" / "add2.cu")
-        for file in ("lab/build/builder.py", "setup.py", "CMakeLists.txt"):
+        for file in ("lab/build/jit.py", "setup.py", "CMakeLists.txt"):
             edit(copy / file, "add2_kernel.cu", "add2.cu")
         for compiler in ("jit", "cmake"):
             run("time.py", "--compiler", compiler, *SHORT, folder=copy)
