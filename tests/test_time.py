@@ -71,7 +71,8 @@ def test_time(ran):
         if row["call"] in ("torch.add", "torch.add(out)"):
             assert row["ratio_to_torch"] == 1
     found = {row["call"] for row in content["results"]}
-    assert found >= {"torch.add", "torch.add(out)", "add2", "torch_launch_add2", "plain kernel", "torch.neg"}
+    assert found >= {"torch.add", "torch.add(out)", "add2", "torch_launch_add2", "torch.neg"}
+    assert found >= {f"{name} kernel" for name in calls.KERNELS["cuda" if has_gpu else "cpu"]}
     assert "2^40 elements of float16 do not fit" in ran.err
     legend = ran.out[ran.out.index("\nGPU us: median" if has_gpu else "\nhost us: median") :]
     assert len(legend.strip().splitlines()) <= 3

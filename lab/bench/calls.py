@@ -15,7 +15,7 @@ from . import clock
 DTYPES = {name: getattr(torch, name) for name in ("float32", "float64", "float16", "bfloat16")}  # as enum Add2Dtype
 
 ENUM_ADD2_KERNEL = ("plain", "vector", "small", "medium", "large", "unaligned")  # of include/add2.h
-CPU_KERNELS = ("plain", "small", "large")
+KERNELS = {"cuda": ENUM_ADD2_KERNEL, "cpu": ("plain", "small", "large")}  # those that can be called by themselves
 
 WITH_PYBIND11 = ("jit", "setup")  # the builds that also have the classic binding
 
@@ -51,14 +51,14 @@ def kernels(library: Path, device: torch.device, offset: int) -> dict[str, Calla
     torch.neg reads one tensor and writes one, by a kernel. c.copy_(a) would be a cudaMemcpyAsync, which reaches 2.8
     instead of 4.2 TB/s when a graph replays it, from 512 MB on (H200).
     """
-    names = CPU_KERNELS
-    if device.type == "cuda":  # all but two need tensors that start at a multiple of 16 bytes
-        names = ("plain", "unaligned") if offset else ENUM_ADD2_KERNEL
-    found = {f"{name} kernel": _kernel(library, device, name) for name in names}
+    names = KERNELS[device.type]
+    if offset and device.type == "cuda":  # all but two need tensors that start at a multiple of 16 bytes
+        names = ("plain", "unaligned")
+    found = {f"{name} kernel": kernel(library, device, name) for name in names}
     return found | {"torch.neg": lambda c, a, b, n: torch.neg(a, out=c)}
 
 
-def _kernel(library: Path, device: torch.device, name: str) -> Callable:
+def kernel(library: Path, device: torch.device, name: str) -> Callable:
     """One kernel's launcher, called as the C function that it is: no torch, no checks, no dispatcher."""
     number, dtypes = ENUM_ADD2_KERNEL.index(name), list(DTYPES.values())
     launcher = getattr(ctypes.CDLL(str(library)), f"launch_add2_{device.type}_kernel")

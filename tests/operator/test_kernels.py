@@ -6,16 +6,16 @@ import pytest
 import torch
 from test_values import same_bits
 
-from lab import measure
+from lab.bench import calls
 
 DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
 
 
-@pytest.fixture(params=[(device, name) for device in DEVICES for name in measure.KERNELS[device]], ids="-".join)
+@pytest.fixture(params=[(device, name) for device in DEVICES for name in calls.KERNELS[device]], ids="-".join)
 def kernel(request, build):
     """A kernel's launcher as a function of (c, a, b, n)."""
     device, name = request.param
-    launch = measure.kernel(build.library, torch.device(device), name)
+    launch = calls.kernel(build.library, torch.device(device), name)
     try:
         launch(*torch.zeros(3, 8, device=device), 8)
     except RuntimeError as error:
