@@ -376,7 +376,9 @@ def test_time_all_builds(run, copy, tmp_path):
 def test_time_finds_a_wrong_result(run, project, tmp_path):
     """A kernel that computes something else: exit status 1, nothing timed, and the file says so."""
     source = project / "kernel" / "add2_cpu.cpp"
-    wrong = source.read_text().replace("a[i] + b[i]", "a[i] - b[i]").replace("_mm256_add_ps(", "_mm256_sub_ps(")
+    right = source.read_text()
+    wrong = right.replace("[i] + ", "[i] - ").replace("_mm256_add_ps(", "_mm256_sub_ps(")
+    assert wrong != right
     source.write_text(wrong)
     file = tmp_path / "times.json"
     done = run("time.py", "--device", "cpu", "--sizes", "1000", "--json", file, root=project, status=1)
