@@ -170,6 +170,17 @@ def refuse_same_files(parser: argparse.ArgumentParser, args: argparse.Namespace,
             seen[path.resolve()] = name
 
 
+def refuse_nvrtc(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    """Refuse --compiler nvrtc where it cannot run, before anything else happens."""
+    from .build import toolchain
+
+    if args.compiler == "nvrtc" and not args.library:
+        if "device" in args and args.device.type == "cpu":
+            parser.error("--compiler nvrtc compiles for a GPU; it cannot be combined with --device cpu")
+        if reason := toolchain.lack_for_nvrtc():
+            sys.exit(fail(f"--compiler nvrtc cannot run here: {reason}", 2))
+
+
 def device(text: str) -> "torch.device":
     """A device of this machine."""
     import torch
@@ -295,7 +306,8 @@ def describe(environment: dict, builds: "list[Build]" = ()) -> str:
     lines = [f"{where}; torch {environment['torch']}{cuda}, Python {environment['python']}"]
     for build in builds:
         what = "loaded, built before," if build.cached else "built and loaded"
-        lines.append(f"add2 by {build.compiler} ({build.binding}): {what} in {build.seconds:.2f} s: {build.library}")
+        library = f": {build.library}" if build.library else ""
+        lines.append(f"add2 by {build.compiler} ({build.binding}): {what} in {build.seconds:.2f} s{library}")
     return "\n".join(lines)
 
 
