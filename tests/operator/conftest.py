@@ -26,6 +26,14 @@ def build(request, own_jit_cache):
     return build
 
 
+@pytest.fixture
+def library(build):
+    """The build's library, for a process of its own."""
+    if build.library is None:
+        pytest.skip("nvrtc leaves no library")
+    return build.library
+
+
 @pytest.fixture(params=DEVICES)
 def device(request):
     return request.param
