@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from lab.build import toolchain
+
 ROOT = Path(__file__).resolve().parent.parent
 QUICK = ("--device", "cpu", "--sizes", "100")
 SITE = Path(torch.__file__).parent.parent
@@ -328,7 +330,9 @@ def finding(output, subject):
 def test_doctor(run):
     """On this machine, where the other tests build everything, nothing is wrong."""
     done = run("-m", "lab.doctor")
-    assert "Every build can work." in done.stdout
+    assert "Nothing is wrong." in done.stdout
+    assert "--compiler jit    works: " in done.stdout
+    assert ("--compiler nvrtc  works: GPU" in done.stdout) == (toolchain.lack_for_nvrtc() is None)
     for subject in ("Python", "torch", "GPU", "nvcc", "C++", "ninja", "cmake", "cache", "locks", "libraries", "ABI"):
         assert f" {subject} " in done.stdout
     assert len(done.stdout.splitlines()) <= 24
