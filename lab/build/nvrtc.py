@@ -28,6 +28,11 @@ def kernels(dtype: torch.dtype) -> dict[str, tuple[str, int, int]]:
     }
 
 
+def headers() -> str:
+    """The folder of cuda_fp16.h and its like, which one of torch's packages brings."""
+    return pathfinder.find_nvidia_header_directory("cudart")
+
+
 @functools.cache
 def compile(arch: str, dtype: torch.dtype) -> ObjectCode:
     """The kernels of one dtype as machine code; takes 0.1 s. arch: such as "sm_90". Needs no GPU, and no driver.
@@ -36,8 +41,7 @@ def compile(arch: str, dtype: torch.dtype) -> ObjectCode:
         Exception: NVRTC's own message, with file and line.
     """
     names = dict.fromkeys(name for name, *_ in kernels(dtype).values())
-    headers = pathfinder.find_nvidia_header_directory("cudart")  # cuda_fp16.h; one of torch's packages brings it
-    options = ProgramOptions(name="kernel/add2_kernel.cuh", arch=arch, std="c++17", include_path=headers)
+    options = ProgramOptions(name="kernel/add2_kernel.cuh", arch=arch, std="c++17", include_path=headers())
     return Program(SOURCE.read_text(), "c++", options).compile("cubin", name_expressions=[*names])
 
 
