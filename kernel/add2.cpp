@@ -122,7 +122,7 @@ Tensor add2(const Tensor& a, const Tensor& b) {
   const Add2Dtype dtype = check_dtype(a_is);
   check_alike(b_is, a_is);
   const auto sizes = a.sizes();
-  if (b.sizes() != sizes) refuse("b has shape ", shape(b_is), ", expected ", shape(a_is));
+  if (!sizes.equals(b.sizes())) refuse("b has shape ", shape(b_is), ", expected ", shape(a_is));
   std::vector<int64_t> strides(sizes.size(), 1);  // contiguous, whatever a is
   for (size_t i = sizes.size(); i-- > 1;) strides[i - 1] = strides[i] * (sizes[i] ? sizes[i] : 1);
   AtenTensorHandle c = nullptr;  // torch::stable::empty_like takes 0.6 us longer

@@ -113,7 +113,8 @@ def _explain(error: Exception) -> str | None:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    text = str(error)
+    """Also where it broke the capture of a graph, whose own error then comes last."""
+    text = f"{error} {error.__context__}"
     words = ("out of memory", "can't allocate memory", "could not allocate", "bad_alloc")
     return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and any(word in text for word in words))
 

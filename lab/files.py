@@ -21,6 +21,8 @@ def check_writable(path: Path) -> str | None:
                     file.write(b"")
                     return None
         _write_beside(target, b"x" * 4096)[0].unlink()
+    except RuntimeError:
+        return "its symbolic links go in a circle"
     except OSError as error:
         return f"there is no folder {path.resolve().parent}" if error.errno == errno.ENOENT else error.strerror
     return None

@@ -45,7 +45,9 @@ def measure(headers: list[str]) -> float:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python3 -m lab.headers", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python3 -m lab.headers", description="Time the compilation of torch's headers."
+    )
     parser.add_argument("--json", type=cli.writable, metavar="FILE", help="write the figures to FILE")
     args = parser.parse_args()
     content = {"environment": cli.environment(torch.device("cpu")), "headers": []}

@@ -1,271 +1,377 @@
-"""The three builds, from the outside: they work wherever the project lies, and fail with a message."""
+"""The three builds, from the outside: they work wherever the project lies, build again what changed, and fail with a
+message.
+
+Most tests share the builds in one copy of the project, and ask a process several things: importing torch takes seconds.
+"""
 
 import json
 import os
 import shutil
 import subprocess
 import sys
-import time
+import textwrap
 from pathlib import Path
 
 import pytest
 import torch
 
+from lab.build import cache, toolchain
+
 ROOT = Path(__file__).resolve().parent.parent
 COMPILERS = ("jit", "setup", "cmake")
+QUICK = ("--device", "cpu", "--sizes", "1000")
+CPU_ONLY = {"ADD2_WITH_CUDA": "0"}  # sooner compiled
 LOAD = """
 import json, sys, torch
-from lab.build import load
+events = []
+sys.addaudithook(lambda event, _: events.append(event))
+from lab.build import BuildError, load
 build = load(sys.argv[1])
+started = sorted({"subprocess.Popen", "os.posix_spawn", "os.system", "os.exec", "os.fork"} & set(events))
 import add2
 x = torch.arange(7.0)
 assert torch.equal(add2.add2(x, x), 2 * x)
-print(json.dumps({"seconds": build.seconds, "cached": build.cached, "library": str(build.library)}))
+try: load("cmake")
+except BuildError as error: twice = str(error)
+print(json.dumps({"seconds": build.seconds, "cached": build.cached, "library": str(build.library), "started": started,
+                  "twice": twice}))
 """
-QUICK = ("--device", "cpu", "--sizes", "1000")
 
 
 @pytest.fixture(scope="module")
-def operator_tests():
+def copy_of_it(tmp_path_factory):
+    """A copy of the project in which each build is made once, in a folder with spaces; and its environment."""
+    folder = tmp_path_factory.mktemp("shared") / "a copy of it"
+    shutil.copytree(ROOT, folder, ignore=cache.leftovers)
+    env = {"TORCH_EXTENSIONS_DIR": str(folder.with_name("a jit cache")), "PYTHONPATH": str(folder)}
+    return folder, env | {"ADD2_TEST_CACHE": env["TORCH_EXTENSIONS_DIR"]}
+
+
+FORKED = """
+import json, os, torch
+from pathlib import Path
+from lab import build
+
+def forked(function, *arguments):
+    # In a child, since torch's jit build also loads the library, and an operator can be registered only once.
+    out, to_parent = os.pipe()
+    if os.fork() == 0:
+        try: os.write(to_parent, json.dumps(function(*arguments)).encode())
+        finally: os._exit(0)
+    os.close(to_parent)
+    os.wait()
+    with os.fdopen(out) as file: return json.load(file)
+"""
+
+
+@pytest.fixture
+def bookkeeping(project):
+    """A copy of the project whose sources are next to nothing, so that a build takes no time to compile."""
+    for number, name in enumerate(("add2.cpp", "add2_cpu.cpp")):
+        (project / "kernel" / name).write_text(f'extern "C" int number_{number} = {number};\n')
+    return project
+
+
+@pytest.fixture
+def script(bookkeeping, run, tmp_path):
+    """Run a script in that copy, for the CPU only; returns what it has printed last, from JSON."""
+
+    def script(code, *arguments, **env):
+        code = FORKED + textwrap.dedent(code)
+        env = {"TORCH_EXTENSIONS_DIR": str(tmp_path / "cache")} | CPU_ONLY | env
+        return json.loads(run("-c", code, *arguments, root=bookkeeping, **env).stdout.splitlines()[-1])
+
+    return script
+
+
+@pytest.mark.parametrize("build", COMPILERS)
+def test_from_nothing_and_again(build, copy_of_it, run, tmp_path):
+    """From another working directory; the second time neither compiler nor ninja is started. And an operator can be
+    registered only once in a process."""
+    folder, env = copy_of_it
+    first = run("-c", LOAD, build, cwd=tmp_path, **env)
+    found = json.loads(first.stdout)
+    assert not found["cached"]
+    assert " -c " in first.stderr  # the commands are shown
+    assert "-shared" in first.stderr
+    assert "only once" in found["twice"]
+    left = {"jit": "", "setup": folder / "add2/_C.abi3.so", "cmake": folder / "build/libadd2.so"}[build]
+    assert not left or Path(found["library"]) == left
+    again = run("-c", LOAD, build, cwd=tmp_path, **env)
+    found = json.loads(again.stdout)
+    assert found["cached"]
+    assert found["started"] == []
+    assert again.stderr == ""
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("build", ["setup", "cmake"])
+def test_operator(build, copy_of_it, run, tmp_path):
     """Of the tests in tests/operator, which all run with jit in this process, those that the flags of a build can
-    change (gradients and torch.compile are Python's), with the other builds: both at the same time."""
-    files = [f"tests/operator/test_{name}.py" for name in ("values", "checks", "cuda", "kernels")]
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files, "--build"]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    started = {build: subprocess.Popen([*command, build], cwd=ROOT, **pipes) for build in ("setup", "cmake")}
-    yield started
-    for process in started.values():
-        process.kill()
-        process.wait()
+    change (gradients and torch.compile are Python's), with the other builds."""
+    folder, env = copy_of_it
+    tests = [folder / "tests" / "operator" / f"test_{name}.py" for name in ("values", "checks", "cuda", "kernels")]
+    tests = [path for path in tests if path.exists()]
+    run("-m", "pytest", "-q", "-p", "no:cacheprovider", "--all", *tests, "--build", build, root=folder, **env)
 
 
-@pytest.mark.parametrize("build", ["setup", "cmake"])
-def test_operator(build, operator_tests):
-    process = operator_tests[build]
-    output, _ = process.communicate(timeout=1200)
-    assert process.returncode == 0, output
+CHANGES = """
+    import sys
+    compiler, source, cached = sys.argv[1], Path("kernel/add2_cpu.cpp"), {}
+    original, status = source.read_text(), source.stat()
+    marker = 'extern "C" __attribute__((visibility("default"))) int put_in_by_a_test = 1;'
+
+    def built():
+        try: found = build.build(compiler)
+        except build.BuildError as error:
+            log = Path(str(error).split("The whole log: ")[1].strip()).read_text()
+            return [line for line in (str(error), log) if "no_such_name" in line]
+        return [found.cached, b"put_in_by_a_test" in found.library.read_bytes()]
+
+    def edit(text, name):
+        source.write_text(text)
+        cached[name] = forked(built)
+
+    edit(original, "first")
+    edit(original + "int broken = no_such_name;", "broken")
+    edit(original + marker, "edited")
+    source.write_text(original)
+    os.utime(source, ns=(status.st_atime_ns, status.st_mtime_ns))  # as `mv file~ file`, `cp -p` or `tar -x` would
+    cached["put back"] = forked(built)
+    for page in Path("lab").rglob("*.py"): page.write_text(page.read_text() + "# a comment")
+    edit(original, "comment in lab")
+    cached["left"] = [path.name for path in Path(os.environ["TORCH_EXTENSIONS_DIR"]).glob("*/building-*")]
+    print(json.dumps(cached))
+"""
 
 
-@pytest.mark.parametrize("build", COMPILERS)
-def test_from_nothing_and_again(build, project, run, tmp_path):
-    """In a folder with spaces, from another working directory; the second time nothing is built."""
-    env = {"TORCH_EXTENSIONS_DIR": str(tmp_path / "cache")}
-    first = run("time.py", "--compiler", build, *QUICK, root=project, cwd=tmp_path, **env)
-    assert "built and loaded" in first.stdout
-    assert "c++ " in first.stderr or "g++ " in first.stderr  # the commands are shown
-    second = run("time.py", "--compiler", build, *QUICK, root=project, cwd=tmp_path, **env)
-    assert "loaded, built before" in second.stdout
-    assert "c++ " not in second.stderr
-    left = {"jit": "", "setup": "add2/_C.abi3.so", "cmake": "build/libadd2.so"}[build]
-    assert not left or (project / left).exists()
+@pytest.mark.parametrize(
+    "build",
+    ["jit", pytest.param("setup", marks=pytest.mark.thorough), pytest.param("cmake", marks=pytest.mark.thorough)],
+)
+def test_content_decides(build, script):
+    """Whatever changed in content is compiled again, whatever its time; a failed build says why, leaves nothing that is
+    taken for a library, and no folder; and what is no part of the build is no reason to build."""
+    found = script(CHANGES, build)
+    assert found["first"] == [False, False]
+    assert len(found["broken"]) == 2  # in the message, and in the log
+    assert found["edited"] == [False, True]
+    assert found["put back"] == [build == "jit", False]  # jit keeps a folder for each content
+    assert found["comment in lab"] == [True, False]
+    assert found["left"] == []
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("build", COMPILERS)
-def test_failed_compilation(build, project, run, tmp_path):
-    """The first errors and where the log is, exit status 1; after the mistake is mended it builds."""
-    env = {"TORCH_EXTENSIONS_DIR": str(tmp_path / "cache")}
-    source = project / "kernel" / "add2_cpu.cpp"
-    good = source.read_text()
-    source.write_text(good + "\nint broken = no_such_name;\n")
-    for _ in range(2):
-        failed = run("time.py", "--compiler", build, *QUICK, root=project, status=1, **env)
-        assert "no_such_name" in failed.stderr
-        log = Path(failed.stderr.split("The whole log: ")[1].strip())
-        assert "no_such_name" in log.read_text()
-    source.write_text(good)
-    run("time.py", "--compiler", build, *QUICK, root=project, **env)
+def test_reasons_to_build(script):
+    """A header, a flag, another torch, --rebuild, a library that has changed; and locks that are left do not hang."""
+    found = script("""
+        from lab.build import cache
+        def cached(rebuild=False): return forked(lambda: build.build("jit", rebuild=rebuild).cached)
+        def library(): return Path(forked(lambda: str(build.build("jit").library)))
+        folder = library().parent
+        for _ in cache.clean(): pass
+        (folder / "building-of-yesterday").mkdir(parents=True)
+        for place in (folder, folder / "building-of-yesterday", folder.parent): (place / "lock").write_text("1")
+        found = {"locks": cached(), "again": cached(), "rebuild": cached(rebuild=True)}
+        header = Path("include/add2.h")
+        header.write_text(header.read_text() + "// edited")
+        found["header"] = cached()
+        os.environ["CXXFLAGS"] = "-g"
+        found["flag"] = cached()
+        torch.version.git_version = "another"
+        found["torch"] = cached()
+        file = library()
+        file.write_bytes(file.read_bytes() + b"?")
+        found["library"] = cached()
+        print(json.dumps(found | {"left": [path.name for path in folder.glob("building-*")]}))
+    """)
+    assert found.pop("again") is True
+    assert found.pop("left") == []
+    assert set(found.values()) == {False}, found
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("build", ["setup", "cmake"])
-def test_an_edit_compiles_what_depends_on_it(build, project, run, tmp_path):
-    """One source: that one alone. A header: all that include it. (jit has a new folder, and compiles all.)"""
-    env = {"TORCH_EXTENSIONS_DIR": str(tmp_path / "cache"), "ADD2_WITH_CUDA": "0"}
-    run("-c", LOAD, build, root=project, **env)
-    for file, dependants in (("kernel/add2_cpu.cpp", 1), ("include/add2.h", 2)):
-        (project / file).write_text((project / file).read_text() + "// edited\n")
-        again = run("-c", LOAD, build, root=project, **env)
-        assert not json.loads(again.stdout)["cached"]
-        log = (project / "build" / f"{build}-dispatcher.log").read_text()
-        compiled = [line for line in log.splitlines() if " -c " in line and "c++" in line]
-        assert len(compiled) == dependants, log
-        shown = run("-m", "lab.build", "commands", "--compiler", build, root=project, **env).stdout.splitlines()
-        assert sum(" -c " in line for line in shown) == 2  # those of the library that is there
-        assert "-shared" in shown[-1]
+def test_cmake_by_hand_and_edited_while_building(script):
+    """cmake called by hand has left a Debug library: it is not what `--compiler cmake` means. A source that is edited
+    while it is compiled may be in the library, or not: so the build fails, and the next one builds."""
+    found = script("""
+        import contextlib, io, subprocess
+        from lab.build import builder
+        build.build("cmake")
+        for step in (("-S", ".", "-B", "build", "-DCMAKE_BUILD_TYPE=Debug"), ("--build", "build")):
+            subprocess.run(["cmake", *step], check=True, capture_output=True)
+        said = io.StringIO()
+        with contextlib.redirect_stderr(said): cached = build.build("cmake").cached
+        found = {"by hand": cached, "optimized": said.getvalue().count("-O3")}
+        run = builder._run
+        def run_and_edit(*arguments):
+            with Path("include/add2.h").open("a") as file: file.write("// edited")
+            return run(*arguments)
+        builder._run = run_and_edit
+        try: build.build("cmake", rebuild=True)
+        except build.BuildError as error: found["edited"] = str(error)
+        builder._run = run
+        print(json.dumps(found | {"cached": build.build("cmake").cached}))
+    """)
+    assert found["by hand"] is False
+    assert found["optimized"] == 3
+    assert "edited while" in found["edited"]
+    assert found["cached"] is False
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("build", ["jit", "cmake"])
-def test_rebuild_commands_clean(build, project, run, tmp_path):
-    env = {"TORCH_EXTENSIONS_DIR": str(tmp_path / "cache"), "ADD2_WITH_CUDA": "0"}
-    commands = ("-m", "lab.build", "commands", "--compiler", build)
-    assert f"time.py --compiler {build}" in run(*commands, root=project, status=1, **env).stderr
-    run("time.py", "--compiler", build, *QUICK, root=project, **env)
-    shown = run(*commands, root=project, **env).stdout.splitlines()
+def test_commands(build, script):
+    found = script(
+        """
+        import contextlib, io, sys
+        from lab.build.__main__ import run
+        def call(*arguments):
+            sys.argv, out, err = ["lab.build", *arguments], io.StringIO(), io.StringIO()
+            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err): status = run()
+            return [status, out.getvalue(), err.getvalue()]
+        compiler = sys.argv[1]
+        commands = ("commands", "--compiler", compiler)
+        found = {"nothing": call(*commands)}
+        library = build.build(compiler).library
+        found["folded"], found["full"] = call(*commands), call(*commands, "--full")
+        stamp = next(library.parent.glob("*.json"))
+        text = stamp.read_text()
+        stamp.write_text(text.replace(str(Path.cwd()), "/another/clone"))
+        found["of another clone"] = call(*commands)
+        stamp.write_text(text[:100])
+        found["truncated"] = call(*commands)
+        print(json.dumps(found))
+        """,
+        build,
+    )
+    for name in ("nothing", "of another clone", "truncated"):
+        status, out, err = found[name]
+        assert (status, out) == (1, "")
+        assert f"time.py --compiler {build}" in err
+    shown = found["folded"][1].splitlines()
     assert len(shown) == 3
     assert sum(" -c " in line for line in shown) == 2
     assert "-shared" in shown[-1]
     assert "..." in shown[0]
-    assert "..." not in run(*commands, "--full", root=project, **env).stdout
-    again = run("time.py", "--compiler", build, "--rebuild", *QUICK, root=project, **env)
-    assert "built and loaded" in again.stdout
-    assert sorted(run(*commands, root=project, **env).stdout.splitlines()) == sorted(shown)  # in any order
-    removed = run("-m", "lab.build", "clean", root=project, **env).stdout
-    assert "removed" in removed
-    assert not list((tmp_path / "cache").glob("*"))
+    assert "..." not in found["full"][1]
+
+
+def test_clean_removes_only_what_builds_have_made(project, tmp_path):
+    """A user's folders with similar names, and what a symbolic link leads to, stay. A closed pipe is no traceback."""
+    jit = tmp_path / "cache"
+    for name in ("add2-my-thesis", "add2-dispatcher-0123456789abcdef", "add2-dispatcher-fedcba9876543210"):
+        (jit / name).mkdir(parents=True)
+        (jit / name / "thesis.tex").touch()
+    with cache.locked(jit / "add2-dispatcher-fedcba9876543210"):  # as a build does
+        pass
+    (tmp_path / "scratch").mkdir()
+    (tmp_path / "scratch" / "thesis.tex").touch()
+    (project / "build").symlink_to(tmp_path / "scratch")
+    (project / "add2" / "_C.abi3.so").touch()
+    (project / "add2" / "mine.so").touch()
+    env = os.environ | {"TORCH_EXTENSIONS_DIR": str(jit)}
+    command = [sys.executable, "-m", "lab.build", "clean"]
+    done = subprocess.run(command, cwd=project, env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sorted(path.name for path in jit.iterdir()) == ["add2-dispatcher-0123456789abcdef", "add2-my-thesis"]
+    assert (tmp_path / "scratch" / "thesis.tex").exists()
+    assert "a symbolic link" in done.stdout
+    assert sorted(path.name for path in (project / "add2").glob("*.so")) == ["mine.so"]
+    (project / "build").unlink()
+    cmake = project / "build" / "CMakeFiles"
+    cmake.mkdir(parents=True)
+    with cache.locked(project / "build"):
+        pass
+    closed = subprocess.Popen(command, cwd=project, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    closed.stdout.close()
+    assert "Traceback" not in closed.stderr.read()
+    closed.wait()
     assert not (project / "build").exists()
-    assert not list((project / "add2").glob("*.so"))
-
-
-@pytest.mark.parametrize("build", COMPILERS)
-def test_warm_start_starts_no_process(build, run):
-    """Neither compiler nor ninja: the library is loaded directly."""
-    run("-c", LOAD, build)
-    watch = """
-import sys
-def hook(event, _):
-    if event in ("subprocess.Popen", "os.posix_spawn", "os.system", "os.exec", "os.fork"): print("started", event)
-import torch
-sys.addaudithook(hook)
-"""
-    done = run("-c", watch + LOAD, build)
-    assert "started" not in done.stdout
-    assert json.loads(done.stdout)["cached"]
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("build", ["setup", "cmake"])
-def test_killed_while_building(build, project, run, tmp_path):
-    """The builder alone is killed: what it has started goes on, and must not get into the next build."""
-    env = {"TORCH_EXTENSIONS_DIR": str(tmp_path / "cache")}
-    started = subprocess.Popen(
-        [sys.executable, "-c", LOAD, build],
-        cwd=project,
-        env=os.environ | env,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert "building" in started.stderr.readline()
-    time.sleep(0.3)
-    started.kill()
-    started.wait()
-    assert not json.loads(run("-c", LOAD, build, root=project, **env).stdout)["cached"]
-
-
-KILLS = """
-import os, random, signal, sys, time, torch
-from lab import build
-from lab.build import cache
-random.seed(0)
-killed = 0
-for _ in range(50):
-    child = os.fork()
-    if child == 0:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-        build.load("jit")
-        os._exit(0)
-    time.sleep(random.uniform(0, float(sys.argv[1])))
-    os.kill(child, signal.SIGKILL)
-    _, status = os.waitpid(child, 0)
-    killed += os.WIFSIGNALED(status)
-    if not os.WIFSIGNALED(status):
-        assert status == 0
-        cache.clean()  # it was in time: the next one shall build again
-print("killed", killed)
-"""
-
-
-@pytest.mark.thorough
-def test_killed_at_random_moments(project, run, tmp_path):
-    """50 builders, each killed at some moment from its start to a little after its end; the next one always builds."""
-    env = {"TORCH_EXTENSIONS_DIR": str(tmp_path / "cache"), "ADD2_WITH_CUDA": "0"}
-    source = project / "lab" / "build" / "builder.py"
-    source.write_text(source.read_text().replace('"-O3"', '"-O0"'))  # sooner compiled: all phases come up
-    done = json.loads(run("-c", LOAD, "jit", root=project, **env).stdout)
-    run("-m", "lab.build", "clean", root=project, **env)
-    killed = run("-c", KILLS, str(1.1 * done["seconds"]), root=project, **env).stdout
-    assert int(killed.split()[-1]) >= 25
-    after = run("time.py", *QUICK, root=project, **env)
-    assert "torch_launch_add2" in after.stdout  # checked against torch before it was timed
-
-
-@pytest.mark.thorough
-def test_edited_while_building(project, run, tmp_path):
-    """What was compiled may have the edit in it, or not; so it is not taken for either."""
-    env = {"TORCH_EXTENSIONS_DIR": str(tmp_path / "cache"), "ADD2_WITH_CUDA": "0"}
+def test_killed_while_building(build, script):
+    """Only the builder is killed: what it has started goes on, and must not get into the next build."""
     code = """
-import pathlib, torch
-from lab.build import BuildError, build, builder
-cmake = builder.cmake
-def cmake_and_edit(*arguments, **options):
-    cmake(*arguments, **options)
-    with pathlib.Path("kernel/add2_checks.h").open("a") as file: file.write("// edited")
-builder.cmake = cmake_and_edit
-try: build("cmake")
-except BuildError as error: print(error)
-builder.cmake = cmake
-print(build("cmake").cached)
-"""
-    edited, cached = run("-c", code, root=project, **env).stdout.splitlines()
-    assert "edited while" in edited
-    assert cached == "False"
+        import signal, sys, time
+        if (child := os.fork()) == 0:
+            build.build(sys.argv[1])
+        while not Path("build/lock").exists(): time.sleep(0.01)
+        time.sleep(0.5)
+        os.kill(child, signal.SIGKILL)
+        os.wait()
+        print(json.dumps([build.build(sys.argv[1]).cached, build.build(sys.argv[1]).cached]))
+    """
+    assert script(code, build) == [False, True]
 
 
 @pytest.mark.thorough
-def test_built_by_hand_with_other_options(project, run, tmp_path):
-    """cmake called by hand has left a Debug library: it is not what `--compiler cmake` means."""
-    env = {"TORCH_EXTENSIONS_DIR": str(tmp_path / "cache"), "ADD2_WITH_CUDA": "0"}
-    run("-c", LOAD, "cmake", root=project, **env)
-    for step in (("-S", ".", "-B", "build", "-DCMAKE_BUILD_TYPE=Debug"), ("--build", "build")):
-        subprocess.run(["cmake", *step], cwd=project, env=os.environ | env, check=True, capture_output=True)
-    again = run("-c", LOAD, "cmake", root=project, **env)
-    assert not json.loads(again.stdout)["cached"]
-    assert again.stderr.count("-O3") == 3
+def test_killed_at_random_moments(script):
+    """50 builders, each killed at some moment from its start to a little after its end; the next one always builds."""
+    killed, cached = script("""
+        import random, signal, time
+        from lab.build import cache
+        random.seed(0)
+        seconds = forked(lambda: build.build("jit").seconds)
+        for _ in cache.clean(): pass
+        killed = 0
+        for _ in range(50):
+            child = os.fork()
+            if child == 0:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+                build.build("jit")
+                os._exit(0)
+            time.sleep(random.uniform(0, 1.1 * seconds))
+            os.kill(child, signal.SIGKILL)
+            _, status = os.waitpid(child, 0)
+            killed += os.WIFSIGNALED(status)
+            if not os.WIFSIGNALED(status):
+                assert status == 0
+                for _ in cache.clean(): pass  # it was in time: the next one shall build again
+        forked(lambda: build.build("jit").cached)
+        print(json.dumps([killed, forked(lambda: build.build("jit").cached)]))
+    """)
+    assert killed >= 25
+    assert cached
 
 
 @pytest.mark.thorough
-def test_locks_left_by_hand(project, run, tmp_path):
-    """Files where this and torch's own locks lie, in every folder that a build uses: nobody waits for them."""
-    cache = tmp_path / "cache"
-    env = {"TORCH_EXTENSIONS_DIR": str(cache), "ADD2_WITH_CUDA": "0"}
-    library = Path(json.loads(run("-c", LOAD, "jit", root=project, **env).stdout)["library"])
-    folder = library.parent
-    run("-m", "lab.build", "clean", root=project, **env)
-    unfinished = folder.with_name(folder.name + ".unfinished-of-yesterday")
-    unfinished.mkdir(parents=True)
-    for lock in (folder.with_suffix(".lock"), unfinished / "lock", cache / "lock"):
-        lock.write_text("1\n")
-    assert not json.loads(run("-c", LOAD, "jit", root=project, **env).stdout)["cached"]
+def test_start_together_build_once(script):
+    built = script("""
+        children = []
+        for _ in range(16):
+            if (child := os.fork()) == 0:
+                try: os._exit(10 + build.build("jit").cached)
+                finally: os._exit(1)
+            children.append(child)
+        print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]))
+    """)
+    assert sorted(built) == [10] + [11] * 15
 
 
 @pytest.mark.thorough
-def test_second_build_in_one_process(project, run, tmp_path):
+def test_mended_in_the_same_process(project, run, tmp_path):
     """As in a notebook: a build fails, the source is mended, and the next load() of the same process succeeds."""
-    source = project / "kernel" / "add2_cpu.cpp"
-    code = f"""
-import pathlib, torch
+    code = """
+import torch
+from pathlib import Path
 from lab import build
-source = pathlib.Path({str(source)!r})
+source = Path("kernel/add2_cpu.cpp")
 good = source.read_text()
 source.write_text(good + "int broken = no_such_name;")
 try: build.load("jit")
-except build.BuildError: source.write_text(good + "// mended")
-assert build.load("jit").library.exists()
+except build.BuildError: source.write_text(good)
+build.load("jit")
 x = torch.ones(3)
-assert torch.ops.add2.add2(x, x).tolist() == [2, 2, 2]
-print("done")
+print(torch.ops.add2.add2(x, x).tolist())
+try: build.build("jit", rebuild=True)
+except build.BuildError as error: print(error)
 """
-    assert run("-c", code, root=project, TORCH_EXTENSIONS_DIR=str(tmp_path / "cache")).stdout == "done\n"
-
-
-@pytest.mark.thorough
-def test_start_together_build_once(project, tmp_path):
-    env = os.environ | {"TORCH_EXTENSIONS_DIR": str(tmp_path / "cache")}
-    command = [sys.executable, "-c", LOAD, "jit"]
-    processes = [subprocess.Popen(command, cwd=project, env=env, stdout=subprocess.PIPE, text=True) for _ in range(16)]
-    built = [json.loads(process.communicate()[0])["cached"] for process in processes]
-    assert sorted(built) == [False] + [True] * 15
+    done = run("-c", code, root=project, TORCH_EXTENSIONS_DIR=str(tmp_path / "cache"), **CPU_ONLY)
+    assert done.stdout.splitlines()[0] == "[2.0, 2.0, 2.0]"
+    assert "use another process" in done.stdout
 
 
 def links_to_tools(folder: Path, without: tuple[str, ...]) -> str:
@@ -285,15 +391,14 @@ def links_to_tools(folder: Path, without: tuple[str, ...]) -> str:
 def test_environment_that_is_not_activated(build, project, run, tmp_path):
     """Python is called by its path; ninja is installed in its environment, but not on PATH."""
     path = links_to_tools(tmp_path / "bin", without=("ninja", "python", "python3"))
-    run("-c", LOAD, build, root=project, PATH=path, TORCH_EXTENSIONS_DIR=str(tmp_path / "cache"))
+    run("-c", LOAD, build, root=project, PATH=path, TORCH_EXTENSIONS_DIR=str(tmp_path / "cache"), **CPU_ONLY)
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(torch.version.cuda is None, reason="needs a CUDA build of torch")
 @pytest.mark.parametrize("build", COMPILERS)
 def test_nvcc_behind_a_wrapper(build, project, run, tmp_path):
     """nvcc on PATH is a script in a folder where no toolkit is."""
-    from lab.build import toolchain
-
     if toolchain.find_nvcc() is None:
         pytest.skip("needs nvcc")
     path = links_to_tools(tmp_path / "bin", without=("nvcc",))
@@ -306,25 +411,94 @@ def test_nvcc_behind_a_wrapper(build, project, run, tmp_path):
 
 
 @pytest.mark.thorough
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("build", COMPILERS)
-def test_cpu_part_alone(build, project, run, tmp_path):
-    env = {"TORCH_EXTENSIONS_DIR": str(tmp_path / "cache"), "ADD2_WITH_CUDA": "0"}
+def test_only_the_cpu_part(build, project, run, tmp_path):
+    """Where there is a GPU, but the build has no code for it."""
+    env = {"TORCH_EXTENSIONS_DIR": str(tmp_path / "cache")} | CPU_ONLY
     done = run("time.py", "--compiler", build, *QUICK, root=project, **env)
-    assert "for the CPU alone" in done.stderr
-    if torch.cuda.is_available():
-        refused = run("time.py", "--compiler", build, "--device", "cuda", root=project, status=1, **env)
-        assert "no CUDA code" in refused.stderr
-        assert "unset it" in refused.stderr
-        fallen_back = run("time.py", "--compiler", build, "--sizes", "1000", root=project, **env)
-        assert "using the CPU, not the GPU" in fallen_back.stderr
+    assert "for only the CPU" in done.stderr
+    refused = run("time.py", "--compiler", build, "--device", "cuda", root=project, status=1, **env)
+    assert "no CUDA code" in refused.stderr
+    assert "unset it" in refused.stderr
+    fallen_back = run("time.py", "--compiler", build, "--sizes", "1000", root=project, **env)
+    assert "using the CPU, not the GPU" in fallen_back.stderr
 
 
-@pytest.mark.parametrize("build", ["jit"])
-def test_no_compiler(build, project, run, tmp_path):
+def test_refused_before_anything_is_compiled(script, tmp_path):
+    """Machines that are not supported, and settings that will not do: one message each, from one process."""
+    found = script(
+        """
+        import sys
+        from lab.build import toolchain
+        found = {}
+        def refused(name, compiler="jit", **env):
+            before = dict(os.environ)
+            os.environ.update(env)
+            toolchain.find_nvcc.cache_clear()
+            try: build.build(compiler)
+            except build.BuildError as error: found[name] = str(error)
+            os.environ.clear()
+            os.environ.update(before)
+        for compiler in ("jit", "setup", "cmake"):
+            for jobs in ("0", "abc", "-1"): refused(f"MAX_JOBS {compiler} {jobs}", compiler, MAX_JOBS=jobs)
+            for cxx in ("g++ -O1", "ccache g++", 'g++ "', " "): refused(f"CXX {compiler} {cxx}", compiler, CXX=cxx)
+            refused(f"missing {compiler}", compiler, CXX="no-such-compiler")
+        for character in '$:;"|{': refused(f"path {character}", TORCH_EXTENSIONS_DIR=f"{sys.argv[1]}/a{character}b")
+        torch.version.cuda = None
+        refused("cuda", ADD2_WITH_CUDA="1")
+        home, Path.home = Path.home, classmethod(lambda cls: exec("raise RuntimeError"))
+        refused("home", TORCH_EXTENSIONS_DIR="", XDG_CACHE_HOME="")
+        Path.home = home
+        torch.version.hip = "7.0"
+        refused("hip")
+        torch.version.hip = None
+        for sys.platform in ("win32", "darwin"): refused(sys.platform)
+        print(json.dumps(found))
+        """,
+        tmp_path,
+    )
+    assert len(found) == 3 * 8 + 6 + 5
+    for name, message in found.items():
+        assert len(message.splitlines()) == 1
+        if name.startswith("MAX_JOBS"):
+            assert "expected a number from 1 on" in message
+        if name.startswith("CXX"):
+            assert "expected the name of a compiler" in message
+        if name.startswith("missing"):
+            assert "no-such-compiler is not installed" in message
+            assert "apt-get install g++" in message
+        if name.startswith("path"):
+            assert f"{name[-1]!r}" in message
+    assert "pip install torch" in found["cuda"]
+    assert "TORCH_EXTENSIONS_DIR" in found["home"]
+    assert "ROCm" in found["hip"]
+    assert "needs Linux" in found["win32"]
+    assert "needs Linux" in found["darwin"]
+    assert not list((tmp_path / "cache").glob("*/*.o"))
+
+
+@pytest.mark.thorough
+def test_setup_and_cmake_refuse_what_is_not_supported(run, tmp_path):
+    """Called by hand, as pip and a user do it."""
+    code = "import runpy, sys, torch; {}; sys.argv = ['setup.py', 'build_ext']; runpy.run_path('setup.py')"
+    for change, word in (("torch.version.hip = '7.0'", "ROCm"), ("sys.platform = 'win32'", "win32")):
+        done = run("-c", code.format(change), status=1)
+        assert "add2 needs Linux, and a torch for CUDA or CPUs" in done.stderr
+        assert word in done.stderr
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "libtorch_hip.so").touch()
+    command = ["cmake", "-S", ROOT, "-B", tmp_path / "build", f"-DTORCH_DIR={tmp_path}"]
+    env = os.environ | {"PATH": toolchain.tool_path()}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "add2 needs Linux, and a torch for CUDA or CPUs" in done.stderr.replace("\n  ", " ")
+
+
+def test_no_compiler(run, tmp_path):
+    """As a program tells it: one message, exit status 1."""
     env = {"TORCH_EXTENSIONS_DIR": str(tmp_path / "cache"), "CXX": "no-such-compiler"}
-    done = run("time.py", "--compiler", build, *QUICK, root=project, status=1, **env)
-    assert "no-such-compiler is not installed" in done.stderr
-    assert "apt-get install g++" in done.stderr
+    assert "no-such-compiler is not installed" in run("time.py", *QUICK, status=1, **env).stderr
 
 
 def test_no_cmake(project, run, tmp_path):
@@ -335,35 +509,25 @@ def test_no_cmake(project, run, tmp_path):
     assert "pip install cmake" in done.stderr
 
 
-def test_registered_once(run):
-    code = LOAD + "\nfrom lab.build import BuildError\ntry: load('cmake')\nexcept BuildError as error: print(error)"
-    assert "only once" in run("-c", code, "jit").stdout
-
-
 def test_import_without_a_build(project, run):
     code = "try: import add2\nexcept ImportError as error: print(error)"
     assert "pip install --no-build-isolation" in run("-c", code, root=project).stdout
 
 
-def test_installed(project, tmp_path, run):
-    """`pip install`: `import add2` from anywhere, nothing else loaded before."""
-    site = tmp_path / "site"
-    command = [sys.executable, "-m", "pip", "install", "-q", "--no-build-isolation", "--no-deps", "--target", site]
-    subprocess.run([*command, project], check=True, capture_output=True, text=True)
-    code = "import add2, torch; x = torch.ones(3); print(add2.add2(x, x).tolist(), add2.__file__)"
-    done = run("-c", code, cwd=tmp_path, PYTHONPATH=str(site))
-    assert done.stdout.startswith("[2.0, 2.0, 2.0]")
-    assert str(site) in done.stdout
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("build", ["jit", "setup"])
-def test_pybind11(build, run, tmp_path):
-    file = tmp_path / "times.json"
-    run("time.py", "--compiler", build, "--binding", "pybind11", *QUICK, "--json", file)
-    content = json.loads(file.read_text())
-    assert [row["binding"] for row in content["build"]] == ["dispatcher", "pybind11"]
-    assert "pybind11" in [row["call"] for row in content["results"]]
+def test_other_library(run):
+    """--library with a library that is none of ours."""
+    code = """
+import re, torch
+from pathlib import Path
+from lab.build import BuildError, load
+libm = re.search(r"/.*/libm.so.6", Path("/proc/self/maps").read_text())[0]
+for library in (libm, "no-such-file.so"):
+    try: load("jit", library=Path(library))
+    except BuildError as error: print(error)
+"""
+    first, second = run("-c", code).stdout.splitlines()[:2]
+    assert "libm.so.6 has no operator add2" in first
+    assert "no-such-file.so does not load" in second
 
 
 PYBIND11 = """
@@ -399,6 +563,14 @@ print("done")
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("build", ["jit", "setup"])
-def test_pybind11_values_and_checks(build, run):
-    assert run("-c", PYBIND11, build).stdout == "done\n"
+def test_pybind11(build, copy_of_it, run, tmp_path):
+    """The classic binding: values, checks, and a row of time.py."""
+    folder, env = copy_of_it
+    assert run("-c", PYBIND11, build, root=folder, **env).stdout == "done\n"
+    file = tmp_path / "times.json"
+    run("time.py", "--compiler", build, "--binding", "pybind11", *QUICK, "--json", file, root=folder, **env)
+    content = json.loads(file.read_text())
+    assert [row["binding"] for row in content["build"]] == ["dispatcher", "pybind11"]
+    assert "pybind11" in [row["call"] for row in content["results"]]

@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TORCH = Path(torch.__file__).parent
 
 
+@pytest.mark.thorough
 def test_cpp(project, tmp_path):
     """The commands of examples/cpp/README.md, word for word: an installed package, and a program without Python."""
     page = (project / "examples" / "cpp" / "README.md").read_text()
@@ -47,6 +48,7 @@ def test_cpp(project, tmp_path):
     assert {"lib/libadd2.so", "include/add2.h", "lib/cmake/add2/add2Config.cmake"} <= installed
 
 
+@pytest.mark.thorough
 def test_ways(project, tmp_path):
     """Each way that can run here gives torch's result: ways.py ends in an error otherwise."""
     on_gpu = torch.cuda.is_available()
@@ -72,6 +74,7 @@ def test_ways_in_python(name, monkeypatch):
     assert torch.equal(torch.compile(add, fullgraph=True)(a, b), a + b)
 
 
+@pytest.mark.thorough
 def test_fused(run, tmp_path):
     done = run("examples/fused/fused.py", TORCH_EXTENSIONS_DIR=str(tmp_path))
     assert "cpu: the same as torch; the gradient, the contract and the compiled call are right" in done.stdout
@@ -79,6 +82,7 @@ def test_fused(run, tmp_path):
     assert "refused, as it should be" in done.stdout
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(toolchain.find_nvcc() is None, reason="needs nvcc")
 def test_findcuda(project, run, tmp_path):
     """The .cu on its way through FindCUDA, as docs/cmake.md tells it; the library passes the operator's tests."""
@@ -117,40 +121,107 @@ def test_findcuda_without_nvcc(run, tmp_path):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("build", ["jit", "setup", "cmake"])
-def test_new_operator(build, own_operator, tmp_path):
-    """`python3 -m lab.new`: another name, and the three builds and the tests pass as they are."""
-    env = os.environ | {"TORCH_EXTENSIONS_DIR": str(tmp_path / "cache")}
-    tests = ["tests/operator/test_values.py", "tests/operator/test_checks.py"]
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests, "--build", build]
-    done = subprocess.run(command, cwd=own_operator, env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout
-    command = [sys.executable, "time.py", "--compiler", build, "--device", "cpu", "--sizes", "100"]
-    done = subprocess.run(command, cwd=own_operator, env=env, capture_output=True, text=True, check=False)
-    assert "torch_launch_scaled_add" in done.stdout, done.stderr
+def test_new_operator(build, run, tmp_path):
+    """`python3 -m lab.new`: a small project with another name, whose tests and benchmark pass with its build."""
+    folder = tmp_path / "scaled add"
+    said = run("-m", "lab.new", "scaled_add", folder, "--build", build).stdout
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert len(files) <= 15
+    assert sum(len(path.read_text().splitlines()) for path in files) <= 800
+    assert [path for path in files if re.search("(?<!__h)add2", path.read_text(), re.IGNORECASE)] == []
+    assert list(folder.rglob("*add2*")) == []
+    assert "__hadd2(" in "".join(path.read_text() for path in (folder / "kernel").iterdir())
+
+    command = next(line for line in said.splitlines() if line.startswith("    ") and "cd " not in line).strip()
+    command = command.replace(
+        "-m pip install --no-build-isolation -e .", "setup.py build_ext --inplace"
+    )  # nothing is installed
+    env = os.environ | {"TORCH_EXTENSIONS_DIR": str(tmp_path / "cache"), "PATH": toolchain.tool_path()}
+    if nvcc := toolchain.find_nvcc():
+        env["CUDA_HOME"] = str(toolchain.cuda_root(nvcc))
+    for shell in (command, "python3 -m pytest -q -p no:cacheprovider"):
+        done = subprocess.run(["bash", "-c", shell], cwd=folder, env=env, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+    done = subprocess.run(
+        [sys.executable, "benchmark.py"], cwd=folder, env=env, capture_output=True, text=True, check=False
+    )
+    assert "add2" not in done.stdout
+    assert len(done.stdout.splitlines()) == 5, done.stderr
 
 
-@pytest.fixture(scope="module")
-def own_operator(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("own") / "scaled add"
-    command = [sys.executable, "-m", "lab.new", "scaled_add", folder]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "python3 time.py --compiler jit" in done.stdout
-    left = [path for path in folder.rglob("*") if path.is_file() and re.search("(?<!__h)add2", path.read_text(), re.I)]
-    assert left == []
-    assert [path for path in folder.rglob("*add2*")] == []
-    assert "__hadd2(" in (folder / "kernel" / "scaled_add_kernel.cu").read_text()
-    return folder
+NAMES = [
+    "double",
+    "int",
+    "new",
+    "std",
+    "at",
+    "c10",
+    "numpy",
+    "launch",
+    "aten",
+    "build",
+    "dist",
+    "class",
+    "json",
+    "print",
+]
+NAMES += [
+    "torch",
+    "lab",
+    "tests",
+    "kernel",
+    "add2",
+    "Add",
+    "my-op",
+    "a__b",
+    "_x",
+    "x_",
+    "",
+    "exp",
+    "half",
+    "prims",
+    "pytest",
+]
 
 
-@pytest.mark.parametrize("name", ["Add", "my-op", "torch", "json", "class", ""])
-def test_new_operator_of_a_bad_name(name, run, tmp_path):
-    done = run("-m", "lab.new", name, tmp_path / "x", status=2)
-    assert "name" in done.stderr
+def test_new_operator_of_a_bad_name(tmp_path):
+    """Names that C++, Python, torch or the project would not take are refused, each with its reason."""
+    from lab.new.__main__ import create, reason_against
+
+    assert [name for name in NAMES if reason_against(name) is None] == []
+    assert [name for name in ("scaled_add", "my_op2", "relu_sum") if reason_against(name)] == []
+    with pytest.raises(ValueError, match="word of C"):
+        create("double", tmp_path / "x", "setup")
     assert not (tmp_path / "x").exists()
 
 
-def test_new_operator_overwrites_nothing(run, tmp_path):
-    (tmp_path / "mine").write_text("")
-    assert "not empty" in run("-m", "lab.new", "other", tmp_path, status=2).stderr
-    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+def test_new_operator_overwrites_nothing(run, tmp_path, monkeypatch):
+    """Nor does it leave anything half made, or write into this project."""
+    from lab.new import __main__ as new
+
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "file").write_text("")
+    assert "not empty" in run("-m", "lab.new", "other", tmp_path / "mine", status=2).stderr
+    with pytest.raises(ValueError, match="inside this project"):
+        new.create("other", ROOT / "lab" / "other", "jit")
+    monkeypatch.setitem(new.COMMON, "no such file", "x")
+    with pytest.raises(OSError, match="no such file"):
+        new.create("other", tmp_path / "other", "jit")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine"]
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["file"]
+
+
+def test_new_operator_skips_editors_files(project, run, tmp_path):
+    """A swap file is no text, and none of the operator."""
+    (project / "kernel" / ".add2.cpp.swp").write_bytes(b"\xff\xfe\x00")
+    (project / "add2" / "ops.py~").write_text("old")
+    run("-m", "lab.new", "other", tmp_path / "other", "--build", "jit", root=project)
+    assert {path.suffix for path in (tmp_path / "other").rglob("*.*")} <= {
+        ".cpp",
+        ".cu",
+        ".cuh",
+        ".h",
+        ".py",
+        ".md",
+        "",
+    }

@@ -41,16 +41,35 @@ def test_toy(run):
     assert values[-1] < 0.01 * values[0]
 
 
-def test_residual(run, tmp_path):
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """The networks are tiny: more threads only wait for each other where other tests run, too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "1")
+        yield
+
+
+@pytest.fixture(scope="module")
+def residual(one_thread, tmp_path_factory):
+    """The content of --json, and the picture, of one run of the residual network with both adds."""
+    folder = tmp_path_factory.mktemp("residual")
+    command = [sys.executable, str(ROOT / "train.py"), "--model", "residual", "--check", "--epochs", "4"]
+    command += ["--json", str(folder / "run.json"), "--plot", str(folder / "curves.png")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads((folder / "run.json").read_text()), (folder / "curves.png").read_bytes()
+
+
+@pytest.mark.thorough
+def test_residual(residual):
     """It learns; and --check finds the losses of torch's own add, bit for bit, on whatever device there is."""
-    picture = tmp_path / "curves.png"
-    content = train(run, tmp_path, "--model", "residual", "--check", "--plot", picture)
+    content, picture = residual
     ours, torchs = content["training"]
-    assert ours["accuracies"][-1] >= 0.97
+    assert ours["accuracies"][-1] >= 0.95
     assert ours["losses"] == torchs["losses"]
-    assert len(set(ours["losses"])) == len(ours["losses"]) == len(ours["us_per_step"]) == 20
+    assert len(set(ours["losses"])) == len(ours["losses"]) == len(ours["us_per_step"]) == 4
     assert content["settings"] == {"model": "residual", "seed": 0, "batch": 64, "dtype": "float32"}
-    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert picture.startswith(b"\x89PNG")
 
 
 @pytest.mark.thorough
@@ -94,20 +113,20 @@ build.load = spoiled
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("model", ["toy", "residual"])
-def test_compiled(model, run, tmp_path):
+def test_compiled(run, tmp_path, residual):
     """torch.compile takes the whole network (it would be an error if it broke), with about the same losses."""
-    content = train(run, tmp_path, "--model", model, "--compile", "--check", "--epochs", "2")
-    eager = train(run, tmp_path, "--model", model, "--epochs", "2")["training"][0]["losses"]
+    content = train(run, tmp_path, "--model", "residual", "--compile", "--epochs", "1")
+    eager = residual[0]["training"][0]["losses"][:1]
     assert content["training"][0]["losses"] == pytest.approx(eager, rel=0.02)
+    train(run, tmp_path, "--compile", "--check", "--epochs", "2")
 
 
 @pytest.mark.thorough
-def test_bfloat16(run, tmp_path):
+def test_bfloat16(run, tmp_path, residual):
     """By autocast: other losses than in float32, though not by much; with add2 the same as with torch's own add."""
-    content = train(run, tmp_path, "--model", "residual", "--dtype", "bfloat16", "--check", "--epochs", "2")
-    exact = train(run, tmp_path, "--model", "residual", "--epochs", "2")["training"][0]["losses"]
+    content = train(run, tmp_path, "--model", "residual", "--dtype", "bfloat16", "--check", "--epochs", "1")
     found = content["training"][0]["losses"]
+    exact = residual[0]["training"][0]["losses"][:1]
     assert found == content["training"][1]["losses"]
     assert found != exact
     assert found == pytest.approx(exact, rel=0.05)
@@ -130,7 +149,7 @@ def together(processes, *arguments, **options):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("arguments", [("--epochs", "50", "--device", "cpu"), (*RESIDUAL, "--epochs", "3")], ids=str)
+@pytest.mark.parametrize("arguments", [("--epochs", "50", "--device", "cpu"), (*RESIDUAL, "--epochs", "2")], ids=str)
 def test_two_processes(arguments, run, tmp_path, monkeypatch):
     """They build once, share the data, and have the losses of one process except for rounding; only one prints.
 
@@ -185,7 +204,7 @@ def test_a_process_dies(tmp_path):
 def test_torchrun_restarts(run, tmp_path):
     """With --max-restarts the run goes on from its checkpoint, to the weights of an unbroken one."""
     broken, unbroken = tmp_path / "broken.pt", tmp_path / "unbroken.pt"
-    arguments = [*RESIDUAL, "--epochs", "8", "--batch", "256"]
+    arguments = [*RESIDUAL, "--epochs", "6", "--batch", "479"]
     options = {"torchrun": ("--max-restarts", "1", "--monitor-interval", "0.1")}
     pair = together(2, *arguments, "--save", broken, "--resume", broken, **options)
     begun(broken)
@@ -214,21 +233,20 @@ def test_resume(run, tmp_path):
     """The same bits as after an unbroken run."""
     broken, unbroken = tmp_path / "broken.pt", tmp_path / "unbroken.pt"
     arguments = [*RESIDUAL, "--batch", "256"]
-    run("train.py", *arguments, "--epochs", "2", "--save", broken)
-    done = run("train.py", *arguments, "--epochs", "5", "--resume", broken, "--save", broken)
+    run("train.py", *arguments, "--epochs", "1", "--save", broken)
+    done = run("train.py", *arguments, "--epochs", "3", "--resume", broken, "--save", broken)
     assert "epoch   0" not in done.stdout
-    run("train.py", *arguments, "--epochs", "5", "--save", unbroken)
+    run("train.py", *arguments, "--epochs", "3", "--save", unbroken)
     assert_equal(broken, unbroken)
-    again = run("train.py", *arguments, "--epochs", "5", "--resume", broken)
-    assert "after 5 epochs" in again.stdout
 
 
 @pytest.mark.thorough
 def test_killed_while_saving(run, tmp_path):
-    """Twenty times, at random moments; a whole checkpoint each time, and the next run goes on from it."""
+    """Ten times, at random moments; a whole checkpoint each time, and the next run goes on from it."""
     file = tmp_path / "checkpoint.pt"
     code = f"""
-import os, random, signal, sys, time
+import os, random, signal, sys, time, torch
+torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1).zero_grad()  # imports once what each child would
 from pathlib import Path
 import train
 from lab.train import checkpoint
@@ -236,7 +254,7 @@ sys.argv = ["train.py", "--compiler", "torch", "--device", "cpu", "--epochs", "1
             "--save", {str(file)!r}, "--resume", {str(file)!r}]
 sys.stdout = open(os.devnull, "w")
 epochs = 0
-for i in range(20):
+for i in range(10):
     child = os.fork()
     if child == 0:
         os._exit(train.cli.run(train.main))
@@ -272,7 +290,7 @@ def test_damaged_checkpoints(run, tmp_path):
     damaged.append(bad.read_bytes())
     for each in damaged:
         bad.write_bytes(each)
-        with pytest.raises(ValueError, match="is not a checkpoint of train.py|is damaged"):
+        with pytest.raises(ValueError, match=r"is not a checkpoint of train\.py|is damaged"):
             checkpoint.load(bad)
     done = run("train.py", "--resume", bad, status=2)
     assert "is not a checkpoint of train.py" in done.stderr.splitlines()[-1]

@@ -1,4 +1,4 @@
-"""What is shipped: one wheel. Its content here; and, with `-m wheels`, the same file in many environments."""
+"""One wheel is shipped. Its content here; and, with `-m wheels`, the same file in many environments."""
 
 import os
 import re
@@ -14,6 +14,8 @@ from lab.build import cache
 
 ROOT = Path(__file__).resolve().parent.parent
 
+pytestmark = pytest.mark.thorough
+
 # Pythons and torches to prove it with: those that are installed, and can be had.
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 TORCHES = ("torch==2.10.*", "torch==2.11.*", "torch==2.13.0", "torch")
@@ -27,7 +29,7 @@ def pip(*arguments, python=sys.executable):
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory):
-    """A copy of the project as it is shipped: what a source distribution has in it."""
+    """A copy of the project as it is shipped: the content of a source distribution."""
     folder = tmp_path_factory.mktemp("sdist")
     copy = folder / "copy"
     shutil.copytree(ROOT, copy, ignore=cache.leftovers)
@@ -99,6 +101,16 @@ def test_library_shows_the_launchers_alone(library):
     assert functions in (launchers, launchers | cuda)
 
 
+def test_installed(wheel, tmp_path, run):
+    """`import add2` from anywhere, nothing else loaded before."""
+    site = tmp_path / "site"
+    pip("install", "-q", "--no-deps", "--target", site, wheel)
+    code = "import add2, torch; x = torch.ones(3); print(add2.add2(x, x).tolist(), add2.__file__)"
+    done = run("-c", code, cwd=tmp_path, PYTHONPATH=str(site))
+    assert done.stdout.startswith("[2.0, 2.0, 2.0]")
+    assert str(site) in done.stdout
+
+
 def test_auditors_agree(wheel):
     """abi3audit: of Python's functions only those of the stable ABI; auditwheel: which Linux it runs on."""
     for tool in ("abi3audit", "auditwheel"):
@@ -113,7 +125,7 @@ def test_auditors_agree(wheel):
 
 
 def test_ready_library(library, run, tmp_path):
-    """time.py and train.py with a library that somebody else has built: nothing is built."""
+    """time.py and train.py with a library that is ready: nothing is built."""
     cache = {"TORCH_EXTENSIONS_DIR": str(tmp_path)}
     done = run("time.py", "--library", library, "--device", "cpu", "--sizes", "100", **cache)
     assert "add2 by library" in done.stdout

@@ -9,7 +9,7 @@ extern "C" AOTITorchError aoti_torch_get_current_cuda_stream(int32_t device, voi
 
 // Left out, and found in kernel/add2.cpp: other dtypes, strides, messages that say what was wrong.
 Tensor add(const Tensor& a, const Tensor& b) {
-  const bool alike = a.sizes() == b.sizes() && a.get_device_index() == b.get_device_index();
+  const bool alike = a.sizes().equals(b.sizes()) && a.get_device_index() == b.get_device_index();
   if (!alike || !a.is_contiguous() || !b.is_contiguous()) throw std::runtime_error("add: refused");
   const Tensor c = torch::stable::empty_like(a);
   const auto *x = a.const_data_ptr<float>(), *y = b.const_data_ptr<float>();

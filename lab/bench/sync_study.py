@@ -92,9 +92,7 @@ def explain(rows: list[dict], kernel_us: float | None) -> str:
     launch, first, usual = mine[1]["median_us"], mine[2]["first_us"], mine[2]["median_us"]
     text = f"The kernel takes {figure(kernel_us)} us by the GPU's clock, its launch {before} us by the host's."
     if max(launch, mine[3]["median_us"]) < mine[0]["median_us"]:
-        text += (
-            f"\n'before only' and 'neither' ({neither}) do not wait for the kernel; 'before and after' ({both}) does."
-        )
+        text += f"\n'before only' and 'neither' ({neither}) do not wait for the kernel, 'before and after' does: {both}"
     text += f"\nThe first 'after only' call took {figure(first)} us, the median one {after}. "
     if kernel_us > launch:
         if first > 1.5 * usual:

@@ -60,6 +60,10 @@ def build(compiler: str, binding: str = "dispatcher", rebuild: bool = False) -> 
     where = _place(compiler, binding)
     stamp, built = None if rebuild else cache.current(where), False
     if stamp is None:
+        if (compiler, binding) == ("jit", "dispatcher") and hasattr(torch.ops.add2, "add2"):
+            raise BuildError(
+                "A build of add2 is loaded, and torch's jit build loads what it builds; use another process."
+            )
         toolchain.check(ROOT, where.folder)
         try:
             with cache.locked(where.folder) as lock:

@@ -30,7 +30,7 @@ SYMPTOMS = [
         running=True,
     ),
     Symptom(
-        r"built without CUDA code",
+        r"built without CUDA code|has no CUDA code",
         "the library has no CUDA part: no nvcc was found when it was built",
         "`python3 -m lab.doctor` says how to get one; then " + REBUILD,
         running=True,

@@ -60,10 +60,21 @@ def operator() -> list[str]:
     found = [str(path.relative_to(ROOT)) for name in SOURCES for path in ROOT.glob(f"[ik]*/{name}")]
     modules = ["ops"]
     for module in modules:  # grows while it is read
-        code = (ROOT / "add2" / f"{module}.py").read_text()
+        code = _read(f"add2/{module}.py")
         for plain, several in re.findall(r"^ *from \.(\w+) import|^ *from \. import ([\w, ]+)", code, re.MULTILINE):
             modules += {word.strip() for word in [plain, *several.split(",")]} - {"", *modules}
     return found + [f"add2/{module}.py" for module in modules]
+
+
+def _read(part: str) -> str:
+    """A file of the operator. DTensors (add2/sharding.py) and the layer are left out: few operators need them at first."""
+    text = (ROOT / part).read_text()
+    if part == "add2/function.py":
+        text = text.split("\n\n\ndef launch(")[0].rstrip("\n") + "\n"
+    if part == "add2/ops.py":
+        text = re.sub(r"^    if .*\n        sharding\.\w+\(\)\n", "", text, flags=re.MULTILINE)
+        text = re.sub(r"^(from \. import .*), sharding\b", r"\1", text, flags=re.MULTILINE)
+    return text
 
 
 def _names_in(source: Path) -> set[str]:
@@ -94,14 +105,14 @@ def create(name: str, folder: Path, build: str) -> None:
         raise ValueError(f"{folder} is inside this project; name a folder outside, such as ../{name}")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ValueError(f"{folder} is there already, and not empty")
-    sources = {part: ROOT / part for part in operator()}
-    sources |= {target: TEMPLATE / part for part, target in (COMMON | BUILDS[build]).items()}
+    texts = {part: _read(part) for part in operator()}
     folder.parent.mkdir(parents=True, exist_ok=True)
+    for part, target in (COMMON | BUILDS[build]).items():
+        texts[target] = (TEMPLATE / part).read_text().replace("BUILD_COMMAND", COMMANDS[build])
+    if build == "jit":
+        texts["add2/__init__.py"] = _without_library(texts["add2/__init__.py"])
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as unfinished:
-        for target, source in sources.items():
-            text = source.read_text().replace("BUILD_COMMAND", COMMANDS[build])
-            if build == "jit" and target == "add2/__init__.py":
-                text = _without_library(text)
+        for target, text in texts.items():
             path = Path(unfinished, "project", rename(target, name))
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(rename(text, name))

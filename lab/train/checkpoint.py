@@ -27,7 +27,9 @@ def _first_line(content: bytes) -> bytes:
 
 
 def load(path: Path, settings: dict | None = None) -> dict:
-    """The content of a checkpoint (settings, network, optimizer, history), on the CPU. settings: those that it must have been made with.
+    """The content of a checkpoint, on the CPU: settings, network, optimizer, history.
+
+    settings: those that it must have been made with.
 
     Raises:
         ValueError: there is no such file, it is not a whole checkpoint, or it comes from a run with other settings.

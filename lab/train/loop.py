@@ -46,7 +46,7 @@ def train(task: Task, add: Add, device: torch.device, args: argparse.Namespace) 
     # fullgraph: a graph break is an error.
     called = torch.compile(network, fullgraph=True, mode="reduce-overhead") if args.compile else network
     called = nn.parallel.DistributedDataParallel(called) if processes.WORLD > 1 else called
-    autocast = torch.autocast(device.type, torch.bfloat16, enabled=args.dtype == "bfloat16")
+    autocast = torch.autocast(device.type, torch.bfloat16) if args.dtype == "bfloat16" else contextlib.nullcontext()
 
     def step(*batch) -> Tensor:
         optimizer.zero_grad()

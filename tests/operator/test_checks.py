@@ -204,14 +204,20 @@ def test_n_that_is_no_number_of_elements(device):
     add2.torch_launch_add2(*x(3, 5, device=device), torch.tensor(3))
 
 
-def test_result_with_a_pending_minus_sign(device):
-    """A view whose sign torch has not applied yet: as an input it is resolved, as the result it is refused."""
+def test_pending_minus_sign(device):
+    """A view whose sign torch has not applied yet: as an input it is resolved; as the result too, or it is refused."""
     import add2
 
     a, b = x(2, 5, device=device)
     for context in (torch.enable_grad(), torch.inference_mode()):
-        with context, pytest.raises(RuntimeError, match="minus sign"):
-            add2.torch_launch_add2(torch._neg_view(a), a, b, 5)
+        with context:
+            c = torch._neg_view(torch.zeros_like(a))
+            try:
+                add2.torch_launch_add2(c, a, b, 5)
+            except RuntimeError as error:
+                assert "minus sign" in str(error)  # noqa: PT017  (torch 2.10 and 2.11 have no such error)
+            else:
+                assert torch.equal(c, a + b)
     add2.torch_launch_add2(a, torch._neg_view(b), b, 5)
     assert torch.equal(a, torch.zeros_like(a))
 

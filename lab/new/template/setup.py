@@ -29,8 +29,6 @@ operator.libraries = []
 
 setup(
     name="add2",
-    version="0.1.0",
-    python_requires=">=3.10",
     install_requires=["torch>=2.10"],
     packages=["add2"],
     ext_modules=[operator],

@@ -5,12 +5,10 @@ import torch
 
 import add2
 
-DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
-DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
-pytestmark = pytest.mark.parametrize("device", DEVICES)
+pytestmark = pytest.mark.parametrize("device", ["cpu"] + ["cuda"] * torch.cuda.is_available())
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("n", [0, 1, 7, 1023, 100_003])
 def test_values(n, dtype, device):
     a, b = torch.randn(2, n, device=device, dtype=dtype)
@@ -22,16 +20,14 @@ def test_values(n, dtype, device):
 
 def test_strides(device):
     a, b = torch.randn(2, 30, 20, device=device)
-    assert torch.equal(add2.add2(a.t(), b.t()[::1]), a.t() + b.t())
-    assert torch.equal(add2.add2(a[:, 1::3], b[:, 1::3]), (a + b)[:, 1::3])
+    assert torch.equal(add2.add2(a.t()[:, 1::3], b.t()[:, 1::3]), (a + b).t()[:, 1::3])
 
 
 def test_gradient(device):
-    a, b = torch.randn(2, 5, device=device, dtype=torch.float64)
-    a.requires_grad_()
-    b.requires_grad_()
-    assert torch.autograd.gradcheck(add2.add2, (a, b))
-    assert torch.autograd.gradgradcheck(add2.add2, (a, b))
+    inputs = torch.randn(2, 5, device=device, dtype=torch.float64).unbind()
+    inputs = [x.requires_grad_() for x in inputs]
+    assert torch.autograd.gradcheck(add2.add2, inputs)
+    assert torch.autograd.gradgradcheck(add2.add2, inputs)
 
 
 def test_contract(device):
