@@ -28,6 +28,11 @@ def kernels(dtype: torch.dtype) -> dict[str, tuple[str, int, int]]:
     }
 
 
+def headers() -> str:
+    """The folder of cuda_fp16.h and its like, which one of torch's packages brings."""
+    return pathfinder.find_nvidia_header_directory("cudart")
+
+
 @functools.cache
 def compile(arch: str, dtype: torch.dtype) -> ObjectCode:
     """The kernels of one dtype as machine code; takes 0.1 s. arch: such as "sm_90". Needs no GPU, and no driver.
@@ -36,8 +41,7 @@ def compile(arch: str, dtype: torch.dtype) -> ObjectCode:
         Exception: NVRTC's own message, with file and line.
     """
     names = dict.fromkeys(name for name, *_ in kernels(dtype).values())
-    headers = pathfinder.find_nvidia_header_directory("cudart")  # cuda_fp16.h; one of torch's packages brings it
-    options = ProgramOptions(name="kernel/add2_kernel.cuh", arch=arch, std="c++17", include_path=headers)
+    options = ProgramOptions(name="kernel/add2_kernel.cuh", arch=arch, std="c++17", include_path=headers())
     return Program(SOURCE.read_text(), "c++", options).compile("cubin", name_expressions=[*names])
 
 
@@ -49,16 +53,15 @@ def load(device: int, dtype: torch.dtype) -> dict[str, tuple]:
     return {way: (code.get_kernel(name), *block) for way, (name, *block) in kernels(dtype).items()}
 
 
-_stream = functools.lru_cache(maxsize=None)(Stream.from_handle)
+_stream = functools.cache(lambda device, handle: Stream.from_handle(handle))
 _config = functools.lru_cache(maxsize=1024)(lambda grid, block: LaunchConfig(grid=grid, block=block))
 _thread = threading.local()
 
 
-def _launch(c: Tensor, a: Tensor, b: Tensor, n: int) -> None:
+def _add(c: Tensor, a: Tensor, b: Tensor, n: int) -> None:
     """c[0:n] = a[0:n] + b[0:n], where all is known to fit."""
     a, b = a.contiguous(), b.contiguous()  # a kernel knows no strides
-    out, x, y = c.data_ptr(), a.data_ptr(), b.data_ptr()
-    if not (x and y):
+    if not (a.data_ptr() and b.data_ptr()):
         _refuse("an input has no memory")
     if not c.is_cuda:  # there is no run-time compiler for a CPU; torch's own add gives the same bits
         torch.add(a.view(-1)[:n], b.view(-1)[:n], out=c.view(-1)[:n])
@@ -66,15 +69,20 @@ def _launch(c: Tensor, a: Tensor, b: Tensor, n: int) -> None:
     device = c.get_device()
     if device != torch.cuda.current_device():
         with torch.cuda.device(device):
-            return _launch(c, a, b, n)
+            return _add(c, a, b, n)
     if not hasattr(_thread, "is_ready"):  # a new thread, such as autograd's, may have no CUDA context yet
         Device(device).set_current()
         _thread.is_ready = True
-    size = n * c.element_size()
+    launch(*launch_arguments(device, c, a, b, n))
+
+
+def launch_arguments(device: int, c: Tensor, a: Tensor, b: Tensor, n: int) -> tuple:
+    """For cuda.core.launch: stream, grid and block, kernel, and the kernel's own arguments."""
+    out, x, y, size = c.data_ptr(), a.data_ptr(), b.data_ptr(), n * c.element_size()
     way = "small" if size < 4 << 20 else "medium" if size < 16 << 20 else "vector"
     kernel, threads, elements = load(device, c.dtype)["unaligned" if (out | x | y) % 16 else way]
-    stream = _stream(torch.cuda.current_stream(device).cuda_stream)  # where torch's own kernels are queued
-    launch(stream, _config(-(-n // elements), threads), kernel, out, x, y, n)
+    stream = _stream(device, torch.cuda.current_stream(device).cuda_stream)  # where torch's own kernels are queued
+    return stream, _config(-(-n // elements), threads), kernel, out, x, y, n
 
 
 def add2(a: Tensor, b: Tensor) -> Tensor:
@@ -83,7 +91,7 @@ def add2(a: Tensor, b: Tensor) -> Tensor:
         _refuse(f"b has shape {[*b.shape]}, expected {[*a.shape]}")
     c = torch.empty_like(a, memory_format=torch.contiguous_format)
     if n := c.numel():
-        _launch(c, a, b, n)
+        _add(c, a, b, n)
     return c
 
 
@@ -97,7 +105,7 @@ def torch_launch_add2(c: Tensor, a: Tensor, b: Tensor, n: int) -> None:
     if n:
         _check_overlap(c, a, "a")
         _check_overlap(c, b, "b")
-        _launch(c, a, b, n)
+        _add(c, a, b, n)
 
 
 # The checks of kernel/add2.cpp, in the same words.

@@ -50,7 +50,10 @@ LAUNCH = {
         lambda d: (x(5, device=d), x(5, device=d).half(), x(5, device=d), 5),
         "a is float16, expected float32",
     ),
-    "dtype of b": (lambda d: (x(5, device=d), x(5, device=d), x(5, device=d).double(), 5), "b is float64, expected float32"),
+    "dtype of b": (
+        lambda d: (x(5, device=d), x(5, device=d), x(5, device=d).double(), 5),
+        "b is float64, expected float32",
+    ),
     "c is strided": (lambda d: (x(5, 2, device=d)[:, 0], *x(2, 5, device=d), 5), r"c of shape \[5\] is not contiguous"),
     "c overlaps a": (lambda d: ((t := x(9, device=d))[1:], t[:8], x(8, device=d), 8), "c shares memory with a"),
     "c overlaps b": (lambda d: ((t := x(9, device=d))[:8], x(8, device=d), t[1:], 8), "c shares memory with b"),
