@@ -153,7 +153,7 @@ __device__ inline F sum_over_row(F x, F* shared) {
 // load while others wait for their sums. (Persistent blocks that fetch the next row early, in
 // registers or by cp.async into shared memory: 3 to 12% slower at 16384 rows, H200.)
 template <typename T, int kThreads, int kVectors, int kRows>
-__global__ void __launch_bounds__(kThreads* kRows)
+__global__ void __launch_bounds__(kThreads* kRows, kVectors == 1 ? 2048 / (kThreads * kRows) : 1)
     forward_rows(T* y, T* s, float* rstd, const T* a, const T* b, const T* weight, float eps,
                  int64_t rows, int width) {
   __shared__ float shared[kThreads * kRows / 32];
@@ -338,9 +338,14 @@ __global__ void __launch_bounds__(kThreads* kGroups, 1)
     const int i = (lane + v * kThreads) * kSize;
     if (i >= width) continue;
 #pragma unroll
-    for (int k = 0; k < kSize; ++k) {
-      if (kGroups > 1) dweight[v][k] += columns[(v * kSize + k) * kThreads + lane];
-      partial[blockIdx.x * int64_t(width) + i + k] = dweight[v][k];
+    for (int k = 0; k < kSize; k += 4) {
+      Vector<float> four;
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        four.at[j] = dweight[v][k + j];
+        if (kGroups > 1) four.at[j] += columns[(v * kSize + k + j) * kThreads + lane];
+      }
+      store(partial + blockIdx.x * int64_t(width) + i + k, four);
     }
   }
 }
@@ -375,23 +380,24 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// dweight[i] = the sum of partial[0..parts)[i]: 32 columns a block, 32 threads a column.
+// dweight[i] = the sum of partial[0..parts)[i], for 32 columns a block. First a column has 32
+// threads, each of another warp, so that a warp reads neighbours; then a warp, for its shuffles.
 template <typename T, typename F>
 __global__ void __launch_bounds__(1024)
     add_partial(T* dweight, const F* partial, int parts, int64_t width) {
-  __shared__ F shared[32][32];
-  const int64_t i = blockIdx.x * int64_t(32) + threadIdx.x;
+  __shared__ F
+      shared[32][33];  // 33: read by columns, 32 would make all threads of a warp wait for one bank
+  const int64_t first = blockIdx.x * int64_t(32);
   wait_for_previous();
   let_next_start();
   F sum = 0;
-  if (i < width) {
-    for (int part = threadIdx.y; part < parts; part += 32) sum += partial[part * width + i];
+  if (first + threadIdx.x < width) {
+    for (int part = threadIdx.y; part < parts; part += 32) {
+      sum += partial[part * width + first + threadIdx.x];
+    }
   }
   shared[threadIdx.y][threadIdx.x] = sum;
   __syncthreads();
-  if (threadIdx.y > 0 || i >= width) return;
-  sum = 0;
-#pragma unroll
-  for (int k = 0; k < 32; ++k) sum += shared[k][threadIdx.x];
-  round_to(dweight[i], sum);
+  sum = sum_over_row<32>(shared[threadIdx.x][threadIdx.y], static_cast<F*>(nullptr));
+  if (threadIdx.x == 0 && first + threadIdx.y < width) round_to(dweight[first + threadIdx.y], sum);
 }

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import torch
 from add_rms_norm import HERE, build
-from bench import Inputs, arguments, digits, environment, finish, need_gpu
+from bench import Inputs
+from results import arguments, digits, environment, finish, need_gpu
 from torch import Tensor
 from torch.utils import cpp_extension
 

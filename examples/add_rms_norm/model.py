@@ -3,12 +3,15 @@
 python3 examples/add_rms_norm/model.py
 """
 
+import argparse
 import statistics
 import time
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from add_rms_norm import add_rms_norm, build, has_toolkit, reference
+from results import digits, environment, write_json
 from torch import Tensor, nn
 
 
@@ -41,39 +44,57 @@ class Network(nn.Module):
         return self.head(stream + branch)
 
 
-def train(norm, device: str, dtype: torch.dtype, width: int, rows: int, steps: int) -> tuple[list[float], float]:
-    """The losses, and the median time of a step in milliseconds. The same start and the same data for every norm."""
-    torch.manual_seed(0)
-    network = Network(width, 4, norm).to(device, dtype)
-    x = torch.randn(rows, width).to(device, dtype)
-    labels = (x[:, :10].float() + x[:, 10:20].float() * x[:, 20:30].float()).argmax(1)
-    optimizer = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9)
-    losses, times = [], []
-    for _ in range(steps):
+class Training:
+    """A network and its data: the same start and the same data for every norm."""
+
+    def __init__(self, norm, device: str, dtype: torch.dtype, width: int, rows: int) -> None:
+        torch.manual_seed(0)
+        self.network = Network(width, 4, norm).to(device, dtype)
+        self.x = torch.randn(rows, width).to(device, dtype)
+        self.labels = (self.x[:, :10].float() + self.x[:, 10:20].float() * self.x[:, 20:30].float()).argmax(1)
+        self.optimizer = torch.optim.AdamW(self.network.parameters(), lr=3e-4)
+        self.losses: list[float] = []
+        self.times: list[float] = []
+
+    def step(self) -> None:
         start = time.perf_counter()
-        optimizer.zero_grad()
-        loss = F.cross_entropy(network(x).float(), labels)
+        self.optimizer.zero_grad()
+        loss = F.cross_entropy(self.network(self.x).float(), self.labels)
         loss.backward()
-        optimizer.step()
-        losses.append(loss.item())  # waits for the GPU
-        times.append(time.perf_counter() - start)
-    return losses, 1e3 * statistics.median(times[3:])  # the first steps also load kernels and fill caches
+        self.optimizer.step()
+        self.losses.append(loss.item())  # waits for the GPU
+        self.times.append(time.perf_counter() - start)
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the losses and times")
+    args = parser.parse_args()
     build()
-    runs = [("cpu", torch.float32, 128, 512, 40)]
+    results = []
+    runs = [("cpu", torch.float32, 128, 512)]
     if torch.cuda.is_available() and has_toolkit():
-        runs += [("cuda", torch.float32, 1024, 4096, 40), ("cuda", torch.bfloat16, 4096, 8192, 40)]
-    for device, dtype, width, rows, steps in runs:
+        runs += [("cuda", torch.float32, 1024, 4096), ("cuda", torch.bfloat16, 4096, 8192)]
+    for run in runs:
+        trainings = {
+            name: Training(norm, *run) for name, norm in (("torch", reference), ("add_rms_norm", add_rms_norm))
+        }
+        for _ in range(40):  # in turn, so that both see the same machine
+            for training in trainings.values():
+                training.step()
+        device, dtype, width, rows = run
         print(f"{device}, {dtype}: 4 blocks of width {width}, {rows} rows")
-        last = []
-        for name, norm in (("torch", reference), ("add_rms_norm", add_rms_norm)):
-            losses, ms = train(norm, device, dtype, width, rows, steps)
-            last.append(losses[-1])
-            print(f"  {name:<14} loss {losses[0]:.4f} -> {losses[-1]:.4f}, {ms:8.2f} ms a step")
-        difference = abs(last[1] / last[0] - 1)
-        assert difference < (1e-3 if dtype == torch.float32 else 0.05), f"the losses differ by {difference:.1%}"
+        for name, training in trainings.items():
+            first, *_, last = training.losses
+            ms = 1e3 * statistics.median(training.times[3:])  # the first steps also load kernels and fill caches
+            row = {"device": device, "dtype": str(dtype).removeprefix("torch."), "width": width, "rows": rows}
+            results.append(row | {"norm": name, "first": digits(first), "last": digits(last), "ms": digits(ms)})
+            print(f"  {name:<14} loss {first:.4f} -> {last:.4f}, {ms:8.2f} ms a step")
+        theirs, ours = (training.losses[-1] for training in trainings.values())
+        within = 1e-3 if dtype == torch.float32 else 0.05
+        torch.testing.assert_close(ours, theirs, rtol=within, atol=within)
+    if args.json:
+        write_json(args.json, {"environment": environment(), "results": results})
 
 
 if __name__ == "__main__":
