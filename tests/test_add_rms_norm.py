@@ -1,5 +1,6 @@
 """examples/add_rms_norm: values and gradients against float64, and everything that torch asks of an operator."""
 
+import json
 import os
 import re
 import shutil
@@ -316,3 +317,37 @@ def test_program(run, tmp_path):
     assert "refused, as it should be" in done.stdout
     if torch.version.cuda and cuda_home():
         assert (tmp_path / "add_rms_norm" / "add_rms_norm_kernel.cuda.o").exists() or list(tmp_path.rglob("*.cuda.o"))
+
+
+def test_model(run, tmp_path):
+    run("examples/add_rms_norm/model.py", TORCH_EXTENSIONS_DIR=os.environ["TORCH_EXTENSIONS_DIR"])
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+@pytest.mark.parametrize("program", ["bench.py", "ladder.py"])
+def test_without_a_gpu(program, run):
+    assert "torch sees no GPU here" in run(f"examples/add_rms_norm/{program}", status=1).stderr
+
+
+def test_page():
+    """The tables of docs/reduction.md are what was measured."""
+    page = (FOLDER.parents[1] / "docs" / "reduction.md").read_text()
+
+    def digits(x):
+        return f"{x:.0f}" if x >= 1000 else f"{x:.3g}"
+
+    def results(name):
+        return json.loads((FOLDER.parents[1] / "docs" / "results" / f"{name}.json").read_text())["results"]
+
+    steps = {(row["pass"], row["step"]): [] for row in results("h200-add-rms-norm-steps")}
+    for row in results("h200-add-rms-norm-steps"):
+        steps[row["pass"], row["step"]].append(digits(row["us"]))
+    for (what, step), times in steps.items():
+        assert f"| {what}: {step} | {' | '.join(times)} |\n" in page
+    lines = {(row["width"], row["rows"]): [] for row in results("h200-add-rms-norm") if row["rows"] in (2048, 16384)}
+    for row in results("h200-add-rms-norm"):
+        if (row["width"], row["rows"]) in lines:
+            best = min(row[name] for name in ("torch", "torch.compile", "liger"))
+            lines[row["width"], row["rows"]] += [digits(best), digits(row["add_rms_norm"]), f"{row['of_peak']:.0%}"]
+    for (width, rows), line in lines.items():
+        assert f"| {width} | {rows} | {' | '.join(line)} |\n" in page

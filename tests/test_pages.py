@@ -61,7 +61,7 @@ def test_commands(page, tmp_path):
 SOLUTION = re.compile(r"^def exercise_(\d+)\(\):\n(.*?)(?=^\S)", re.MULTILINE | re.DOTALL)
 SOLUTIONS = [
     (path, number, body)
-    for path in sorted((ROOT / "docs" / "solutions").glob("[1-9]_*.py"))
+    for path in sorted((ROOT / "docs" / "solutions").glob("[1-9]*_*.py"))
     for number, body in SOLUTION.findall(path.read_text())
 ]
 

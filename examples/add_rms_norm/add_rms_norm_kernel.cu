@@ -75,8 +75,8 @@ struct Forward {
   }
 
   // One vector a thread is best up to 512 threads, more threads are not: 64x2, 128x1, 32x4 threads
-  // x vectors for 1024 elements take 34.0, 33.8, 35.0 us at 16384 rows; 512x2, 1024x1, 256x4 for
-  // 8192 take 259, 259, 260 us there and 35.1, 35.8, 35.0 at 2048 rows.
+  // x vectors for 1024 elements take 34.4, 34.1, 35.0 us at 16384 rows; 512x2, 1024x1, 256x4 for
+  // 8192 take 259, 259, 261 us there and 35.1, 35.7, 35.0 at 2048 rows.
   const char* choose() const {
     if constexpr (sizeof(T) < 8) {
       const int64_t vectors = width / Vector<T>::kSize;
@@ -99,8 +99,8 @@ struct Forward {
 
 // 512 threads a block, two vectors a thread, one block a multiprocessor: that has the bytes in
 // flight that the memory wants, with the fewest partial sums. 8 rows of 64x2 at 1024 elements, 1 of
-// 512x2 at 8192; others are 1 to 15% slower. (Twice as wide, 512x4 has too few registers, and
-// spills.)
+// 512x2 at 8192; others are 1 to 33% slower. (Wider rows, 512x4, have no registers left for the
+// next row, and spill.)
 constexpr int kBackwardThreads = 512;
 
 template <typename T>

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 from add_rms_norm import add_rms_norm, build, reference
-from results import arguments, digits, environment, finish, need_gpu
+from results import arguments, digits, environment, finish, need_gpu, save
 from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -132,7 +132,7 @@ def plot(path: Path, content: dict) -> None:
     for panel in panels[-1]:
         panel.set_xlabel("rows", fontsize=9)
     figure.legend(*panels[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=len(names), fontsize=9)
-    figure.savefig(path)
+    save(figure, path)
 
 
 def main() -> None:

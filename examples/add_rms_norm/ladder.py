@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from add_rms_norm import HERE, build
 from bench import Inputs
-from results import arguments, digits, environment, finish, need_gpu
+from results import arguments, digits, environment, finish, need_gpu, save
 from torch import Tensor
 from torch.utils import cpp_extension
 
@@ -108,24 +108,29 @@ def measure(library: ctypes.CDLL, rows: int, width: int, peak: float) -> list[di
 
 
 def plot(path: Path, content: dict) -> None:
-    """Time of each step, down to the memory's floor, for the first shape."""
+    """Time of each step, down to the memory's floor; a panel for each shape."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(8, 3.4), layout="constrained")
-    panels = figure.subplots(1, 2, width_ratios=[2, 1])
-    for panel, what in zip(panels, ("forward", "backward"), strict=True):
-        lines = [row for row in content["results"] if row["pass"] == what and (row["rows"], row["width"]) == SHAPES[0]]
-        labels = [row["step"].replace(", ", ",\n").replace(" in ", "\nin ") for row in lines]
-        bars = panel.bar(labels, [row["us"] for row in lines], color="#1b9e77")
-        panel.bar_label(bars, [f"{row['us']:.0f}" for row in lines], fontsize=8)
-        panel.axhline(lines[0]["floor_us"], color="black", linestyle="--", linewidth=1)
-        panel.text(len(lines) - 0.5, lines[0]["floor_us"], "floor", fontsize=8, ha="right", va="top")
-        panel.set_yscale("log")
-        panel.set_ylim(lines[0]["floor_us"] / 2, None)
-        panel.set_title(f"{what}, {SHAPES[0][0]} rows of {SHAPES[0][1]}, bfloat16", fontsize=9)
-        panel.tick_params(axis="x", labelrotation=90, labelsize=7)
-    panels[0].set_ylabel("microseconds", fontsize=9)
-    figure.savefig(path)
+    figure = Figure(figsize=(10, 3), layout="constrained")
+    panels = figure.subplots(1, len(SHAPES), sharey=True)
+    for panel, (rows, width) in zip(panels, SHAPES, strict=True):
+        lines = [row for row in content["results"] if (row["rows"], row["width"]) == (rows, width)][::-1]
+        places = [i + 0.5 * (row["pass"] == "forward") for i, row in enumerate(lines)]  # apart from backward
+        colours = ["#1b9e77" if row["pass"] == "forward" else "#7570b3" for row in lines]
+        bars = panel.barh(places, [row["us"] for row in lines], color=colours)
+        panel.bar_label(
+            bars, [f"{row['us']:.3g}" if row["us"] < 1000 else f"{row['us']:.0f}" for row in lines], fontsize=8
+        )
+        panel.axvline(lines[0]["floor_us"], color="black", linestyle="--", linewidth=1, label="memory's floor")
+        panel.set_xscale("log")
+        panel.set_xlim(lines[0]["floor_us"] / 1.5, 6 * max(row["us"] for row in lines))
+        panel.set_yticks(places, [f"{row['step']}" for row in lines], fontsize=8)
+        panel.set_title(f"{rows} rows of {width}", fontsize=9)
+        panel.tick_params(axis="x", labelsize=8)
+        panel.set_xlabel("microseconds", fontsize=8)
+        panel.minorticks_off()
+    panels[0].legend(fontsize=7, loc="lower right")
+    save(figure, path)
 
 
 def main() -> None:

@@ -7,9 +7,13 @@ import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from add_rms_norm import has_toolkit
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def arguments(description: str, **defaults: str) -> argparse.Namespace:
@@ -55,7 +59,7 @@ def digits(x: float) -> float:
 def write_json(path: Path, content: dict) -> None:
     """One row a line, so that a change shows as a change."""
     rows = ",\n".join("  " + json.dumps(row) for row in content["results"])
-    head = json.dumps({"environment": content["environment"]}, indent=1).rstrip("\n}")
+    head = json.dumps({"environment": content["environment"]}, indent=1).rstrip("\n} ")
     path.write_text(f'{head}\n }},\n "results": [\n{rows}\n ]\n}}\n')
 
 
@@ -64,3 +68,11 @@ def finish(args: argparse.Namespace, content: dict, draw: Callable[[Path, dict],
         write_json(args.json, content)
     if args.plot:
         draw(args.plot, content)
+
+
+def save(figure: "Figure", path: Path) -> None:
+    """An SVG keeps its text as text, and no date: the same results give the same file."""
+    import matplotlib
+
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "add_rms_norm"}):
+        figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
