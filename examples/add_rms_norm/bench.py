@@ -20,7 +20,7 @@ from results import arguments, digits, environment, finish, need_gpu, save
 from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from lab import clock  # the project's clock, and all that this file uses of the workbench
+from lab.bench import clock  # the only part of the workbench that this file uses
 
 # autograd's node for each input was made on another stream; its gradient is not accumulated here, so that is no matter.
 warnings.filterwarnings("ignore", message="The AccumulateGrad node's stream")
