@@ -101,13 +101,11 @@ def _explain(error: Exception) -> str | None:
     if isinstance(error, Failure):
         return str(error)
     if is_out_of_memory(error):
-        return (
-            f"out of memory: {str(error).partition(chr(10))[0]}\nGive smaller --sizes (time.py) or a smaller --batch."
-        )
+        return f"out of memory: {str(error).partition(chr(10))[0]}\nGive smaller --sizes or a smaller --batch."
     if str(error).startswith(("add2: ", "torch_launch_add2: ")):  # the operator's own words for an error of CUDA's
         from .build import symptoms
 
-        if cure := symptoms.explain(str(error)):
+        if cure := symptoms.explain(str(error), running=True):
             return f"{error}\n{cure}"
     return None
 
