@@ -117,7 +117,8 @@ def main() -> int:
         rate = f"{row['gb_per_s']:.0f}" if "gb_per_s" in row else "-"
         print(f"{way:<26}{row['first_s']:>15.3f}{row['us']:>11.2f}{row['torch_us']:>14.2f}{rate:>8}", flush=True)
     if args.json:
-        files.write(args.json, files.to_json({"environment": cli.environment(device), "ways": rows}))
+        environment = cli.environment(device) | {"command": "python3 examples/ways/ways.py --json FILE"}
+        files.write(args.json, files.to_json({"environment": environment, "ways": rows}))
     return status
 
 

@@ -117,14 +117,16 @@ def _compile_by_nvrtc() -> None:
     """For this machine's GPU, and for float32: NVRTC takes 0.1 s for each dtype, which the others' first call pays."""
     if reason := toolchain.lack_for_nvrtc():
         raise BuildError(reason)
-    from . import nvrtc
-
+    try:
+        from . import nvrtc
+    except ImportError as error:
+        raise BuildError(f"cuda-core does not load: {error}") from error
     arch = "sm_{}{}".format(*torch.cuda.get_device_capability())
     print(f"compiling kernel/add2_kernel.cuh with NVRTC for {arch} ...", file=sys.stderr)
     try:
         nvrtc.compile(arch, torch.float32)
     except Exception as error:  # cuda.core's, which has no public name
-        raise BuildError(str(error).strip()) from error
+        raise BuildError(str(error).strip(" \n\0")) from error
 
 
 def has_cuda_code(library: Path) -> bool:
