@@ -115,6 +115,7 @@ print("done")
 """
 
 
+@pytest.mark.thorough
 def test_aot_inductor(device, tmp_path, run, library):
     """Compiled ahead of time into a package, which is loaded and run; add2 in it is called through the dispatcher.
 

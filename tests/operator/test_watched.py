@@ -272,7 +272,7 @@ print("done")
 """
 
 
-@pytest.mark.parametrize("when", ["early", "late"])
+@pytest.mark.parametrize("when", [pytest.param("early", marks=pytest.mark.thorough), "late"])
 def test_dtensor(when, library, run, tmp_path):
     """Sharded over two processes: the placement stays, and so does the gradient's. `import add2` imports no DTensor."""
     if not torch.distributed.is_available():
