@@ -38,7 +38,7 @@ def killed(command: list[str], folder: Path, begun: str) -> None:
 
 
 def exercise_2():
-    """A killed build: here the next one waits for nobody; torch's own load() may wait for the file `lock`."""
+    """A killed build: here the next one does not wait; torch's own load() may wait for the file `lock`."""
     with copy_of_project() as copy:
         killed(["time.py", "--rebuild"], copy, "jit cache/*unfinished*")
         start = time.monotonic()

@@ -57,10 +57,12 @@ def edit(file: Path, old: str, new: str) -> None:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """For programs that run in a folder: a copy of the project has a jit cache of its own."""
-    own = {} if folder == ROOT else {"TORCH_EXTENSIONS_DIR": str(folder / "jit cache")}
-    # torch.compile's cache does not notice that an operator's gradient has changed, so a copy needs its own.
-    own |= {} if folder == ROOT else {"TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor cache")}
+    """For programs that run in a folder: a copy of the project has caches of its own.
+
+    torch.compile's too: it does not notice a changed gradient (https://github.com/pytorch/pytorch/issues/144344).
+    """
+    caches = {"TORCH_EXTENSIONS_DIR": "jit cache", "TORCHINDUCTOR_CACHE_DIR": "compile-cache"}
+    own = {} if folder == ROOT else {variable: str(folder / name) for variable, name in caches.items()}
     return os.environ | {"PATH": toolchain.tool_path()} | own
 
 
