@@ -113,6 +113,15 @@ def ratio_summary() -> str:
     return table(["dtype", "best ratio", "median", "worst", "at 2^30"], lines)
 
 
+def offset() -> str:
+    """A sentence: views whose first element is not at a multiple of 16 bytes."""
+    rows = [row["ratio_to_torch"] for key, row in timings("h200-offset").items() if key[0] == "torch_launch_add2"]
+    return (
+        f"Views that start one element later (`--offset 1`) take {min(rows):.2f} to {max(rows):.2f} of torch's time for "
+        "the same views ([h200-offset.json](h200-offset.json)).\n"
+    )
+
+
 def top(rows: list[dict]) -> float:
     return max(rows, key=lambda row: row["n"])["gb_per_s"] / 1e3
 
@@ -273,6 +282,7 @@ TABLES = {
     "life": life,
     "ratios": ratios,
     "ratio-summary": ratio_summary,
+    "offset": offset,
     "cpu-ratios": lambda: ratios("cpu-2-threads", clock="host"),
     "cpu-call": cpu_call,
     "clocks": clocks,

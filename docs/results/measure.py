@@ -27,7 +27,7 @@ GPU = {
     "first-run": ["time.py --compiler jit --rebuild"],
     "": [f"time.py --dtype all --kernels --sizes {SIZES} --host-cost --sync-study --timeline FILE.svg"],
     "clocks": ["time.py --clocks --dtype all --sizes 2^10,2^14,2^22,2^26"],
-    "offset": ["time.py --dtype all --sizes 2^10,2^12,2^14,2^17,2^20,2^22,2^24,2^28 --offset 1"],
+    "offset": ["time.py --dtype all --sizes 2^10,2^17,2^20,2^24,2^28 --offset 1"],
     "training": [
         "train.py --check --epochs 1000",
         "train.py --check --epochs 1000 --cuda-graph",
