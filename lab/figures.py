@@ -117,8 +117,8 @@ def offset() -> str:
     """A sentence: views whose first element is not at a multiple of 16 bytes."""
     rows = [row["ratio_to_torch"] for key, row in timings("h200-offset").items() if key[0] == "torch_launch_add2"]
     return (
-        f"Views that start one element later (`--offset 1`) take {min(rows):.2f} to {max(rows):.2f} of torch's time for "
-        "the same views ([h200-offset.json](h200-offset.json)).\n"
+        f"Views that start one element later (`--offset 1`) take {min(rows):.2f} to {max(rows):.2f} of torch's time "
+        "for the same views ([h200-offset.json](h200-offset.json)).\n"
     )
 
 

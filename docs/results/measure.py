@@ -41,10 +41,6 @@ CPU = {
     "1-thread": ["time.py --device cpu --binding pybind11 --dtype all --sizes 2^4..2^26"],
     "2-threads": ["time.py --device cpu --binding pybind11 --dtype all --sizes 2^4..2^26"],
     "headers": ["-m lab.headers"],
-    "training": [
-        "train.py --device cpu --check --epochs 3000",
-        "train.py --device cpu --model residual --check",
-    ],
 }
 
 
