@@ -40,7 +40,7 @@ def exercise_2():
 def exercise_3():
     """add2.cpp and add2.cu in one folder: jit and CMake name the objects apart, setuptools does not."""
     need_nvcc()
-    end = '"] * with_cuda,\n        extra_include_paths=[f"{ROOT}/include"],\n        # torch'  # not the pybind11 binding's
+    end = '"] * with_cuda,\n        extra_include_paths=[f"{ROOT}/include"],\n        # torch'  # the dispatcher's call
     with copy_of_project() as copy:
         (copy / "kernel" / "add2_kernel.cu").rename(copy / "kernel" / "add2.cu")
         for file, after in {"lab/build/jit.py": end, "setup.py": "", "CMakeLists.txt": ""}.items():

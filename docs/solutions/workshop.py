@@ -1,7 +1,7 @@
-"""What the solutions of the exercises share: a copy of the project to change, and programs that run in it.
+"""Shared by the solutions of the exercises: a copy of the project to change, and programs that run in it.
 
-    python3 docs/solutions/1_operator.py        # all solutions of a page
-    python3 docs/solutions/1_operator.py 3      # one of them
+    python3 docs/solutions/3_operator.py        # all solutions of a page
+    python3 docs/solutions/3_operator.py 3      # one of them
 
 Each does what its exercise asks for, shows what comes of it, and stops with an AssertionError should that be
 anything else than what the page says.
@@ -26,7 +26,7 @@ from lab.build import cache, toolchain  # noqa: E402
 
 
 class Missing(Exception):
-    """What an exercise needs, and this machine has not."""
+    """An exercise needs something that this machine does not have."""
 
 
 def need_gpus(count: int = 1) -> None:
@@ -57,8 +57,12 @@ def edit(file: Path, old: str, new: str) -> None:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """For programs that run in a folder: a copy of the project has a jit cache of its own."""
-    own = {} if folder == ROOT else {"TORCH_EXTENSIONS_DIR": str(folder / "jit cache")}
+    """For programs that run in a folder: a copy of the project has caches of its own.
+
+    torch.compile's too: it does not notice a changed gradient (https://github.com/pytorch/pytorch/issues/144344).
+    """
+    caches = {"TORCH_EXTENSIONS_DIR": "jit cache", "TORCHINDUCTOR_CACHE_DIR": "compile-cache"}
+    own = {} if folder == ROOT else {variable: str(folder / name) for variable, name in caches.items()}
     return os.environ | {"PATH": toolchain.tool_path()} | own
 
 
