@@ -52,6 +52,9 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     cli.refuse_same_files(parser, args, "json", "csv", "plot", "timeline", "trace")
     if args.binding == "pybind11" and args.compiler not in (*bench.WITH_PYBIND11, "all"):
         parser.error(f"the {args.compiler} build has no pybind11 binding; use --compiler jit or setup")
+    cli.refuse_nvrtc(parser, args)
+    if args.kernels and args.compiler == "nvrtc":
+        parser.error("--kernels calls the C functions of a library, and the nvrtc build has none; use --compiler jit")
     if args.library and (args.compiler == "all" or args.binding == "pybind11"):
         parser.error("--library cannot be combined with --compiler all or --binding pybind11")
     if args.compiler == "all" and (args.kernels or args.sync_study or args.timeline or args.trace):
@@ -181,7 +184,7 @@ def watched(device, warnings: list[str]):
 
 def row(build) -> dict:
     found = {name: getattr(build, name) for name in ("compiler", "binding", "library", "seconds", "cached")}
-    return found | {"library": str(build.library)}
+    return found | {"library": build.library and str(build.library)}
 
 
 def earlier(text: str) -> dict:

@@ -29,14 +29,14 @@ def torch_launch_add2(c: Tensor, a: Tensor, b: Tensor, n: int) -> None:
 
 
 def check_alike(**tensors: Tensor) -> None:
-    (first, like), *_ = tensors.items()
-    if like.dtype not in DTYPES:
-        raise RuntimeError(f"add2: {first} has dtype {like.dtype}, expected Float, Double, Half or BFloat16")
+    (_, first), *_ = tensors.items()
     for name, x in tensors.items():
-        for what in ("device", "dtype"):
-            found, expected = getattr(x, what), getattr(like, what)
-            if found != expected:
-                raise RuntimeError(f"add2: {name} has {what} {found}, expected {expected} like {first}")
+        if x.device != first.device:
+            raise RuntimeError(f"add2: {name} is on {x.device}, expected {first.device}")
+        if x.dtype != first.dtype:
+            raise RuntimeError(f"add2: {name} is {str(x.dtype)[6:]}, expected {str(first.dtype)[6:]}")
+    if first.dtype not in DTYPES:
+        raise RuntimeError("add2: the dtype is not float32, float64, float16 or bfloat16")
 
 
 def overlap(c: Tensor, x: Tensor) -> bool:

@@ -22,7 +22,8 @@ def add2(a: Tensor, b: Tensor) -> Tensor:
     dtype and device (torch.autocast promotes dtypes as for torch.add). Otherwise RuntimeError; TypeError for no tensor.
     Differentiable any number of times. On CUDA asynchronous, on the current stream of the tensors' device.
     """
-    _expect_tensors(a=a, b=b)
+    if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
+        raise TypeError(f"add2: a is of type {type(a)}, b of type {type(b)}, expected a tensor each")
     if type(a) is not Tensor or type(b) is not Tensor:
         sharding.register_if_needed()
     # torch.func and forward derivatives need an autograd.Function with a jvp; register_autograd does not make one.
@@ -38,7 +39,8 @@ def torch_launch_add2(c: Tensor, a: Tensor, b: Tensor, n: int) -> None:
     otherwise (a strided one counts from its first element to its last). Nothing may require a gradient, except under
     torch.no_grad(). Where an error is raised, nothing has been written.
     """
-    _expect_tensors(c=c, a=a, b=b)
+    if not (isinstance(c, Tensor) and isinstance(a, Tensor) and isinstance(b, Tensor)):
+        raise TypeError(f"add2: c is of type {type(c)}, a {type(a)}, b {type(b)}, expected a tensor each")
     if not isinstance(n, (int, torch.SymInt)):
         n = operator.index(n)  # TypeError for 2.7, and for a tensor of it
     if not -(2**63) <= n < 2**63:
@@ -46,12 +48,6 @@ def torch_launch_add2(c: Tensor, a: Tensor, b: Tensor, n: int) -> None:
     if not torch.compiler.is_compiling() and c.is_neg():
         raise RuntimeError("add2: c has a minus sign that is still to be applied; pass c.resolve_neg()")
     _launch(c, a, b, n)
-
-
-def _expect_tensors(**arguments: object) -> None:
-    for name, x in arguments.items():
-        if not isinstance(x, Tensor):
-            raise TypeError(f"add2: {name} is of type {type(x).__name__}, expected a tensor")
 
 
 def _is_transformed(x: Tensor) -> bool:

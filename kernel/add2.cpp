@@ -8,6 +8,7 @@
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
 
+#include <algorithm>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -15,7 +16,6 @@
 
 #include "add2.h"
 
-using torch::headeronly::ScalarType;
 using torch::stable::Tensor;
 
 // Weak: a torch without CUDA does not define it. (torch declares it only under USE_CUDA.)
@@ -52,7 +52,6 @@ struct Argument {  // a tensor, and what every check asks of it
   }
 };
 
-std::string dtype(const Argument& x) { return torch::headeronly::toString(x.tensor.scalar_type()); }
 std::string device(const Argument& x) {
   return x.tensor.is_cpu() ? "cpu" : "cuda:" + text(x.device_index);
 }
@@ -62,20 +61,20 @@ std::string shape(const Argument& x) {
   return "[" + shape + "]";
 }
 
-Add2Dtype check_dtype(const Argument& x) {
-  const ScalarType type = x.tensor.scalar_type();
-  if (type == ScalarType::Float) return ADD2_FLOAT32;
-  if (type == ScalarType::Double) return ADD2_FLOAT64;
-  if (type == ScalarType::Half) return ADD2_FLOAT16;
-  if (type == ScalarType::BFloat16) return ADD2_BFLOAT16;
-  refuse(x.name, " has dtype ", dtype(x), ", expected Float, Double, Half or BFloat16");
+constexpr const char* kDtypes[] = {"float32", "float64", "float16", "bfloat16", "of another dtype"};
+
+Add2Dtype dtype(const Argument& x) {  // an Add2Dtype, or 4 for another
+  const int32_t known[] = {aoti_torch_dtype_float32(), aoti_torch_dtype_float64(),
+                           aoti_torch_dtype_float16(), aoti_torch_dtype_bfloat16()};
+  return Add2Dtype(std::find(known, known + 4, x.dtype) - known);
 }
 
 void check_alike(const Argument& x, const Argument& y) {
   if (x.device_type != y.device_type || x.device_index != y.device_index) {
     refuse(x.name, " is on ", device(x), ", expected ", device(y));
   }
-  if (x.dtype != y.dtype) refuse(x.name, " has dtype ", dtype(x), ", expected ", dtype(y));
+  if (x.dtype != y.dtype)
+    refuse(x.name, " is ", kDtypes[dtype(x)], ", expected ", kDtypes[dtype(y)]);
 }
 
 // c may be the very memory of an input: element i is read before it is written. Any other overlap
@@ -96,11 +95,13 @@ void check_overlap(const Argument& c, const Argument& x) {
 
 // c[0:n] = a[0:n] + b[0:n], where all is known to fit. Returns nullptr or an error message.
 const char* launch(const Tensor& c, const Tensor& a, const Tensor& b, int64_t n, Add2Dtype dtype) {
+  if (dtype > ADD2_BFLOAT16) return "the dtype is not float32, float64, float16 or bfloat16";
+  if (n == 0) return nullptr;
   if (!a.is_contiguous() || !b.is_contiguous()) {  // a kernel knows no strides
     return launch(c, torch::stable::contiguous(a), torch::stable::contiguous(b), n, dtype);
   }
   const void *x = a.const_data_ptr(), *y = b.const_data_ptr();
-  if (n > 0 && !(x && y)) return "an input has no memory";
+  if (!x || !y) return "an input has no memory";
   if (c.is_cpu()) return launch_add2_cpu(c.mutable_data_ptr(), x, y, n, dtype);
 #ifdef ADD2_WITH_CUDA
   // A kernel runs on the current device. Asking which it is costs less than a guard.
@@ -119,7 +120,6 @@ const char* launch(const Tensor& c, const Tensor& a, const Tensor& b, int64_t n,
 // add2(Tensor a, Tensor b) -> Tensor
 Tensor add2(const Tensor& a, const Tensor& b) {
   const Argument a_is("a", a), b_is("b", b);
-  const Add2Dtype dtype = check_dtype(a_is);
   check_alike(b_is, a_is);
   const auto sizes = a.sizes();
   if (!sizes.equals(b.sizes())) refuse("b has shape ", shape(b_is), ", expected ", shape(a_is));
@@ -131,14 +131,13 @@ Tensor add2(const Tensor& a, const Tensor& b) {
     refuse("no memory for a result of shape ", shape(a_is), "; torch's reason is on stderr");
   }
   const Tensor result(c);
-  if (const char* error = launch(result, a, b, a.numel(), dtype)) refuse(error);
+  if (const char* error = launch(result, a, b, a.numel(), dtype(a_is))) refuse(error);
   return result;
 }
 
 // torch_launch_add2(Tensor(a!) c, Tensor a, Tensor b, SymInt n) -> ()
 void torch_launch_add2(const Tensor& c, const Tensor& a, const Tensor& b, int64_t n) {
   const Argument c_is("c", c), a_is("a", a), b_is("b", b);
-  const Add2Dtype dtype = check_dtype(c_is);
   check_alike(a_is, c_is);
   check_alike(b_is, c_is);
   for (const Argument* x : {&c_is, &a_is, &b_is}) {
@@ -146,10 +145,8 @@ void torch_launch_add2(const Tensor& c, const Tensor& a, const Tensor& b, int64_
     if (n < 0 || n > numel) refuse("n is ", n, ", expected 0 to ", numel, ", all of ", x->name);
   }
   if (!c.is_contiguous()) refuse("c of shape ", shape(c_is), " is not contiguous");
-  if (n == 0) return;
-  check_overlap(c_is, a_is);
-  check_overlap(c_is, b_is);
-  if (const char* error = launch(c, a, b, n, dtype)) refuse(error);
+  if (n > 0) check_overlap(c_is, a_is), check_overlap(c_is, b_is);
+  if (const char* error = launch(c, a, b, n, dtype(c_is))) refuse(error);
 }
 
 }  // namespace

@@ -101,13 +101,11 @@ def _explain(error: Exception) -> str | None:
     if isinstance(error, Failure):
         return str(error)
     if is_out_of_memory(error):
-        return (
-            f"out of memory: {str(error).partition(chr(10))[0]}\nGive smaller --sizes (time.py) or a smaller --batch."
-        )
+        return f"out of memory: {str(error).partition(chr(10))[0]}\nGive smaller --sizes or a smaller --batch."
     if str(error).startswith(("add2: ", "torch_launch_add2: ")):  # the operator's own words for an error of CUDA's
         from .build import symptoms
 
-        if cure := symptoms.explain(str(error)):
+        if cure := symptoms.explain(str(error), running=True):
             return f"{error}\n{cure}"
     return None
 
@@ -169,6 +167,17 @@ def refuse_same_files(parser: argparse.ArgumentParser, args: argparse.Namespace,
             if other := seen.get(path.resolve()):
                 parser.error(f"--{other} and --{name} would both write {path}")
             seen[path.resolve()] = name
+
+
+def refuse_nvrtc(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    """Refuse --compiler nvrtc where it cannot run, before anything else happens."""
+    from .build import toolchain
+
+    if args.compiler == "nvrtc" and not args.library:
+        if "device" in args and args.device.type == "cpu":
+            parser.error("--compiler nvrtc compiles for a GPU; it cannot be combined with --device cpu")
+        if reason := toolchain.lack_for_nvrtc():
+            sys.exit(fail(f"--compiler nvrtc cannot run here: {reason}", 2))
 
 
 def device(text: str) -> "torch.device":
@@ -296,7 +305,8 @@ def describe(environment: dict, builds: "list[Build]" = ()) -> str:
     lines = [f"{where}; torch {environment['torch']}{cuda}, Python {environment['python']}"]
     for build in builds:
         what = "loaded, built before," if build.cached else "built and loaded"
-        lines.append(f"add2 by {build.compiler} ({build.binding}): {what} in {build.seconds:.2f} s: {build.library}")
+        library = f": {build.library}" if build.library else ""
+        lines.append(f"add2 by {build.compiler} ({build.binding}): {what} in {build.seconds:.2f} s{library}")
     return "\n".join(lines)
 
 

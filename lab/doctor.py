@@ -104,6 +104,17 @@ def _nvcc() -> Finding:
     return Finding("nvcc", OK, f"CUDA {major}.{minor}, {where}; compiles for {toolchain.arch_list() or 'PTX of sm_75'}")
 
 
+def _nvrtc() -> Finding:
+    from importlib.metadata import version
+
+    from .build import toolchain
+
+    if reason := toolchain.lack_for_nvrtc():
+        found, _, cure = reason.partition(". ")
+        return Finding("nvrtc", NOTE, f"--compiler nvrtc cannot run: {found}", cure)
+    return Finding("nvrtc", OK, f"cuda-core {version('cuda-core')}")
+
+
 def _host_compiler() -> Finding:
     from .build import toolchain
 
@@ -221,7 +232,17 @@ def _abi() -> Finding:
 
 
 # In the order in which they are printed. A build that needs another tool adds its function here.
-CHECKS: list[Callable[[], Finding]] = [_gpus, _nvcc, _host_compiler, _settings, _ninja, _cmake, _headers, _setuptools]
+CHECKS: list[Callable[[], Finding]] = [
+    _gpus,
+    _nvcc,
+    _nvrtc,
+    _host_compiler,
+    _settings,
+    _ninja,
+    _cmake,
+    _headers,
+    _setuptools,
+]
 CHECKS += [_cache, _locks, _libraries, _abi]
 
 
@@ -244,6 +265,28 @@ def _split(error: Exception) -> tuple[str, str]:
     return text, cure
 
 
+NEEDS = {  # of each build, by the findings' subjects; without nvcc the first three have the CPU part only
+    "jit": ("torch", "C++", "settings", "ninja", "cache"),
+    "setup": ("torch", "C++", "settings", "ninja", "setuptools"),
+    "cmake": ("torch", "C++", "settings", "cmake"),
+    "nvrtc": ("torch", "nvrtc"),
+}
+
+
+def builds(found: list[Finding]) -> list[str]:
+    """A line for each build: whether this machine can do it, and if not, for want of what."""
+    states = {finding.subject: finding.state for finding in found}
+    lines = []
+    for name, needs in NEEDS.items():
+        lacking = [subject for subject in needs if states.get(subject) != OK]
+        lacking += ["nvcc"] * (name != "nvrtc" and states.get("nvcc") == WRONG)
+        part = "GPU and CPU" if name != "nvrtc" and states.get("nvcc") == OK else "GPU" if name == "nvrtc" else "CPU"
+        lines.append(
+            f"--compiler {name:<6} " + (f"cannot run: see {', '.join(lacking)}" if lacking else f"works: {part}")
+        )
+    return lines
+
+
 def report(found: list[Finding], marks: dict[str, str] = _MARKS) -> str:
     lines = []
     for finding in found:
@@ -251,7 +294,8 @@ def report(found: list[Finding], marks: dict[str, str] = _MARKS) -> str:
         if finding.cure:
             lines.append(f"  {'':<11} -> {finding.cure}")
     wrong = sum(finding.state == WRONG for finding in found)
-    lines.append(f"{wrong} of these must be mended before every build works." if wrong else "Every build can work.")
+    lines.append(f"{wrong} of these must be mended." if wrong else "Nothing is wrong.")
+    lines += builds(found)
     return "\n".join(lines)
 
 

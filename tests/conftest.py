@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from lab.build import COMPILERS
 from lab.build.cache import leftovers
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -21,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 def pytest_addoption(parser):
     parser.addoption("--all", action="store_true", help="run every test, also those marked `thorough`")
     parser.addoption("--library", help="a ready library that tests/operator uses instead of a build")
-    parser.addoption("--build", choices=("jit", "setup", "cmake"), default="jit", help="build that tests/operator uses")
+    parser.addoption("--build", choices=COMPILERS, default="jit", help="build that tests/operator uses")
 
 
 def pytest_collection_modifyitems(config, items):

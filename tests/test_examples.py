@@ -1,5 +1,6 @@
 """examples/: each is built as its README says, in a copy of the project, and run."""
 
+import json
 import os
 import re
 import shutil
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from lab import figures
 from lab.build import toolchain
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -44,6 +46,32 @@ def test_cpp(project, tmp_path):
         assert done.returncode == 0, done.stderr
     installed = {str(path.relative_to(project / "build/prefix")) for path in (project / "build/prefix").rglob("*.*")}
     assert {"lib/libadd2.so", "include/add2.h", "lib/cmake/add2/add2Config.cmake"} <= installed
+
+
+@pytest.mark.thorough
+def test_ways(project, tmp_path):
+    """Each way that can run here gives torch's result: ways.py ends in an error otherwise."""
+    on_gpu = torch.cuda.is_available()
+    some = ("torch.add", "torch.compile", "jit")
+    command = [sys.executable, "examples/ways/ways.py", "--json", tmp_path / "ways.json"]
+    command += [] if on_gpu else [word for way in some for word in ("--way", way)]
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    rows = {row["way"]: row for row in json.loads((tmp_path / "ways.json").read_text())["ways"]}
+    assert set(rows) == ({*some, *figures.WAYS} if on_gpu else {*some})
+    assert all(row["first_s"] > 0 and row["us"] > 0 for row in rows.values())
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("name", ["triton_add", "cuda_core_add"])
+def test_ways_in_python(name, monkeypatch):
+    """The two operators in one Python file: gradient, contract, torch.compile."""
+    monkeypatch.syspath_prepend(ROOT / "examples" / "ways")
+    add = pytest.importorskip(name).add
+    a, b = torch.randn(2, 1000, device="cuda")
+    a.requires_grad_()
+    torch.library.opcheck(add, (a, b))
+    assert torch.equal(torch.compile(add, fullgraph=True)(a, b), a + b)
 
 
 @pytest.mark.thorough

@@ -418,7 +418,9 @@ def test_running_is_not_building():
 def test_doctor(run):
     """On this machine, where the other tests build everything, nothing is wrong. Plain marks where only ASCII goes."""
     done = run("-m", "lab.doctor", PYTHONIOENCODING="utf-8")
-    assert "Every build can work." in done.stdout
+    assert "Nothing is wrong." in done.stdout
+    assert "--compiler jit    works: " in done.stdout
+    assert ("--compiler nvrtc  works: GPU" in done.stdout) == (toolchain.lack_for_nvrtc() is None)
     for subject in ("Python", "torch", "GPU", "nvcc", "C++", "ninja", "cmake", "cache", "locks", "libraries", "ABI"):
         assert f" {subject} " in done.stdout
     assert len(done.stdout.splitlines()) <= 24

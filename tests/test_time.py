@@ -71,7 +71,8 @@ def test_time(ran):
         if row["call"] in ("torch.add", "torch.add(out)"):
             assert row["ratio_to_torch"] == 1
     found = {row["call"] for row in content["results"]}
-    assert found >= {"torch.add", "torch.add(out)", "add2", "torch_launch_add2", "plain kernel", "torch.neg"}
+    assert found >= {"torch.add", "torch.add(out)", "add2", "torch_launch_add2", "torch.neg"}
+    assert found >= {f"{name} kernel" for name in calls.KERNELS["cuda" if has_gpu else "cpu"]}
     assert "2^40 elements of float16 do not fit" in ran.err
     legend = ran.out[ran.out.index("\nGPU us: median" if has_gpu else "\nhost us: median") :]
     assert len(legend.strip().splitlines()) <= 3
@@ -375,7 +376,9 @@ def test_time_all_builds(run, copy, tmp_path):
 def test_time_finds_a_wrong_result(run, project, tmp_path):
     """A kernel that computes something else: exit status 1, nothing timed, and the file says so."""
     source = project / "kernel" / "add2_cpu.cpp"
-    wrong = source.read_text().replace("a[i] + b[i]", "a[i] - b[i]").replace("_mm256_add_ps(", "_mm256_sub_ps(")
+    right = source.read_text()
+    wrong = right.replace("[i] + ", "[i] - ").replace("_mm256_add_ps(", "_mm256_sub_ps(")
+    assert wrong != right
     source.write_text(wrong)
     file = tmp_path / "times.json"
     done = run("time.py", "--device", "cpu", "--sizes", "1000", "--json", file, root=project, status=1)

@@ -27,9 +27,9 @@ def exercise_2():
         build = ("time.py", "--sizes", "100", "--device", "cpu")
         show(run(*build, folder=copy, status=1), "error")
         edit(
-            copy / "lab" / "build" / "builder.py",
-            '["-DTORCH_TARGET_VERSION=0x020a000000000000", "-std=c++17"]',
-            '["-std=c++20"]',
+            copy / "lab" / "build" / "jit.py",
+            '"-std=c++17", "-fvisibility=hidden", "-DTORCH_TARGET_VERSION=0x020a000000000000"]',
+            '"-std=c++20", "-fvisibility=hidden"]',
         )
         source.write_text(source.read_text() + "at::Tensor unstable() { return at::ones({1}); }\n")
         run(*build, folder=copy, ADD2_WITH_CUDA="0")

@@ -18,7 +18,7 @@ cpp_extension.load("busy", [sys.argv[1]], build_directory=os.path.dirname(sys.ar
 
 
 def exercise_1():
-    """lab/toolchain.py complains, before anything is compiled."""
+    """lab/build/toolchain.py complains, before anything is compiled."""
     said = run("time.py", "--rebuild", status=1, CXX="no-such-compiler")
     show(said)
     assert "no-such-compiler is not installed" in said
@@ -40,7 +40,7 @@ def killed(command: list[str], folder: Path, begun: str) -> None:
 def exercise_2():
     """A killed build: here the next one waits for nobody; torch's own load() may wait for the file `lock`."""
     with copy_of_project() as copy:
-        killed(["time.py", "--rebuild"], copy, "jit cache/*unfinished*")
+        killed(["time.py", "--rebuild"], copy, "jit cache/*/building-*")
         start = time.monotonic()
         run("time.py", "--sizes", "100", "--device", "cpu", folder=copy)
         print(f"   built and timed after {time.monotonic() - start:.0f} s")
@@ -60,10 +60,10 @@ def exercise_2():
 
 
 def exercise_3():
-    """A new row of lab/symptoms.py: a test demands it in docs/troubleshooting.md."""
+    """A new row of lab/build/symptoms.py: a test demands it in docs/troubleshooting.md."""
     with copy_of_project() as copy:
         row = 'SYMPTOMS = [\n    Symptom("is a teapot", "it is not made for coffee", "tea"),'
-        edit(copy / "lab" / "symptoms.py", "SYMPTOMS = [", row)
+        edit(copy / "lab" / "build" / "symptoms.py", "SYMPTOMS = [", row)
         test = ("-m", "pytest", "-q", "tests/test_failures.py", "-k", "every_symptom")
         show(run(*test, folder=copy, status=1), "AssertionError", "failed")
         page = copy / "docs" / "troubleshooting.md"

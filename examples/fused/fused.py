@@ -19,7 +19,14 @@ WITH_CUDA = torch.cuda.is_available() and cpp_extension.CUDA_HOME is not None
 def build() -> None:
     flags = ["-O3", "-DTORCH_TARGET_VERSION=0x020a000000000000"] + ["-DWITH_CUDA"] * WITH_CUDA
     sources = ["fused.cpp"] + ["fused_kernel.cu"] * WITH_CUDA
-    cpp_extension.load("fused", [str(HERE / name) for name in sources], extra_cflags=flags, is_python_module=False)
+    cpp_extension.load(
+        "fused",
+        [str(HERE / name) for name in sources],
+        extra_cflags=flags,
+        # libtorch.so must be linked although no symbol asks for it: a weak one, as in fused.cpp, does not count.
+        extra_ldflags=["-Wl,--no-as-needed", "-ltorch"],
+        is_python_module=False,
+    )
 
 
 def add_scale_relu(a: Tensor, b: Tensor, scale: float = 1.0) -> Tensor:

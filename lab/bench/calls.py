@@ -15,6 +15,7 @@ from . import clock
 DTYPES = {name: getattr(torch, name) for name in ("float32", "float64", "float16", "bfloat16")}  # as enum Add2Dtype
 
 ENUM_ADD2_KERNEL = ("plain", "vector", "small", "medium", "unaligned")  # of include/add2.h
+KERNELS = {"cuda": ENUM_ADD2_KERNEL, "cpu": ()}  # on a CPU there is only one kernel
 
 WITH_PYBIND11 = ("jit", "setup")  # the builds that also have the classic binding
 
@@ -50,9 +51,9 @@ def kernels(library: Path, device: torch.device, offset: int) -> dict[str, Calla
     torch.neg reads one tensor and writes one, by a kernel. c.copy_(a) would be a cudaMemcpyAsync, which reaches 2.8
     instead of 4.2 TB/s when a graph replays it, from 512 MB on (H200).
     """
-    names = ()  # on a CPU there is only one
-    if device.type == "cuda":  # all but two need tensors that start at a multiple of 16 bytes
-        names = ("plain", "unaligned") if offset else ENUM_ADD2_KERNEL
+    names = KERNELS[device.type]
+    if offset and device.type == "cuda":  # the other kernels need tensors that start at a multiple of 16 bytes
+        names = ("plain", "unaligned")
     found = {f"{name} kernel": _kernel(library, device, name) for name in names}
     return found | {"torch.neg": lambda c, a, b, n: torch.neg(a, out=c)}
 

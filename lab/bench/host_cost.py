@@ -4,6 +4,7 @@ It matters where tensors are small: a GPU that finishes its kernels faster than 
 """
 
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from types import ModuleType
@@ -43,6 +44,9 @@ def calls(device: torch.device, module: ModuleType | None) -> dict[str, tuple[Ca
     }
     if module is not None:
         found["pybind11"] = (lambda: module.torch_launch_add2(c, a, b, N), "torch.add(out)")
+    if device.type == "cuda" and (nvrtc := sys.modules.get("lab.build.nvrtc")):  # the build in use
+        arguments = nvrtc.launch_arguments(c.get_device(), c, a, b, N)
+        found["cuda.core.launch"] = (lambda: nvrtc.launch(*arguments), "torch.add(out)")
     return found | {
         "a + b": (lambda: a + b, "a + b"),
         "add2": (lambda: add2.add2(a, b), "a + b"),

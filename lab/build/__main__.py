@@ -17,7 +17,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python3 -m lab.build", description="Show or remove the builds of add2.")
     actions = parser.add_subparsers(dest="action", required=True)
     shown = actions.add_parser("commands", help="print the compilers' and the linker's commands of the last build")
-    shown.add_argument("--compiler", choices=COMPILERS, default="jit", help="which build (default: %(default)s)")
+    shown.add_argument("--compiler", choices=COMPILERS[:3], default="jit", help="which build (default: %(default)s)")
     shown.add_argument("--binding", choices=BINDINGS, default="dispatcher", help="(default: %(default)s)")
     shown.add_argument("--full", action="store_true", help="with all include folders")
     actions.add_parser("clean", help="remove all that was built: add2's folders in the jit cache, build/, add2/*.so")

@@ -1,6 +1,6 @@
 """load(): build what is missing or out of date, load it, and so register torch.ops.add2.
 
-jit.py, setup.py and cmake.py say how each build is made; cache.py knows what was built before.
+jit.py, setup.py, cmake.py and nvrtc.py say how each build is made; cache.py knows what was built before.
 """
 
 import shlex
@@ -19,7 +19,7 @@ from . import cache, cmake, commands, jit, setup, symptoms, toolchain, workaroun
 from .cache import ROOT, Place
 from .toolchain import BuildError
 
-COMPILERS = ("jit", "setup", "cmake")
+COMPILERS = ("jit", "setup", "cmake", "nvrtc")
 BINDINGS = ("dispatcher", "pybind11")
 
 
@@ -29,7 +29,7 @@ class Build:
 
     compiler: str
     binding: str
-    library: Path
+    library: Path | None  # None: nvrtc leaves nothing on disk
     seconds: float
     cached: bool
     cold_seconds: float  # the time of this library's build from nothing
@@ -40,7 +40,7 @@ def build(compiler: str, binding: str = "dispatcher", rebuild: bool = False) -> 
     """Build add2 if that is needed, with progress on stderr.
 
     Args:
-        compiler: "jit", "setup" or "cmake".
+        compiler: "jit", "setup", "cmake" or "nvrtc".
         binding: "dispatcher", the operator torch.ops.add2; or "pybind11" (jit and setup), the classic Python module.
         rebuild: build from nothing even if it is not needed.
 
@@ -50,9 +50,13 @@ def build(compiler: str, binding: str = "dispatcher", rebuild: bool = False) -> 
     if compiler not in COMPILERS or binding not in BINDINGS:
         raise ValueError(f"there is no build {compiler!r} with binding {binding!r}")
     toolchain.check_platform()
-    if binding == "pybind11" and compiler == "cmake":
-        raise BuildError("The cmake build has no Python in it, so no pybind11 binding; use jit or setup.")
+    if binding == "pybind11" and compiler in ("cmake", "nvrtc"):
+        raise BuildError(f"The {compiler} build has no pybind11 binding; use jit or setup.")
     start = time.perf_counter()
+    if compiler == "nvrtc":
+        _compile_by_nvrtc()
+        seconds = time.perf_counter() - start
+        return Build(compiler, binding, None, seconds, cached=False, cold_seconds=seconds)
     where = _place(compiler, binding)
     stamp, built = None if rebuild else cache.current(where), False
     if stamp is None:
@@ -90,7 +94,11 @@ def load(compiler: str, binding: str = "dispatcher", rebuild: bool = False, libr
     ready = library and Build("library", binding, library, 0.0, cached=True, cold_seconds=0.0)
     found = ready or build(compiler, binding, rebuild)
     try:
-        if binding == "pybind11":
+        if found.compiler == "nvrtc":
+            from . import nvrtc
+
+            nvrtc.register()
+        elif binding == "pybind11":
             found.module = _import_module(found.library)
         elif not hasattr(torch.ops.add2, "add2"):  # jit's load() has done it, if it has just built
             torch.ops.load_library(found.library)
@@ -103,6 +111,22 @@ def load(compiler: str, binding: str = "dispatcher", rebuild: bool = False, libr
         raise BuildError(f"{found.library} has no operator add2: it is not a library of this project's dispatcher.")
     found.seconds = time.perf_counter() - start
     return found
+
+
+def _compile_by_nvrtc() -> None:
+    """For this machine's GPU, and for float32: NVRTC takes 0.1 s for each dtype, which the others' first call pays."""
+    if reason := toolchain.lack_for_nvrtc():
+        raise BuildError(reason)
+    try:
+        from . import nvrtc
+    except ImportError as error:
+        raise BuildError(f"cuda-core does not load: {error}") from error
+    arch = "sm_{}{}".format(*torch.cuda.get_device_capability())
+    print(f"compiling kernel/add2_kernel.cuh with NVRTC for {arch} ...", file=sys.stderr)
+    try:
+        nvrtc.compile(arch, torch.float32)
+    except Exception as error:  # cuda.core's, which has no public name
+        raise BuildError(str(error).strip(" \n\0")) from error
 
 
 def has_cuda_code(library: Path) -> bool:

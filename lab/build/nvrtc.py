@@ -28,6 +28,11 @@ def kernels(dtype: torch.dtype) -> dict[str, tuple[str, int, int]]:
     }
 
 
+def headers() -> str:
+    """The folder of cuda_fp16.h and its like, which one of torch's packages brings."""
+    return pathfinder.find_nvidia_header_directory("cudart")
+
+
 @functools.cache
 def compile(arch: str, dtype: torch.dtype) -> ObjectCode:
     """The kernels of one dtype as machine code; takes 0.1 s. arch: such as "sm_90". Needs no GPU, and no driver.
@@ -36,8 +41,7 @@ def compile(arch: str, dtype: torch.dtype) -> ObjectCode:
         Exception: NVRTC's own message, with file and line.
     """
     names = dict.fromkeys(name for name, *_ in kernels(dtype).values())
-    headers = pathfinder.find_nvidia_header_directory("cudart")  # cuda_fp16.h; one of torch's packages brings it
-    options = ProgramOptions(name="kernel/add2_kernel.cuh", arch=arch, std="c++17", include_path=headers)
+    options = ProgramOptions(name="kernel/add2_kernel.cuh", arch=arch, std="c++17", include_path=headers())
     return Program(SOURCE.read_text(), "c++", options).compile("cubin", name_expressions=[*names])
 
 
@@ -49,32 +53,41 @@ def load(device: int, dtype: torch.dtype) -> dict[str, tuple]:
     return {way: (code.get_kernel(name), *block) for way, (name, *block) in kernels(dtype).items()}
 
 
-_stream = functools.lru_cache(maxsize=None)(Stream.from_handle)
+@functools.cache
+def _stream(device: int, stream_id: int) -> Stream:
+    """torch's current stream on a GPU, as cuda.core's. stream_id: its id, by which it is found again."""
+    return Stream.from_handle(torch.cuda.current_stream(device).cuda_stream)
+
+
 _config = functools.lru_cache(maxsize=1024)(lambda grid, block: LaunchConfig(grid=grid, block=block))
 _thread = threading.local()
 
 
-def _launch(c: Tensor, a: Tensor, b: Tensor, n: int) -> None:
+def _add(c: Tensor, a: Tensor, b: Tensor, n: int) -> None:
     """c[0:n] = a[0:n] + b[0:n], where all is known to fit."""
     a, b = a.contiguous(), b.contiguous()  # a kernel knows no strides
-    out, x, y = c.data_ptr(), a.data_ptr(), b.data_ptr()
-    if not (x and y):
-        _refuse("an input has no memory")
     if not c.is_cuda:  # there is no run-time compiler for a CPU; torch's own add gives the same bits
         torch.add(a.view(-1)[:n], b.view(-1)[:n], out=c.view(-1)[:n])
         return
     device = c.get_device()
-    if device != torch.cuda.current_device():
+    if device != torch.accelerator.current_device_index():
         with torch.cuda.device(device):
-            return _launch(c, a, b, n)
+            return _add(c, a, b, n)
     if not hasattr(_thread, "is_ready"):  # a new thread, such as autograd's, may have no CUDA context yet
         Device(device).set_current()
         _thread.is_ready = True
-    size = n * c.element_size()
+    launch(*launch_arguments(device, c, a, b, n))
+
+
+def launch_arguments(device: int, c: Tensor, a: Tensor, b: Tensor, n: int) -> tuple:
+    """For cuda.core.launch: stream, grid and block, kernel, and the kernel's own arguments."""
+    out, x, y, size = c.data_ptr(), a.data_ptr(), b.data_ptr(), n * c.element_size()
+    if not (x and y):
+        _refuse("an input has no memory")
     way = "small" if size < 4 << 20 else "medium" if size < 16 << 20 else "vector"
     kernel, threads, elements = load(device, c.dtype)["unaligned" if (out | x | y) % 16 else way]
-    stream = _stream(torch.cuda.current_stream(device).cuda_stream)  # where torch's own kernels are queued
-    launch(stream, _config(-(-n // elements), threads), kernel, out, x, y, n)
+    stream = _stream(device, torch.accelerator.current_stream(device).stream_id)  # where torch's kernels are queued
+    return stream, _config(-(-n // elements), threads), kernel, out, x, y, n
 
 
 def add2(a: Tensor, b: Tensor) -> Tensor:
@@ -83,21 +96,22 @@ def add2(a: Tensor, b: Tensor) -> Tensor:
         _refuse(f"b has shape {[*b.shape]}, expected {[*a.shape]}")
     c = torch.empty_like(a, memory_format=torch.contiguous_format)
     if n := c.numel():
-        _launch(c, a, b, n)
+        _add(c, a, b, n)
     return c
 
 
 def torch_launch_add2(c: Tensor, a: Tensor, b: Tensor, n: int) -> None:
     _check_alike(c=c, a=a, b=b)
-    for name, x in (("c", c), ("a", a), ("b", b)):
-        if not 0 <= n <= x.numel():
-            _refuse(f"n is {n}, expected 0 to {x.numel()}, all of {name}")
+    lengths = c.numel(), a.numel(), b.numel()
+    if not 0 <= n <= min(lengths):
+        name, length = next(pair for pair in zip("cab", lengths, strict=True) if not 0 <= n <= pair[1])
+        _refuse(f"n is {n}, expected 0 to {length}, all of {name}")
     if not c.is_contiguous():
         _refuse(f"c of shape {[*c.shape]} is not contiguous")
     if n:
         _check_overlap(c, a, "a")
         _check_overlap(c, b, "b")
-        _launch(c, a, b, n)
+        _add(c, a, b, n)
 
 
 # The checks of kernel/add2.cpp, in the same words.
@@ -108,24 +122,24 @@ def _refuse(text: str) -> NoReturn:
 
 
 def _check_alike(**tensors: Tensor) -> None:
+    device = dtype = None
     for name, x in tensors.items():
         if x is None:
             _refuse(f"{name} is None, expected a tensor")
-        if x.layout is not torch.strided or not (x.is_cuda or x.is_cpu):
-            _refuse(f"{name} is sparse, or not on a CPU or a CUDA device")
-    (first, like), *others = tensors.items()
-    if (dtype := like.dtype) not in TYPES:
-        _refuse(f"{first} has dtype {_name(like)}, expected Float, Double, Half or BFloat16")
-    device = like.device
-    for name, x in others:
-        if x.device != device:
+        if x.layout is not torch.strided or x.is_neg() or not (x.is_cuda or x.is_cpu):
+            _refuse(f"{name} is sparse, or has a pending minus sign, or is not on a CPU or a CUDA device")
+        if device is None:
+            device, dtype = x.device, x.dtype
+            if dtype not in TYPES:
+                _refuse(f"{name} has dtype {_name(dtype)}, expected Float, Double, Half or BFloat16")
+        elif x.device != device:
             _refuse(f"{name} is on {x.device}, expected {device}")
-        if x.dtype is not dtype:
-            _refuse(f"{name} has dtype {_name(x)}, expected {_name(like)}")
+        elif x.dtype is not dtype:
+            _refuse(f"{name} has dtype {_name(x.dtype)}, expected {_name(dtype)}")
 
 
-def _name(x: Tensor) -> str:
-    return x.type().split(".")[-1].removesuffix("Tensor")  # torch.cuda.FloatTensor: Float
+def _name(dtype: torch.dtype) -> str:
+    return torch.empty(0, dtype=dtype).type().split(".")[-1].removesuffix("Tensor")  # torch.FloatTensor: Float
 
 
 def _check_overlap(c: Tensor, x: Tensor, name: str) -> None:
@@ -140,7 +154,7 @@ def _check_overlap(c: Tensor, x: Tensor, name: str) -> None:
 
 
 def register() -> None:
-    """Register torch.ops.add2; `import add2` adds gradients and the rest, as with every build."""
+    """Register torch.ops.add2. `import add2` adds gradients and the rest, as with every build."""
     global _library  # what it has registered goes when it goes
     _library = torch.library.Library("add2", "DEF")
     _library.define("add2(Tensor a, Tensor b) -> Tensor")
@@ -148,3 +162,7 @@ def register() -> None:
     for key in ("CPU", "CUDA"):
         _library.impl("add2", add2, key)
         _library.impl("torch_launch_add2", torch_launch_add2, key)
+    import add2 as package  # it finds the operator registered
+
+    if package.add2.__module__ == "add2.fast":  # from Python to Python there is no need of the dispatcher: 3 us
+        package.fast.call_directly(add2, torch_launch_add2)

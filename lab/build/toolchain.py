@@ -88,7 +88,7 @@ def host_compiler() -> str:
     return require(
         given,
         "A C++ compiler is needed: `sudo apt-get install g++` (Debian, Ubuntu), `sudo dnf install gcc-c++` (Fedora), "
-        "`conda install cxx-compiler`; or set CXX to the one you have.",
+        f"`conda install cxx-compiler`; or set CXX to the one you have.{_nvrtc_cure()}",
     )
 
 
@@ -114,7 +114,27 @@ def cuda_cure() -> str:
         return "ADD2_WITH_CUDA=0 is set in the environment; unset it."
     if torch.version.cuda is None:
         return f"torch {torch.__version__} has no CUDA in it; install a CUDA build: `python3 -m pip install torch`."
-    return f"no nvcc is found. {nvcc_cure()}"
+    return f"no nvcc is found. {nvcc_cure()}{_nvrtc_cure()}"
+
+
+def _nvrtc_cure() -> str:
+    """Where there is a GPU, the way that needs no compiler."""
+    return " Or use `--compiler nvrtc`, which needs none." if torch.cuda.is_available() else ""
+
+
+def lack_for_nvrtc() -> str | None:
+    """A line that says why the nvrtc build cannot run here, and the cure; None if it can."""
+    if torch.version.cuda is None:
+        return cuda_cure()
+    if not torch.cuda.is_available():
+        return (
+            "it compiles for the GPU of this machine, and none is found. `nvidia-smi` says whether a driver is there."
+        )
+    try:
+        found = importlib.util.find_spec("cuda.core")  # not an import: that takes 0.2 s, which belong to the build
+    except ImportError:  # no package cuda at all
+        found = None
+    return None if found else "the package cuda-core is missing. Install it: `python3 -m pip install cuda-core`."
 
 
 def nvcc_cure() -> str:

@@ -67,7 +67,7 @@ def operator() -> list[str]:
 
 
 def _read(part: str) -> str:
-    """A file of the operator. DTensors (add2/sharding.py) and the layer are left out: few operators need them at first."""
+    """A file of the operator, without DTensors (add2/sharding.py) and the layer: few operators need them at first."""
     text = (ROOT / part).read_text()
     if part == "add2/function.py":
         text = text.split("\n\n\ndef launch(")[0].rstrip("\n") + "\n"

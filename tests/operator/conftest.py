@@ -11,13 +11,27 @@ DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
 def build(request, own_jit_cache):
     from pathlib import Path
 
-    from lab.build import load
+    from lab.build import Build, load
 
-    library = request.config.getoption("--library")
-    build = load(request.config.getoption("--build"), library=library and Path(library))
+    library, compiler = request.config.getoption("--library"), request.config.getoption("--build")
+    if compiler == "nvrtc" and not torch.cuda.is_available():  # what Python does can be tested without a GPU
+        from lab.build import nvrtc
+
+        nvrtc.register()
+        build = Build("nvrtc", "dispatcher", None, 0.0, cached=False, cold_seconds=0.0)
+    else:
+        build = load(compiler, library=library and Path(library))
     import add2  # noqa: F401  (its fake kernels and gradients, for tests that use torch.ops.add2 alone)
 
     return build
+
+
+@pytest.fixture
+def library(build):
+    """The build's library, for a process of its own."""
+    if build.library is None:
+        pytest.skip("nvrtc leaves no library")
+    return build.library
 
 
 @pytest.fixture(params=DEVICES)

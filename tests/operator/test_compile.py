@@ -115,13 +115,14 @@ print("done")
 """
 
 
-def test_aot_inductor(device, tmp_path, run, build):
+@pytest.mark.thorough
+def test_aot_inductor(device, tmp_path, run, library):
     """Compiled ahead of time into a package, which is loaded and run; add2 in it is called through the dispatcher.
 
     In a process of its own, and by the system's c++: a compiler that CXX names may link the C++ runtime statically, and
     what torch generates for a package crashes then.
     """
-    done = run("-c", AOT_INDUCTOR, build.library, device, tmp_path / "model.pt2", drop=("CXX",))
+    done = run("-c", AOT_INDUCTOR, library, device, tmp_path / "model.pt2", drop=("CXX",))
     assert done.stdout.endswith("done\n")
 
 

@@ -272,12 +272,12 @@ print("done")
 """
 
 
-@pytest.mark.parametrize("when", ["early", "late"])
-def test_dtensor(when, build, run, tmp_path):
+@pytest.mark.parametrize("when", [pytest.param("early", marks=pytest.mark.thorough), "late"])
+def test_dtensor(when, library, run, tmp_path):
     """Sharded over two processes: the placement stays, and so does the gradient's. `import add2` imports no DTensor."""
     if not torch.distributed.is_available():
         pytest.skip("needs torch.distributed")
-    done = run("-c", DTENSOR, when, build.library, tmp_path / "store", CUDA_VISIBLE_DEVICES="")
+    done = run("-c", DTENSOR, when, library, tmp_path / "store", CUDA_VISIBLE_DEVICES="")
     assert done.stdout.endswith("done\n")
 
 
@@ -321,14 +321,14 @@ print("done", len(places))
 """
 
 
-def test_without_a_private_name(build, run):
+def test_without_a_private_name(library, run):
     """`import add2` works with any of the fast lane's private names gone, and uses ops.py then; so with ADD2_FAST=0."""
     tree = ast.parse((ROOT / "add2" / "fast.py").read_text())
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module]
     names = [f"{node.module}.{alias.name}" for node in imports for alias in node.names]
     names = [name for name in names if "._" in name]
     names += ["torch.autograd.forward_ad._current_level", "torch.autograd.profiler._is_profiler_enabled"]
-    done = run("-c", PRIVATE, build.library, *names, ADD2_FAST="0").stdout
+    done = run("-c", PRIVATE, library, *names, ADD2_FAST="0").stdout
     assert done == f"done {len(names) + 1}\n"
     assert len(names) >= 10
 

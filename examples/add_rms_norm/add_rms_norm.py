@@ -1,0 +1,171 @@
+"""Residual add and RMSNorm in one operator, forward and backward: s = a + b; y = s / rms(s) * weight.
+
+    python3 examples/add_rms_norm/add_rms_norm.py
+
+builds it, checks it against torch, and times both. docs/reduction.md explains the kernels; bench.py measures them
+against torch.compile and Liger; model.py trains with them.
+"""
+
+import functools
+import os
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils import benchmark, cpp_extension
+
+HERE = Path(__file__).resolve().parent
+
+
+def has_toolkit() -> bool:
+    """Whether torch has CUDA, and a CUDA toolkit is where torch looks for it: $CUDA_HOME, or the nvcc on PATH."""
+    home = cpp_extension.CUDA_HOME
+    return bool(torch.version.cuda and home and Path(home, "include", "cuda_runtime.h").exists())
+
+
+@functools.cache  # a second call must not register everything again
+def build() -> None:
+    """Compile and load the operator; for the CPU only where there is no CUDA toolkit. Call it once, before use."""
+    with_cuda = has_toolkit()
+    if torch.cuda.is_available() and not with_cuda:
+        print(f"building for the CPU only: no CUDA toolkit in {cpp_extension.CUDA_HOME} (set CUDA_HOME to its folder)")
+    # Without a GPU torch would compile for every GPU that it knows. One PTX serves all: the driver compiles the rest.
+    ptx = not torch.cuda.is_available() and "TORCH_CUDA_ARCH_LIST" not in os.environ
+    cpp_extension.load(
+        "add_rms_norm",
+        [str(HERE / name) for name in ("add_rms_norm.cpp", "add_rms_norm_cpu.cpp")]
+        + [str(HERE / "add_rms_norm_kernel.cu")] * with_cuda,
+        extra_cflags=["-O3", "-std=c++17", "-DTORCH_TARGET_VERSION=0x020a000000000000"] + ["-DWITH_CUDA"] * with_cuda,
+        extra_cuda_cflags=["-O3"] + ["-gencode=arch=compute_75,code=compute_75"] * ptx,
+        extra_ldflags=["-Wl,--no-as-needed", "-ltorch"],
+        is_python_module=False,
+    )
+    register()
+
+
+def add_rms_norm(a: Tensor, b: Tensor, weight: Tensor, eps: float = 1e-6) -> tuple[Tensor, Tensor]:
+    """Return y and s: s = a + b, and y = s / sqrt(mean(s * s) + eps) * weight over the last dimension.
+
+    a, b: one shape with any leading dimensions and strides; weight: [a.shape[-1]]. All of one dtype (float32, float64,
+    float16, bfloat16) and device; else RuntimeError. s is rounded once, statistics are float32 (float64 for float64).
+    Differentiable once: both y and s may have gradients. Two runs give the same bits. Call build() first.
+    """
+    y, s, _ = torch.ops.add_rms_norm.add_rms_norm(a, b, weight, eps)
+    return y, s
+
+
+def reference(a: Tensor, b: Tensor, weight: Tensor, eps: float = 1e-6) -> tuple[Tensor, Tensor]:
+    """The same by torch's own operators."""
+    s = a + b
+    return F.rms_norm(s, weight.shape, weight, eps), s
+
+
+def register() -> None:
+    """The operator's Python side: fake kernels, gradient, vmap."""
+    forward = torch.ops.add_rms_norm.add_rms_norm.default
+    backward = torch.ops.add_rms_norm.add_rms_norm_backward.default
+
+    @torch.library.register_fake("add_rms_norm::add_rms_norm")
+    def _(a: Tensor, b: Tensor, weight: Tensor, eps: float):
+        torch._check(a.shape == b.shape, lambda: f"add_rms_norm: a has shape {a.shape}, b {b.shape}")
+        torch._check(a.dim() > 0 and weight.shape == a.shape[-1:], lambda: f"add_rms_norm: weight is {weight.shape}")
+        torch._check(a.dtype == b.dtype == weight.dtype, lambda: "add_rms_norm: a, b and weight differ in dtype")
+        y, s = (torch.empty_like(a, memory_format=torch.contiguous_format) for _ in "ys")
+        return y, s, a.new_empty(a.shape[:-1], dtype=torch.promote_types(a.dtype, torch.float32))
+
+    @torch.library.register_fake("add_rms_norm::add_rms_norm_backward")
+    def _(dy: Tensor, ds: Tensor | None, s: Tensor, weight: Tensor, rstd: Tensor):
+        return torch.empty_like(s, memory_format=torch.contiguous_format), weight.new_empty(weight.shape)
+
+    def setup_context(ctx, inputs, output) -> None:
+        _, s, rstd = output
+        ctx.mark_non_differentiable(rstd)
+        ctx.set_materialize_grads(False)  # an unused output's gradient is None: no tensor of zeros to make and to read
+        ctx.save_for_backward(s, inputs[2], rstd)
+
+    def gradient(ctx, dy: Tensor | None, ds: Tensor | None, _):
+        if dy is None:  # only s was used
+            return ds, ds, None, None
+        dx, dweight = backward(dy, ds, *ctx.saved_tensors)
+        return dx, dx, dweight, None  # d(a + b) is the same for a and b
+
+    def no_second_gradient(ctx, *grads):
+        raise RuntimeError("add_rms_norm has no second derivative: its gradient is a kernel without one")
+
+    torch.library.register_autograd("add_rms_norm::add_rms_norm", gradient, setup_context=setup_context)
+    torch.library.register_autograd("add_rms_norm::add_rms_norm_backward", no_second_gradient)
+
+    def one_by_one(op, info, in_dims, *args):
+        """vmap in the plainest way: a call for each member of the batch."""
+        results = [
+            op(*(x if dim is None else x.select(dim, i) for x, dim in zip(args, in_dims, strict=True)))
+            for i in range(info.batch_size)
+        ]
+        return tuple(map(torch.stack, zip(*results, strict=True))), (0,) * len(results[0])
+
+    @torch.library.register_vmap("add_rms_norm::add_rms_norm")
+    def _(info, in_dims, a: Tensor, b: Tensor, weight: Tensor, eps: float):
+        scalar = a.dim() == (in_dims[0] is not None)  # has no row; the operator says so
+        if in_dims[2] is not None or scalar:
+            return one_by_one(forward, info, in_dims, a, b, weight, eps)
+        a, b = (
+            x.expand(info.batch_size, *x.shape) if dim is None else x.movedim(dim, 0)
+            for x, dim in ((a, in_dims[0]), (b, in_dims[1]))
+        )
+        return forward(a, b, weight, eps), (0, 0, 0)  # a batch is one more leading dimension
+
+    @torch.library.register_vmap("add_rms_norm::add_rms_norm_backward")
+    def _(info, in_dims, *args):
+        return one_by_one(backward, info, in_dims, *args)  # each member has a gradient of the weight of its own
+
+
+def compare(device: str) -> None:
+    """Values and gradients against torch, in float64 against finite differences, and the operator's contract."""
+    a, b, dy, ds = torch.randn(4, 3, 50, 200, device=device)
+    weight = torch.randn(200, device=device)
+    for x in (a, b, weight):
+        x.requires_grad_()
+    ours, theirs = (
+        (*outputs, *torch.autograd.grad(outputs, (a, b, weight), (dy, ds)))
+        for outputs in (add_rms_norm(a, b, weight), reference(a, b, weight))
+    )
+    torch.testing.assert_close(ours, theirs)
+    small = [torch.randn(shape, dtype=torch.float64, device=device, requires_grad=True) for shape in [(4, 7)] * 2 + [7]]
+    assert torch.autograd.gradcheck(add_rms_norm, small)
+    torch.library.opcheck(torch.ops.add_rms_norm.add_rms_norm.default, (*small, 1e-6))
+    print(f"{device}: values and gradients are torch's, within rounding")
+
+
+def show_times(device: str, rows: int, width: int, dtype: torch.dtype) -> None:
+    """A short table by the host's clock. On a GPU the launches count, too; bench.py times the kernels."""
+    a, b, dy, ds = torch.randn(4, rows, width, device=device, dtype=dtype)
+    weight = torch.randn(width, device=device, dtype=dtype)
+    print(f"{rows} rows of {width}, {dtype}, on {device}: microseconds")
+    for name, function in (("torch", reference), ("add_rms_norm", add_rms_norm)):
+        inputs = tuple(x.clone().requires_grad_() for x in (a, b, weight))
+
+        def step(function=function, inputs=inputs) -> None:
+            torch.autograd.grad(function(*inputs), inputs, (dy, ds))
+
+        with torch.no_grad():
+            forward = benchmark.Timer("f(*x)", globals={"f": function, "x": inputs}).blocked_autorange()
+        both = benchmark.Timer("step()", globals={"step": step}).blocked_autorange()
+        print(f"  {name:<14} forward {forward.median * 1e6:9.1f}   and backward {both.median * 1e6:9.1f}")
+
+
+def main() -> None:
+    build()
+    compare("cpu")
+    show_times("cpu", 256, 1024, torch.float32)
+    if torch.cuda.is_available() and has_toolkit():
+        compare("cuda")
+        show_times("cuda", 16384, 4096, torch.bfloat16)
+    try:
+        add_rms_norm(torch.ones(2, 3), torch.ones(2, 4), torch.ones(3))
+    except RuntimeError as error:
+        print("refused, as it should be:", str(error).splitlines()[0])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,165 @@
+"""Time add_rms_norm against torch, torch.compile and Liger's Triton kernels, forward and backward. Needs a GPU.
+
+    python3 examples/add_rms_norm/bench.py
+    python3 examples/add_rms_norm/bench.py --rows 2048,16384 --widths 4096 --json FILE --plot FILE.svg
+
+GPU time without launches, by CUDA graphs. The data of a call comes from memory, not from the L2 cache: calls rotate
+among input sets of four times its size, and each keeps its outputs. In forward + backward, all forwards run first.
+"""
+
+import json
+import math
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+from add_rms_norm import add_rms_norm, build, reference
+from results import arguments, digits, environment, finish, need_gpu, save
+from torch import Tensor
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from lab.bench import clock  # the only part of the workbench that this file uses
+
+# autograd's node for each input was made on another stream; its gradient is not accumulated here, so that is no matter.
+warnings.filterwarnings("ignore", message="The AccumulateGrad node's stream")
+
+Norm = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+DTYPE = torch.bfloat16
+OURS = "add_rms_norm"
+
+
+def contestants() -> dict[str, Norm]:
+    """The functions to compare; compiled anew for each shape, as its fastest code is that for one shape."""
+    torch.compiler.reset()
+    found: dict[str, Norm] = {
+        "torch": reference,
+        "torch.compile": torch.compile(lambda a, b, w: reference(a, b, w), fullgraph=True, dynamic=False),
+        OURS: add_rms_norm,
+    }
+    try:
+        from liger_kernel.transformers.functional import liger_fused_add_rms_norm
+    except ImportError:
+        return found
+    # The last one: as it comes (in_place=True) it writes its gradient over dy.
+    return found | {"liger": lambda a, b, w: liger_fused_add_rms_norm(a, b, w, 1e-6)}
+
+
+class Inputs:
+    """Sets of a, b, weight, dy, ds for a GPU's cold cache."""
+
+    def __init__(self, rows: int, width: int, backward: bool) -> None:
+        cache = torch.cuda.get_device_properties(0).L2_cache_size
+        self.bytes = 4 * rows * width * DTYPE.itemsize  # read and written, forward; backward as many again
+        self.backward = backward
+        wanted = max(2, math.ceil(4 * cache / self.bytes))
+        count = min(wanted, 256)
+        self.flush = clock.flush(torch.device("cuda")) if count < wanted else None
+
+        def draw(*shape: int, grad: bool = False) -> list[Tensor]:
+            return [torch.randn(shape, device="cuda", dtype=DTYPE).requires_grad_(grad) for _ in range(count)]
+
+        shapes = [(rows, width), (rows, width), (width,)]
+        self.inputs = list(zip(*(draw(*shape, grad=backward) for shape in shapes), strict=True))
+        self.grads = list(zip(*(draw(rows, width) for _ in "ys"), strict=True)) if backward else []
+
+    def calls(self, norm: Norm) -> list[Callable[[], object]]:
+        kept: list = [None] * len(self.inputs)  # or the next call's outputs would go to the same memory
+
+        def forward(i: int) -> None:
+            with torch.set_grad_enabled(self.backward):
+                kept[i] = norm(*self.inputs[i])
+
+        def gradient(i: int) -> None:
+            kept[i] = (kept[i], torch.autograd.grad(kept[i], self.inputs[i], self.grads[i]))
+
+        turns = range(len(kept))
+        calls = [lambda i=i: forward(i) for i in turns]
+        calls += [lambda i=i: gradient(i) for i in turns] if self.backward else []
+        return calls * math.ceil(12 / len(calls))  # a replay starts once; that must not count for much
+
+    def time(self, norm: Norm) -> clock.Timing:
+        """Of one forward, or of one forward and its backward."""
+        calls = self.calls(norm)
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):  # compiles, both ways
+            calls[0]()
+            calls[len(self.inputs) if self.backward else 1]()
+        torch.cuda.synchronize()
+        timing = clock.gpu(calls, flush=self.flush)
+        per_call = 2 if self.backward else 1
+        return clock.Timing(*(per_call * x for x in (timing.median_us, timing.low_us, timing.high_us)), timing.samples)
+
+
+def measure(rows: int, width: int, backward: bool, peak: float) -> dict:
+    """One line of the table: the time of each contestant in microseconds."""
+    found = {}
+    inputs = Inputs(rows, width, backward)
+    for name, norm in contestants().items():
+        found[name] = digits(inputs.time(norm).median_us)
+        torch.cuda.empty_cache()
+    best = min(value for name, value in found.items() if name != OURS)
+    floor = inputs.bytes * (2 if backward else 1) / peak * 1e-3
+    line = {"pass": "forward + backward" if backward else "forward", "width": width, "rows": rows}
+    line |= {"floor_us": digits(floor), **found, "of_best": digits(found[OURS] / best)}
+    return line | {"of_peak": digits(floor / found[OURS])}
+
+
+def plot(path: Path, content: dict) -> None:
+    """The share of the memory's peak over the number of rows, a panel for each width."""
+    from matplotlib.figure import Figure
+
+    results = content["results"]
+    widths = sorted({row["width"] for row in results})
+    passes = list(dict.fromkeys(row["pass"] for row in results))
+    names = [name for name in ("torch", "torch.compile", "liger", OURS) if name in results[0]]
+    figure = Figure(figsize=(2.4 * len(widths) + 0.6, 2.3 * len(passes) + 0.6), layout="constrained")
+    panels = figure.subplots(len(passes), len(widths), squeeze=False, sharey=True)
+    for line, what in zip(panels, passes, strict=True):
+        for panel, width in zip(line, widths, strict=True):
+            points = [row for row in results if row["pass"] == what and row["width"] == width and row["rows"] >= 2048]
+            for name, colour in zip(names, ("#777777", "#d95f02", "#7570b3", "#1b9e77"), strict=False):
+                share = [100 * row["floor_us"] / row[name] for row in points]
+                panel.plot([str(row["rows"]) for row in points], share, marker="o", color=colour, label=name)
+            panel.set_title(f"{what}, width {width}", fontsize=9)
+            panel.set_ylim(0, 100)
+            panel.grid(alpha=0.3)
+            panel.tick_params(labelsize=8)
+    for line in panels:
+        line[0].set_ylabel("% of peak bandwidth", fontsize=9)
+    for panel in panels[-1]:
+        panel.set_xlabel("rows", fontsize=9)
+    figure.legend(*panels[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=len(names), fontsize=9)
+    save(figure, path)
+
+
+def main() -> None:
+    args = arguments(__doc__.splitlines()[0], rows="1,64,2048,16384,65536", widths="1024,2048,4096,8192")
+    if args.source:
+        return finish(args, json.loads(args.source.read_text()), plot)
+    need_gpu()
+    build()
+    where = environment() | {"dtype": str(DTYPE).removeprefix("torch.")}
+    results: list[dict] = []
+    for backward in (False, True):
+        for width in args.widths:
+            for rows in args.rows:
+                results.append(measure(rows, width, backward, where["peak_gb_per_s"]))
+                show(results)
+    if "liger" not in results[0]:
+        print("Liger is not installed (`python3 -m pip install liger-kernel`), so it was not measured")
+    finish(args, {"environment": where, "results": results}, plot)
+
+
+def show(results: Sequence[dict]) -> None:
+    """Print the last line, and the head before the first."""
+    names = list(results[0])
+    if len(results) == 1:
+        print("".join(f"{name:>{20 if name == 'pass' else 14}}" for name in names))
+    print("".join(f"{results[-1][name]:>{20 if name == 'pass' else 14}}" for name in names), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""Time each way to make an operator: from nothing to the first result, and then each call.
+
+    python3 examples/ways/ways.py                      # all that can run here
+    python3 examples/ways/ways.py --way nvrtc --way triton_op --json ways.json
+
+Each way has a process of its own and an empty cache. docs/ways.md says which way to take when.
+"""
+
+import argparse
+import importlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parents[1]), str(HERE)]
+
+BUILDS = ("jit", "setup", "cmake", "nvrtc")
+FILES = {"torch.compile": "compiled", "triton_op": "triton_add", "custom_op and cuda.core": "cuda_core_add"}
+WAYS = ("torch.add", *FILES, *BUILDS, "pybind11")
+ON_A_GPU = ("triton_op", "custom_op and cuda.core", "nvrtc")
+SMALL, LARGE = 1024, 2**26
+
+
+def prepare(way: str):
+    """Make the operator from nothing: a function of a and b."""
+    import torch
+
+    if way == "torch.add":
+        return torch.add
+    if way in FILES:
+        return importlib.import_module(FILES[way]).add
+    from lab import build
+
+    if way == "pybind11":
+        return build.load("jit", "pybind11").module.forward
+    build.load(way, rebuild=way in ("setup", "cmake"))  # these leave their libraries in the project, not in a cache
+    import add2
+
+    return add2.add2
+
+
+def measure(way: str) -> dict:
+    """Seconds to the first result, with torch imported and a GPU awake; then the figures of a call."""
+    import torch
+
+    from lab.bench import calls, clock
+
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    a, b = torch.randn(2, SMALL, device=device)
+    expected = a + b
+    clock.synchronize(device)
+    start = time.perf_counter()
+    add = prepare(way)
+    result = add(a, b)
+    clock.synchronize(device)
+    seconds = time.perf_counter() - start
+    if not torch.equal(result, expected):
+        raise SystemExit(f"{way}: the result differs from torch's")
+
+    compared = {"us": partial(add, a, b), "torch_us": partial(torch.add, a, b)}
+    samples = {name: [host_us(call, device) for _ in range(103)][3:] for name, call in compared.items()}
+    found = {"way": way, "first_s": seconds} | {name: statistics.median(times) for name, times in samples.items()}
+    if device.type == "cuda":
+        sets = calls.buffers(LARGE, torch.float32, device)
+        gpu = clock.gpu([partial(add, a, b) for _, a, b in sets])
+        found |= {"gpu_us": gpu.median_us, "gb_per_s": 12 * LARGE / gpu.median_us / 1e3}
+    return found
+
+
+def host_us(call, device, batch: int = 100) -> float:
+    """Microseconds until a call returns; on a GPU the kernel may still run then."""
+    from lab.bench import clock
+
+    clock.synchronize(device)
+    start = time.perf_counter()
+    for _ in range(batch):
+        call()
+    return (time.perf_counter() - start) / batch * 1e6
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Time each way to make an operator.")
+    parser.add_argument("--way", action="append", choices=WAYS, help="one of them; may be repeated (default: all)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
+    parser.add_argument("--in-this-process", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.in_this_process:
+        print(json.dumps(measure(args.way[0])))
+        return 0
+    import torch
+
+    from lab import cli, files
+
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    ways = args.way or [way for way in WAYS if device.type == "cuda" or way not in ON_A_GPU]
+    rows, status = [], 0
+    print(f"{'way':<26}{'first result s':>15}{'us a call':>11}{'torch.add us':>14}{'GB/s':>8}")
+    for way in ways:
+        with tempfile.TemporaryDirectory() as cache:
+            names = ("TORCH_EXTENSIONS_DIR", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "CUDA_CACHE_PATH")
+            env = os.environ | dict.fromkeys(names, cache)
+            command = [sys.executable, __file__, "--in-this-process", "--way", way]
+            done = subprocess.run(command, env=env, capture_output=True, text=True)
+        if done.returncode:
+            print(f"{way}: {(done.stderr.strip() or 'failed').splitlines()[-1]}", file=sys.stderr)
+            status = 1
+            continue
+        row = json.loads(done.stdout.splitlines()[-1])
+        rows.append(row)
+        rate = f"{row['gb_per_s']:.0f}" if "gb_per_s" in row else "-"
+        print(f"{way:<26}{row['first_s']:>15.3f}{row['us']:>11.2f}{row['torch_us']:>14.2f}{rate:>8}", flush=True)
+    if args.json:
+        environment = cli.environment(device) | {"command": "python3 examples/ways/ways.py --json FILE"}
+        files.write(args.json, files.to_json({"environment": environment, "ways": rows}))
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
