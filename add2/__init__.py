@@ -1,6 +1,6 @@
 """add2: c = a + b for float tensors, as a custom CUDA operator of PyTorch.
 
-Importing it loads the library that setup.py built beside this file, unless another build (jit, cmake) has registered
+Importing it loads the library that setup.py built in this folder, unless another build (jit, cmake) has registered
 the operator in this process already: an operator can be registered only once.
 """
 

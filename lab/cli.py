@@ -1,4 +1,4 @@
-"""What both programs share: arguments, the machine, progress, and how they end.
+"""Shared by both programs: arguments, the machine, progress, and how they end.
 
 torch is imported inside functions only: start() has to run before that takes its seconds.
 """

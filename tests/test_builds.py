@@ -150,8 +150,8 @@ CHANGES = """
     ["jit", pytest.param("setup", marks=pytest.mark.thorough), pytest.param("cmake", marks=pytest.mark.thorough)],
 )
 def test_content_decides(build, script):
-    """Whatever changed in content is compiled again, whatever its time; a failed build says why, leaves nothing that is
-    taken for a library, and no folder; and what is no part of the build is no reason to build."""
+    """A source whose content changed is compiled again, whatever its time; a failed build says why, leaves nothing that
+    is taken for a library, and no folder; and what is no part of the build is no reason to build."""
     found = script(CHANGES, build)
     assert found["first"] == [False, False]
     assert len(found["broken"]) == 2  # in the message, and in the log

@@ -209,7 +209,7 @@ def test_no_ninja(tmp_path):
     """Neither on PATH nor in Python's environment: a Python outside of it, and a PATH with only other tools."""
     python = Path(sys.base_prefix, "bin", "python3")
     if (python.parent / "ninja").exists() and python.parent != Path("/usr/bin"):
-        pytest.skip("ninja is installed beside Python")
+        pytest.skip("ninja is installed next to Python")
     (tmp_path / "hidden" / "ninja").mkdir(parents=True)
     (tmp_path / "hidden" / "ninja" / "__init__.py").touch()
     (tmp_path / "bin").mkdir()

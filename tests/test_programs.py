@@ -101,7 +101,7 @@ def test_wrong_usage(name, capsys, tmp_path, monkeypatch):
 
 
 def test_against_is_validated(capsys, tmp_path):
-    """Whatever is in the file of an earlier run is refused at the start, not after the sweep."""
+    """A malformed file of an earlier run is refused at the start, not after the sweep."""
     row = {"compiler": "jit", "call": "add2", "dtype": "float32", "n": 8, "clock": "host"}
     row |= {"median_us": 1.0, "low_us": 1.0, "high_us": 1.0}
     good = {"results": [row], "environment": {"name": "a", "torch": "b"}}

@@ -319,7 +319,7 @@ def test_compare_with_an_earlier_run():
 
 
 def test_timeline_of_a_trace(tmp_path):
-    """What is drawn: of a trace made by hand, each event in its case and row, from the start of its case."""
+    """A trace made by hand is drawn with each event in its case and row, from the start of its case."""
 
     def event(name, cat, start, end, correlation=None):
         args = {} if correlation is None else {"correlation": correlation}
@@ -424,7 +424,7 @@ def test_nothing_fits(run, copy):
 
 @pytest.mark.thorough
 def test_out_of_memory_in_the_middle(run, tmp_path):
-    """What was measured before and after stays; exit status 1 and the cure."""
+    """Figures measured before and after an error stay; exit status 1 and the cure."""
     file = tmp_path / "times.json"
     code = f"""
 import runpy, sys, torch

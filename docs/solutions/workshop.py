@@ -1,7 +1,7 @@
-"""What the solutions of the exercises share: a copy of the project to change, and programs that run in it.
+"""Shared by the solutions of the exercises: a copy of the project to change, and programs that run in it.
 
-    python3 docs/solutions/1_operator.py        # all solutions of a page
-    python3 docs/solutions/1_operator.py 3      # one of them
+    python3 docs/solutions/3_operator.py        # all solutions of a page
+    python3 docs/solutions/3_operator.py 3      # one of them
 
 Each does what its exercise asks for, shows what comes of it, and stops with an AssertionError should that be
 anything else than what the page says.
@@ -26,7 +26,7 @@ from lab.build import cache, toolchain  # noqa: E402
 
 
 class Missing(Exception):
-    """What an exercise needs, and this machine has not."""
+    """An exercise needs something that this machine does not have."""
 
 
 def need_gpus(count: int = 1) -> None:

@@ -88,7 +88,7 @@ def main() -> int:
 
 
 def _by_language(cmake: str, folder: Path, torch_dir: Path, nvcc: Path) -> list[str]:
-    """What the same .cu and the link cost when CUDA is a language: configured, not built."""
+    """The commands for the same .cu and the link when CUDA is a language: configured, not built."""
     from lab.build import commands, toolchain
 
     configure = [cmake, "-S", ROOT, "-B", folder, "--fresh", "-G", "Ninja", f"-DTORCH_DIR={torch_dir}"]

@@ -1,4 +1,4 @@
-"""What was built before, and from what: a library is used again only if nothing that went into it has changed.
+"""Earlier builds and what they were made from: a library is used again only if nothing that went into it has changed.
 
 A build's key is a hash of the content of the sources, the flags, torch and the tools. A finished build leaves a stamp
 with its key, written last and in one piece; a build that fails or is killed leaves none. Content decides, never times.

@@ -1,4 +1,4 @@
-"""What surrounds an operator in a model: autocast, inference, profiler, CUDA graphs, threads, processes, memory."""
+"""The operator in its surroundings: autocast, inference, profiler, CUDA graphs, threads, processes, memory."""
 
 import os
 import threading

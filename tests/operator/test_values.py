@@ -8,7 +8,7 @@ import torch
 
 
 def same_bits(found: torch.Tensor, expected: torch.Tensor) -> bool:
-    """Stricter than torch.equal: 0.0 and -0.0 differ. (NaNs are compared as NaNs: their bits are nobody's promise.)"""
+    """Stricter than torch.equal: 0.0 and -0.0 differ. (NaNs are compared as NaNs: torch promises no bits for them.)"""
     assert found.dtype == expected.dtype
     assert found.device == expected.device
     assert found.shape == expected.shape

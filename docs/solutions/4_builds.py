@@ -38,7 +38,7 @@ def exercise_2():
 
 
 def exercise_3():
-    """add2.cpp beside add2.cu: jit and CMake name the objects apart, setuptools does not."""
+    """add2.cpp and add2.cu in one folder: jit and CMake name the objects apart, setuptools does not."""
     need_nvcc()
     with copy_of_project() as copy:
         (copy / "kernel" / "add2_kernel.cu").rename(copy / "kernel" / "add2.cu")

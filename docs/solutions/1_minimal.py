@@ -1,0 +1,54 @@
+"""Solutions of docs/minimal.md."""
+
+import sys
+
+import torch
+from workshop import ROOT, copy_of_project, edit, main, run, show
+
+sys.path.insert(0, str(ROOT / "examples" / "minimal"))
+
+
+def exercise_1():
+    """const_data_ptr<float> refuses a float64 tensor."""
+    import minimal  # noqa: F401  (builds and loads the operator)
+
+    x = torch.ones(3, dtype=torch.float64)
+    try:
+        torch.ops.minimal.add(x, x)
+        message = "it was not refused"
+    except RuntimeError as error:
+        message = str(error).splitlines()[0]
+    show(message)
+    assert "expected scalar type Float but found Double" in message
+
+
+def exercise_2():
+    """a - b: five lines change, in three files."""
+    with copy_of_project() as copy:
+        folder = copy / "examples" / "minimal"
+        edit(folder / "minimal.cpp", "z[i] = x[i] + y[i]", "z[i] = x[i] - y[i]")
+        edit(folder / "minimal_kernel.cu", "c[i] = a[i] + b[i]", "c[i] = a[i] - b[i]")
+        edit(folder / "minimal.py", "(grad, grad))", "(grad, -grad))")
+        edit(folder / "minimal.py", "(c, a + b)", "(c, a - b)")
+        edit(folder / "minimal.py", "assert torch.equal(*torch.autograd", "x, y = (torch.autograd")
+        edit(folder / "minimal.py", "(a, b)))", "(a, b)))\nassert torch.equal(x, -y)")
+        show(run("examples/minimal/minimal.py", folder=copy), "the same as torch")
+
+
+def exercise_3():
+    """contiguous() copies a transposed tensor; the fake kernel says that the result is contiguous."""
+    with copy_of_project() as copy:
+        folder = copy / "examples" / "minimal"
+        copies = "const Tensor a = torch::stable::contiguous(first), b = torch::stable::contiguous(second);"
+        edit(
+            folder / "minimal.cpp",
+            "Tensor add(const Tensor& a, const Tensor& b) {",
+            f"Tensor add(const Tensor& first, const Tensor& second) {{\n  {copies}",
+        )
+        edit(folder / "minimal.py", "torch.empty_like(a)", "a.new_empty(a.shape)")
+        edit(folder / "minimal.py", "requires_grad=True) for", "requires_grad=True).t() for")
+        show(run("examples/minimal/minimal.py", folder=copy), "the same as torch")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
