@@ -255,7 +255,6 @@ WAYS = {
     "torch.add": ("torch", "yes", "yes", "yes", "nothing to ship"),
     "torch.compile": ("torch", "yes", "is it", "AOTInductor", "Python"),
     "triton_op": ("torch", "you register it", "sees into it", "AOTInductor", "Python"),
-    "custom_op and cuda.core": ("torch, `cuda-core`", "you register it", "yes", "no", "Python"),
     "nvrtc": ("torch, `cuda-core`", "you register it", "yes", "no", "Python and the `.cuh`"),
     "jit": ("torch, nvcc, C++, ninja", "you register it", "yes", "yes", "sources"),
     "setup": ("torch, nvcc, C++", "you register it", "yes", "yes", "a wheel"),

@@ -152,32 +152,31 @@ def test_figures(run):
             assert {"name", "torch", "date", "command"} <= record["environment"].keys(), path
 
 
-COMPARED = {  # figure of the README: the row of h200-compare.json, and its column
-    "build of add2": ({"operator": "add2"}, "seconds"),
-    "build of the official example": ({"operator": "extension-cpp"}, "seconds"),
-    "build of the articles": ({"operator": "article"}, "seconds"),
-    "call of add2": ({"call": "add2: add2"}, "host_us"),
-    "call of torch_launch_add2": ({"call": "add2: torch_launch_add2"}, "host_us"),
-    "call of torch": ({"call": "a + b"}, "host_us"),
-    "call of the official example": ({"call": "extension-cpp: mymuladd"}, "host_us"),
-    "GB/s of add2": ({"call": "add2"}, "gb_per_s"),
-    "GB/s of torch": ({"call": "torch.add(out)"}, "gb_per_s"),
-    "GB/s of the official example": ({"call": "extension-cpp"}, "gb_per_s"),
-    "GB/s of the articles": ({"call": "article"}, "gb_per_s"),
-}
+COMPARED = [  # of the README's first lines: file, table, row, column, rounded
+    ("h200-builds", "compare", {"compiler": "jit"}, "cold_s", "2.5"),
+    ("h200-others", "compare", {"operator": "extension-cpp", "command": "pip install -e ."}, "build_s", "14"),
+    ("h200-others", "compare", {"operator": "article"}, "build_s", "16"),
+    ("h200-builds", "host_cost", {"call": "add2"}, "median_us", "8.4"),
+    ("h200-builds", "host_cost", {"call": "a + b"}, "median_us", "7.3"),
+    ("h200-others", "compare", {"call": "extension-cpp: mymuladd"}, "host_us", "15.3"),
+    ("h200-builds", "host_cost", {"call": "add2, with grad"}, "median_us", "12.5"),
+    ("h200-builds", "host_cost", {"call": "a + b, with grad"}, "median_us", "8.4"),
+    ("h200-others", "compare", {"call": "extension-cpp: mymuladd, with grad"}, "host_us", "28.8"),
+    ("h200-builds", "results", {"call": "torch_launch_add2", "n": 2**26, "clock": "gpu"}, "gb_per_s", "4343"),
+    ("h200-builds", "results", {"call": "torch.add", "n": 2**26, "clock": "gpu"}, "gb_per_s", "4305"),
+    ("h200-others", "compare", {"call": "article"}, "gb_per_s", "3004"),
+]
 
 
 @pytest.mark.parametrize("page", READMES, ids=name)
 def test_compared_figures(page):
-    """The README's comparison shows the measured figures, rounded."""
-    if not (figures.RESULTS / "h200-compare.json").exists():
-        pytest.skip("needs docs/results/h200-compare.json, which docs/results/compare.py writes on an H200")
+    """The README's comparison shows the measured figures, rounded; of several builds' rows jit's, which come first."""
     text = page.read_text().partition("\n## ")[0]
-    rows = figures.load("h200-compare")["compare"]
-    for figure, (row, column) in COMPARED.items():
-        (value,) = (found[column] for found in rows if row.items() <= found.items() and column in found)
-        rounded = "|".join(re.escape(f"{value:.{digits}f}") for digits in range(3))
-        assert re.search(rf"(?<![\d.])({rounded})(?!\.?\d)", text), f"{figure}: {value}"
+    for file, table, wanted, column, shown in COMPARED:
+        row = next(row for row in figures.load(file)[table] if wanted.items() <= row.items())
+        digits = len(shown.partition(".")[2])
+        assert f"{row[column]:.{digits}f}" == shown, (file, wanted)
+        assert re.search(rf"(?<![\d.]){re.escape(shown)}(?!\.?\d)", text), (page, shown)
 
 
 TRANSLATED = [READMES, [ROOT / "docs" / "minimal.md", ROOT / "docs" / "minimal.zh-CN.md"]]

@@ -42,7 +42,7 @@ def exercise_2():
 
 
 def exercise_3():
-    """What Python registers is an operator like any other."""
+    """An operator that Python registers is like any other."""
     nvrtc = need_cuda_core()
     nvrtc.register()
     import add2
