@@ -366,7 +366,8 @@ print([str(path.relative_to({str(ROOT)!r})) for path in paths if path.is_relativ
 @pytest.mark.thorough
 def test_few_files(imported):
     """The program, lab/__init__.py, lab/cli.py, and three of its room; an option imports what only it needs."""
-    assert len([path for path in imported if not path.startswith(("lab/build/", "add2/"))]) == 6, sorted(imported)
+    ours = [path for path in imported if not path.startswith(("lab/build/", "add2/"))]
+    assert len(ours) == 6 + ("lab/bench/gpu_health.py" in ours), sorted(imported)  # which asks nvidia-smi
 
 
 @pytest.mark.thorough
