@@ -49,7 +49,8 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     to.add_argument("--csv", type=cli.writable, metavar="FILE", help="write them as one table")
     to.add_argument("--against", type=earlier, metavar="FILE", help="compare with an earlier run's --json")
     args = parser.parse_args(argv)
-    cli.refuse_same_files(parser, args, "json", "csv", "plot", "timeline", "trace")
+    inputs = {"library": args.library, "against": args.against and args.against["file"]}
+    cli.refuse_same_files(parser, args, "json", "csv", "plot", "timeline", "trace", **inputs)
     if args.binding == "pybind11" and args.compiler not in (*bench.WITH_PYBIND11, "all"):
         parser.error(f"the {args.compiler} build has no pybind11 binding; use --compiler jit or setup")
     cli.refuse_nvrtc(parser, args)

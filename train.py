@@ -144,7 +144,8 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     to.add_argument("--plot", type=cli.picture, metavar="FILE.png", help="draw losses and accuracy")
     to.add_argument("--json", type=cli.writable, metavar="FILE", help="write all figures to FILE")
     args = parser.parse_args(argv)
-    cli.refuse_same_files(parser, args, "save", "plot", "json")
+    cli.refuse_same_files(parser, args, "save", "plot", "json", library=args.library)
+    cli.refuse_same_files(parser, args, "plot", "json", resume=args.resume)  # --save may go on where --resume began
     cli.refuse_nvrtc(parser, args)
     args.epochs = getattr(args, "epochs", 500 if args.model == "toy" else 20)
     if args.model == "residual" and (reason := tasks.missing()):

@@ -1,6 +1,6 @@
 """The operator's public functions, and what torch must know of it: gradient, vmap, autocast.
 
-All of it is torch's documented interface, so each part can be copied. (add2/fast.py shortens the way of eager calls.)
+It uses torch's public interface, so each part can be copied. (add2/fast.py shortens the way of eager calls.)
 """
 
 import operator
@@ -16,18 +16,18 @@ _add2, _launch = torch.ops.add2.add2.default, torch.ops.add2.torch_launch_add2.d
 
 
 def add2(a: Tensor, b: Tensor) -> Tensor:
-    """Return `a + b` as a new contiguous tensor, bit for bit what `torch.add(a, b)` computes.
+    """Return `a + b` as a new contiguous tensor, bit for bit what `torch.add(a, b)` computes (NaNs may differ in bits).
 
     a is of any shape and strides; float32, float64, float16 or bfloat16; on a CPU or a CUDA device. b has a's shape,
     dtype and device (torch.autocast promotes dtypes as for torch.add). Otherwise RuntimeError; TypeError for no tensor.
     Differentiable any number of times. On CUDA asynchronous, on the current stream of the tensors' device.
     """
     if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
-        raise TypeError(f"add2: a is of type {type(a)}, b of type {type(b)}, expected a tensor each")
+        raise TypeError(f"add2: a has type {type(a)} and b {type(b)}, expected two tensors")
     if type(a) is not Tensor or type(b) is not Tensor:
         sharding.register_if_needed()
     # torch.func and forward derivatives need an autograd.Function with a jvp; register_autograd does not make one.
-    if not torch.compiler.is_compiling() and (_is_transformed(a) or _is_transformed(b)):
+    if _has_tangent(a) or _has_tangent(b) or (not torch.compiler.is_compiling() and (_is_wrapped(a) or _is_wrapped(b))):
         return Add2Function.apply(a, b, _add2)
     return _add2(a, b)
 
@@ -40,7 +40,7 @@ def torch_launch_add2(c: Tensor, a: Tensor, b: Tensor, n: int) -> None:
     torch.no_grad(). Where an error is raised, nothing has been written.
     """
     if not (isinstance(c, Tensor) and isinstance(a, Tensor) and isinstance(b, Tensor)):
-        raise TypeError(f"add2: c is of type {type(c)}, a {type(a)}, b {type(b)}, expected a tensor each")
+        raise TypeError(f"add2: c has type {type(c)}, a {type(a)} and b {type(b)}, expected three tensors")
     if not isinstance(n, (int, torch.SymInt)):
         n = operator.index(n)  # TypeError for 2.7, and for a tensor of it
     if not -(2**63) <= n < 2**63:
@@ -50,8 +50,12 @@ def torch_launch_add2(c: Tensor, a: Tensor, b: Tensor, n: int) -> None:
     _launch(c, a, b, n)
 
 
-def _is_transformed(x: Tensor) -> bool:
-    return torch.func.debug_unwrap(x) is not x or forward_ad.unpack_dual(x).tangent is not None
+def _has_tangent(x: Tensor) -> bool:
+    return forward_ad.unpack_dual(x).tangent is not None
+
+
+def _is_wrapped(x: Tensor) -> bool:  # by a transform of torch.func
+    return torch.func.debug_unwrap(x) is not x
 
 
 torch.library.register_autograd("add2::add2", lambda ctx, grad: (grad, grad))
@@ -67,7 +71,8 @@ def _add2_autocast(a: Tensor, b: Tensor) -> Tensor:
 
 def _launch_autograd(keyset, c: Tensor, a: Tensor, b: Tensor, n: int) -> None:
     """Not differentiable, so it refuses where torch.add(out=c) does; and a graph that has saved c must notice it."""
-    if (torch.is_grad_enabled() and any(x.requires_grad for x in (c, a, b))) or any(map(_is_transformed, (c, a, b))):
+    wanted = torch.is_grad_enabled() and any(x.requires_grad for x in (c, a, b))
+    if wanted or any(_has_tangent(x) or _is_wrapped(x) for x in (c, a, b)):
         raise RuntimeError("add2: torch_launch_add2 has no derivative, and an argument requires grad; use add2(a, b)")
     _launch.redispatch(keyset.remove(keyset.highestPriorityTypeId()), c, a, b, n)  # on to the key below Autograd
     torch.autograd.graph.increment_version(c)

@@ -63,10 +63,10 @@ std::string shape(const Argument& x) {
 
 constexpr const char* kDtypes[] = {"float32", "float64", "float16", "bfloat16", "of another dtype"};
 
-Add2Dtype dtype(const Argument& x) {  // an Add2Dtype, or 4 for another
+int dtype(const Argument& x) {  // an Add2Dtype, or 4 for another
   const int32_t known[] = {aoti_torch_dtype_float32(), aoti_torch_dtype_float64(),
                            aoti_torch_dtype_float16(), aoti_torch_dtype_bfloat16()};
-  return Add2Dtype(std::find(known, known + 4, x.dtype) - known);
+  return std::find(known, known + 4, x.dtype) - known;
 }
 
 void check_alike(const Argument& x, const Argument& y) {
@@ -94,14 +94,15 @@ void check_overlap(const Argument& c, const Argument& x) {
 }
 
 // c[0:n] = a[0:n] + b[0:n], where all is known to fit. Returns nullptr or an error message.
-const char* launch(const Tensor& c, const Tensor& a, const Tensor& b, int64_t n, Add2Dtype dtype) {
-  if (dtype > ADD2_BFLOAT16) return "the dtype is not float32, float64, float16 or bfloat16";
+const char* launch(const Tensor& c, const Tensor& a, const Tensor& b, int64_t n, int dtype_number) {
+  if (dtype_number > ADD2_BFLOAT16) return "the dtype is not float32, float64, float16 or bfloat16";
   if (n == 0) return nullptr;
+  const auto dtype = static_cast<Add2Dtype>(dtype_number);
   if (!a.is_contiguous() || !b.is_contiguous()) {  // a kernel knows no strides
-    return launch(c, torch::stable::contiguous(a), torch::stable::contiguous(b), n, dtype);
+    return launch(c, torch::stable::contiguous(a), torch::stable::contiguous(b), n, dtype_number);
   }
   const void *x = a.const_data_ptr(), *y = b.const_data_ptr();
-  if (!x || !y) return "an input has no memory";
+  if (!x || !y || !c.const_data_ptr()) return "a tensor has no memory";
   if (c.is_cpu()) return launch_add2_cpu(c.mutable_data_ptr(), x, y, n, dtype);
 #ifdef ADD2_WITH_CUDA
   // A kernel runs on the current device. Asking which it is costs less than a guard.

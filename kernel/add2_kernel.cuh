@@ -24,8 +24,8 @@ __device__ inline __nv_bfloat16 add(__nv_bfloat16 a, __nv_bfloat16 b) { return _
 __device__ inline __nv_bfloat162 add(__nv_bfloat162 a, __nv_bfloat162 b) { return __hadd2(a, b); }
 
 // 1. Plain: a grid-stride loop, one element at a time. Right for any n and any grid, and the loop
-// reads like C. But each thread has two loads of 4 bytes in flight and waits for them before the
-// next two: 2.3 of 4.8 TB/s.
+// reads like C. But each thread has only two loads of 4 bytes in flight, and nvcc unrolls the loop,
+// which takes a 64-bit division before the first of them: 2.3 of 4.8 TB/s.
 template <typename T>
 __global__ void add2_plain(T* c, const T* a, const T* b, Index n) {
   for (Index i = blockIdx.x * Index(blockDim.x) + threadIdx.x; i < n;

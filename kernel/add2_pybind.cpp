@@ -35,8 +35,7 @@ std::string text(at::IntArrayRef sizes) {
 void check_dense(const char* name, const at::Tensor& x) {
   if (x.layout() != at::kStrided || x.is_quantized() || x.is_neg() ||
       !(x.is_cpu() || x.is_cuda())) {
-    refuse(name + (" is of type " + x.toString()) +
-           ", expected a dense one on a CPU or CUDA device");
+    refuse(name + (" has type " + x.toString()) + ", expected a dense one on a CPU or CUDA device");
   }
 }
 

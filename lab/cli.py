@@ -158,14 +158,17 @@ def parser(description: str, compilers: list[str]) -> argparse.ArgumentParser:
     return parser
 
 
-def refuse_same_files(parser: argparse.ArgumentParser, args: argparse.Namespace, *names: str) -> None:
-    """Two outputs must not go to one file: the second would replace the first."""
-    seen: dict[Path, str] = {}
+def refuse_same_files(parser: argparse.ArgumentParser, args: argparse.Namespace, *names: str, **inputs: object) -> None:
+    """Two outputs must not go to one file, nor an output onto an input: one would replace the other.
+
+    inputs: for options that name a file to read, that file.
+    """
+    seen = {Path(str(path)).resolve(): name for name, path in inputs.items() if path}
     for name in names:
         path = getattr(args, name)
         if path and (path.is_file() or not path.exists()):  # several may go to /dev/stdout
             if other := seen.get(path.resolve()):
-                parser.error(f"--{other} and --{name} would both write {path}")
+                parser.error(f"--{other} and --{name} both name {path}, and one would replace the other")
             seen[path.resolve()] = name
 
 
@@ -251,10 +254,9 @@ def writable(text: str) -> Path:
 
 def library(text: str) -> Path:
     """A shared library that exists."""
-    path = Path(text).resolve()
-    if not path.is_file():
+    if not os.path.isfile(text):
         raise argparse.ArgumentTypeError(f"there is no file {text}")
-    return path
+    return Path(text).resolve()
 
 
 def picture(text: str) -> Path:

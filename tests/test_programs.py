@@ -58,8 +58,8 @@ WRONG = {
         ("--trace", "/no/such/folder/x.json"): "there is no folder",
         ("--plot", "/no/such/folder/x.png"): "there is no folder",
         ("--plot", "picture.txt"): "does not end in .png, .pdf or .svg",
-        ("--json", "x.same", "--csv", "x.same"): "would both write x.same",
-        ("--json", "x.same", "--trace", "./x.same"): "would both write",
+        ("--json", "x.same", "--csv", "x.same"): "both name x.same",
+        ("--json", "x.same", "--trace", "./x.same"): "both name",
         ("--against", "/no/such/file.json"): "cannot read",
         ("--against", "README.md"): "is not a file that",
         ("--compiler", "all", "--sync-study"): "cannot be combined with --compiler all",
@@ -78,7 +78,7 @@ WRONG = {
         ("--cuda-graph", "--device", "cpu"): "a GPU",
         ("--plot", "/no/such/folder/x.png"): "there is no folder",
         ("--save", "/no/such/folder/x.pt"): "there is no folder",
-        ("--save", "x.same", "--json", "x.same"): "would both write x.same",
+        ("--save", "x.same", "--json", "x.same"): "both name x.same",
         ("--plot", "x.txt"): "does not end in .png, .pdf or .svg",
         ("--resume", "/no/such/file.pt"): "cannot read",
     },
@@ -108,7 +108,7 @@ def test_against_is_validated(capsys, tmp_path):
     file = tmp_path / "then.json"
     file.write_text(json.dumps(good))
     parse = program("time.py").parse
-    assert parse(["--against", str(file)]).against == good
+    assert parse(["--against", str(file)]).against == good | {"file": str(file)}
     bad = [good | {"results": [row | change]} for change in ({"median_us": "1"}, {"low_us": 0}, {"n": None})]
     bad += [good | {"results": [row | change]} for change in ({"high_us": 1e300}, {"call": 3}, {"offset": "1"})]
     bad += [good | {"environment": {"name": 1, "torch": "b"}}, good | {"results": {"a": 1}}, [], 1]

@@ -23,15 +23,13 @@ def exercise_1():
 
 
 def exercise_2():
-    """a - b: five lines change, in three files."""
+    """a - b: four lines change, in three files."""
     with copy_of_project() as copy:
         folder = copy / "examples" / "minimal"
         edit(folder / "minimal.cpp", "z[i] = x[i] + y[i]", "z[i] = x[i] - y[i]")
         edit(folder / "minimal_kernel.cu", "c[i] = a[i] + b[i]", "c[i] = a[i] - b[i]")
         edit(folder / "minimal.py", "(grad, grad))", "(grad, -grad))")
-        edit(folder / "minimal.py", "(c, a + b)", "(c, a - b)")
-        edit(folder / "minimal.py", "assert torch.equal(*torch.autograd", "x, y = (torch.autograd")
-        edit(folder / "minimal.py", "(a, b)))", "(a, b)))\nassert torch.equal(x, -y)")
+        edit(folder / "minimal.py", "(a, b), a + b", "(a, b), a - b")
         show(run("examples/minimal/minimal.py", folder=copy), "the same as torch")
 
 

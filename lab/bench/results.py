@@ -71,7 +71,7 @@ def earlier(text: str) -> dict:
         raise argparse.ArgumentTypeError(f"cannot read {text}: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise argparse.ArgumentTypeError(f"{text} is not a file that `time.py --json FILE` has written") from error
-    return content
+    return content | {"file": text}
 
 
 def compare(now: list[dict], then: list[dict]) -> list[dict]:

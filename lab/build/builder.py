@@ -163,7 +163,7 @@ def _build(compiler: str, binding: str, where: Place, lock: int) -> None:
         f"CUDA for {toolchain.arch_list() or 'sm_75 and later (PTX)'}, and the CPU" if with_cuda else "only the CPU"
     )
     print(f"building add2 with {compiler} ({binding}) for {target} ...", file=sys.stderr)
-    start = time.perf_counter()
+    start, before = time.perf_counter(), cache.changes()
     where.stamp.unlink(missing_ok=True)
     if compiler == "jit":
         log = _build_jit(binding, where, with_cuda)
@@ -173,7 +173,9 @@ def _build(compiler: str, binding: str, where: Place, lock: int) -> None:
             toolchain.require("cmake", "Install 3.25 or later: `python3 -m pip install cmake`.")
         log = _run(steps, where.log, lock, variables)
     seconds = time.perf_counter() - start
-    if _place(compiler, binding).key != where.key:  # which edit is in the library, the old or the new?
+    if (
+        _place(compiler, binding).key != where.key or cache.changes() != before
+    ):  # which edit is in the library, the old or the new?
         raise BuildError("A source was edited while add2 was being built; start again.")
     found = commands.from_log(log)
     cache.write_stamp(where, seconds, found)

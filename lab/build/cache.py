@@ -22,7 +22,7 @@ from . import toolchain
 
 ROOT = Path(__file__).resolve().parents[2]
 MARK = ".made-by-lab-build"  # in each folder that a build has made
-SOURCES = ("include/*.h", "kernel/*.h", "kernel/*.cpp", "kernel/*.cu", "kernel/*.cuh")
+SOURCES = ("include/**/*", "kernel/**/*", "setup.cfg", "pyproject.toml")
 
 # A copy of the project leaves out whatever builds, tests and tools have written into its folder.
 _LEFTOVERS = shutil.ignore_patterns(
@@ -37,6 +37,7 @@ def leftovers(folder: str, names: list[str]) -> set[str]:
 
 _VARIABLES = ("CXX", "CC", "CXXFLAGS", "CFLAGS", "CPPFLAGS", "LDFLAGS", "CPATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH")
 _VARIABLES += ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN", "CUDAFLAGS", "CUDAHOSTCXX", "CMAKE_BUILD_TYPE")
+_VARIABLES += ("CMAKE_TOOLCHAIN_FILE", "CMAKE_GENERATOR", "DIST_EXTRA_CONFIG")
 
 
 def key(recipe: object, *files: str) -> str:
@@ -53,9 +54,20 @@ def key(recipe: object, *files: str) -> str:
     parts += [os.environ.get(name) for name in _VARIABLES]
     parts.append(toolchain.arch_list() if nvcc else None)
     digest = hashlib.sha256(repr(parts).encode())
-    for path in sorted(path for pattern in (*SOURCES, *files) for path in ROOT.glob(pattern) if path.is_file()):
+    for path in sources(*files):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
+
+
+def sources(*files: str) -> list[Path]:
+    """Every file that can go into a build. Hidden ones, such as an editor's, do not."""
+    found = {path for pattern in (*SOURCES, *files) for path in ROOT.glob(pattern) if path.is_file()}
+    return sorted(path for path in found if not path.name.startswith("."))
+
+
+def changes() -> list[int]:
+    """The time of each source's last change. An edit that is undone while a build runs leaves the content as it was."""
+    return [path.stat().st_ctime_ns for path in sources("setup.py", "CMakeLists.txt")]
 
 
 @dataclass(frozen=True)
@@ -158,18 +170,21 @@ def locked(folder: Path) -> Iterator[int]:
     torch's own up to 2.13, stays (https://github.com/pytorch/pytorch/issues/189245). A child that is given the
     descriptor holds the lock as well: a compiler that outlives its killed parent does not write into the next build.
     """
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    ours = names <= {"lock", MARK}  # a folder that a user has filled stays unmarked, so `clean` leaves it
     while (file := _open_and_lock(folder)) is None:
-        pass
+        ours = True
     with file:
         with contextlib.suppress(OSError):  # the doctor wants to know who we are; a full disk need not stop us
             os.ftruncate(file.fileno(), 0)
             os.write(file.fileno(), f"{os.getpid()}\n".encode())
-        (folder / MARK).touch()
+        if ours:
+            (folder / MARK).touch()
         yield file.fileno()
 
 
 def _open_and_lock(folder: Path) -> IO | None:
-    """None where `clean` has removed the folder since we opened the file: then the lock is of no use."""
+    """None where `clean` has removed the folder since we opened the file: then the lock protects nothing."""
     import fcntl  # here, because Windows has none, and should read check_platform()'s message
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -221,6 +236,6 @@ def clean() -> Iterator[str]:
             yield f"removed {folder}"
         elif folder.exists():
             yield f"kept {folder}: no build of lab.build has made it"
-    for library in (*(ROOT / "add2").glob("_C.abi3.so"), *(ROOT / "add2").glob("_pybind.*.so")):
+    for library in (*(ROOT / "add2").glob("_C.abi3.so"), *(ROOT / "add2").glob("_pybind.cpython-*.so")):
         library.unlink()
         yield f"removed {library}"

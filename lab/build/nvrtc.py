@@ -83,7 +83,7 @@ def launch_arguments(device: int, c: Tensor, a: Tensor, b: Tensor, n: int) -> tu
     """For cuda.core.launch: stream, grid and block, kernel, and the kernel's own arguments."""
     out, x, y, size = c.data_ptr(), a.data_ptr(), b.data_ptr(), n * c.element_size()
     if not (x and y):
-        _refuse("an input has no memory")
+        _refuse("a tensor has no memory")
     way = "small" if size < 4 << 20 else "medium" if size < 16 << 20 else "vector"
     kernel, threads, elements = load(device, c.dtype)["unaligned" if (out | x | y) % 16 else way]
     stream = _stream(device, torch.accelerator.current_stream(device).stream_id)  # where torch's kernels are queued

@@ -100,7 +100,10 @@ def create(name: str, folder: Path, build: str) -> None:
     """
     if reason := reason_against(name):
         raise ValueError(f"{name!r} cannot be the operator's name: {reason}")
-    folder = folder.resolve()
+    try:
+        folder = folder.resolve()
+    except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle, up to Python 3.12
+        raise ValueError(f"{folder} cannot be opened: {error}") from error
     if folder.is_relative_to(ROOT):
         raise ValueError(f"{folder} is inside this project; name a folder outside, such as ../{name}")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):

@@ -189,9 +189,9 @@ def test_no_tensor_beside_one_that_requires_grad(device):
     import add2
 
     a = x(5, device=device).requires_grad_()
-    with pytest.raises(TypeError, match="expected a tensor each"):
+    with pytest.raises(TypeError, match=r"expected (two|three) tensors"):
         add2.add2(a, 1.0)
-    with pytest.raises(TypeError, match="expected a tensor each"):
+    with pytest.raises(TypeError, match=r"expected (two|three) tensors"):
         add2.torch_launch_add2(x(5, device=device), a, None, 5)
 
 

@@ -208,3 +208,15 @@ def test_check_gradients_in_double_precision(sigmoid):
         assert not gradcheck(sigmoid, single, eps=1e-4, raise_exception=False)
     assert gradcheck(sigmoid, double, eps=1e-3)
     assert gradcheck(sigmoid, double, eps=1e-4)
+
+
+def test_compiled_forward_derivative():
+    """Under torch.compile, too: the operator by itself has no forward derivative, and torch would give zeros."""
+    x = torch.arange(3.0)
+    import add2
+
+    for add in (add2.add2, torch.add):
+        function = torch.compile(
+            lambda x, add=add: torch.func.jvp(lambda x: add(x * x, x) * x, (x,), (x,))[1], backend="eager"
+        )
+        assert torch.equal(function(x), 3 * x**3 + 2 * x**2)
