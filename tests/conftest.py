@@ -61,6 +61,8 @@ def own_jit_cache(tmp_path_factory):
         folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "jit cache"  # a home may have a space
         folder.mkdir(exist_ok=True)
         os.environ |= {"TORCH_EXTENSIONS_DIR": str(folder), "ADD2_TEST_CACHE": str(folder)}
+        # torch.compile's cache does not notice that an operator's gradient has changed (pytorch issue 144344).
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder.with_name("inductor"))
 
 
 @pytest.fixture

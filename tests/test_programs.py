@@ -355,7 +355,8 @@ sys.argv = [{name!r}, *{QUICK[name]!r}]
 try: runpy.run_path({name!r}, run_name="__main__")
 except SystemExit as end: assert end.code == 0
 paths = [Path(module.__file__) for module in sys.modules.values() if getattr(module, "__file__", None)]
-print([str(path.relative_to({str(ROOT)!r})) for path in paths if path.is_relative_to({str(ROOT)!r})])
+paths = [path for path in paths if path.is_relative_to({str(ROOT)!r}) and "site-packages" not in path.parts]
+print([str(path.relative_to({str(ROOT)!r})) for path in paths])
 """
     env = os.environ | {"TORCH_EXTENSIONS_DIR": str(tmp_path_factory.mktemp("cold"))}
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, text=True, check=True)

@@ -40,7 +40,7 @@ def killed(command: list[str], folder: Path, begun: str) -> None:
 def exercise_2():
     """A killed build: here the next one does not wait; torch's own load() may wait for the file `lock`."""
     with copy_of_project() as copy:
-        killed(["time.py", "--rebuild"], copy, "jit cache/*unfinished*")
+        killed(["time.py", "--rebuild"], copy, "jit cache/*/building-*")
         start = time.monotonic()
         run("time.py", "--sizes", "100", "--device", "cpu", folder=copy)
         print(f"   built and timed after {time.monotonic() - start:.0f} s")
