@@ -260,11 +260,13 @@ def test_commands(build, script):
 def test_clean_removes_only_what_builds_have_made(project, tmp_path):
     """A user's folders with similar names, and what a symbolic link leads to, stay. A closed pipe is no traceback."""
     jit = tmp_path / "cache"
-    for name in ("add2-my-thesis", "add2-dispatcher-0123456789abcdef", "add2-dispatcher-fedcba9876543210"):
+    users = ["add2-dispatcher-0123456789abcdef", "add2-dispatcher-1111111111111111", "add2-my-thesis"]
+    for name in users:
         (jit / name).mkdir(parents=True)
         (jit / name / "thesis.tex").touch()
-    with cache.locked(jit / "add2-dispatcher-fedcba9876543210"):  # as a build does
-        pass
+    for name in ("add2-dispatcher-fedcba9876543210", users[1]):
+        with cache.locked(jit / name):  # as a build does; the second folder is a user's
+            pass
     (tmp_path / "scratch").mkdir()
     (tmp_path / "scratch" / "thesis.tex").touch()
     (project / "build").symlink_to(tmp_path / "scratch")
@@ -274,15 +276,13 @@ def test_clean_removes_only_what_builds_have_made(project, tmp_path):
     command = [sys.executable, "-m", "lab.build", "clean"]
     done = subprocess.run(command, cwd=project, env=env, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    assert sorted(path.name for path in jit.iterdir()) == ["add2-dispatcher-0123456789abcdef", "add2-my-thesis"]
+    assert sorted(path.name for path in jit.iterdir()) == users
     assert (tmp_path / "scratch" / "thesis.tex").exists()
     assert "a symbolic link" in done.stdout
     assert sorted(path.name for path in (project / "add2").glob("*.so")) == ["mine.so"]
     (project / "build").unlink()
-    cmake = project / "build" / "CMakeFiles"
-    cmake.mkdir(parents=True)
     with cache.locked(project / "build"):
-        pass
+        (project / "build" / "CMakeFiles").mkdir()
     closed = subprocess.Popen(command, cwd=project, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     closed.stdout.close()
     assert "Traceback" not in closed.stderr.read()
@@ -573,3 +573,26 @@ def test_pybind11(build, copy_of_it, run, tmp_path):
     content = json.loads(file.read_text())
     assert [row["binding"] for row in content["build"]] == ["dispatcher", "pybind11"]
     assert "pybind11" in [row["call"] for row in content["results"]]
+
+
+@pytest.mark.thorough
+def test_everything_that_goes_into_a_build_is_in_its_key(project):
+    """Headers in subfolders, setuptools' and CMake's settings; not an editor's hidden files."""
+    code = "from lab.build import builder; print(builder._place('cmake', 'dispatcher').key, end=' ')"
+    code += "; print(builder._place('setup', 'dispatcher').key)"
+
+    def keys(**variables):
+        command = [sys.executable, "-c", code]
+        env = os.environ | {"ADD2_WITH_CUDA": "0"} | variables
+        done = subprocess.run(command, cwd=project, env=env, capture_output=True, text=True, check=True)
+        return done.stdout
+
+    seen = [keys()]
+    (project / "kernel" / ".add2.cpp.swp").touch()
+    assert keys() == seen[0]
+    (project / "include" / "sub").mkdir()
+    for file in ("include/sub/x.h", "kernel/y.inl", "setup.cfg"):
+        (project / file).write_text("// new\n")
+        seen.append(keys())
+    seen.append(keys(CMAKE_TOOLCHAIN_FILE="/tmp/none.cmake"))
+    assert len(set(seen)) == len(seen)
