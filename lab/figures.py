@@ -233,8 +233,10 @@ def headers() -> str:
 def host_cost() -> str:
     """The host's time for each call, without and with a gradient wanted."""
     rows = load("h200-builds")["host_cost"]
-    found = {row["call"]: f"{row['median_us']:.2f}" for row in reversed(rows)}  # the first build's rows, which is jit
-    found = {row["call"]: found[row["call"]] for row in rows if row["call"] != "cuda.core.launch"}
+    found: dict[str, str] = {}
+    for row in rows:  # of several builds' rows those of jit, which come first
+        if row["call"] != "cuda.core.launch":
+            found.setdefault(row["call"], f"{row['median_us']:.2f}")
     calls = [name for name in found if not name.endswith(", with grad")] + ["autograd.Function"]
     lines = [[f"`{call}`", found.get(call, ""), found.get(f"{call}, with grad", "")] for call in calls]
     return table(["call", "no gradient", "with gradient"], lines)
