@@ -28,7 +28,7 @@ PAGES = [
 MARKED = re.compile(r"(<!-- figures: ([\w-]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 # Files of one machine that time.py wrote. Where two have the same figure, the last one counts.
-RUNS = ("h200-sweep", "h200-kernels", "h200-study", "h200-host-cost")
+RUNS = ("h200", "h200-float64", "h200-float16", "h200-bfloat16", "h200-clocks")
 STEPS = {  # call: its description in the page
     "torch.add(out)": "`torch.add(a, b, out=c)`",
     "plain kernel": "plain: one element at a time",
@@ -232,25 +232,22 @@ def headers() -> str:
 
 def host_cost() -> str:
     """The host's time for each call, without and with a gradient wanted."""
-    rows = load("h200-builds")["host_cost"]
-    found: dict[str, str] = {}
-    for row in rows:  # of several builds' rows those of jit, which come first
-        if row["call"] != "cuda.core.launch":
-            found.setdefault(row["call"], f"{row['median_us']:.2f}")
+    found = {row["call"]: f"{row['median_us']:.2f}" for row in part("host_cost")}
     calls = [name for name in found if not name.endswith(", with grad")] + ["autograd.Function"]
     lines = [[f"`{call}`", found.get(call, ""), found.get(f"{call}, with grad", "")] for call in calls]
     return table(["call", "no gradient", "with gradient"], lines)
 
 
 def first_run() -> str:
-    """The output of time.py, by its own functions; folders and the compilers' commands are left out."""
+    """The output of time.py, by its own functions; folders, compilers' commands and the small sizes are left out."""
     content = load("h200-first-run")
     build = Build(**content["build"][0], cold_seconds=0.0)
     build.library = Path("...", build.library)
-    rows = [row for row in content["results"] if row["clock"] == "gpu" and row["call"] in FIRST]
+    largest = max(row["n"] for row in content["results"])
+    rows = [row for row in content["results"] if row["n"] == largest and row["clock"] == "gpu" and row["call"] in FIRST]
     lines = [f"building add2 with {build.compiler} ({build.binding}) for CUDA for 9.0a, and the CPU ..."]
     lines += ["  $ ... (the compilers' and the linker's commands)", cli.describe(content["environment"], [build])]
-    lines += [tables.table(rows, content["environment"]["peak_gb_per_s"]), tables.legend(rows)]
+    lines += ["...", tables.table(rows, content["environment"]["peak_gb_per_s"]), tables.legend(rows)]
     return "\n".join(["```", *lines, "```"]) + "\n"
 
 
