@@ -8,7 +8,8 @@ using torch::stable::Tensor;
 const char* launch_add(float* c, const float* a, const float* b, int64_t n, void* stream);
 Tensor add(const Tensor& a, const Tensor& b) {
   const bool alike = a.sizes().equals(b.sizes()) && a.get_device_index() == b.get_device_index();
-  if (!alike || !a.is_contiguous() || !b.is_contiguous()) throw std::runtime_error("add: refused");
+  if (!alike) throw std::runtime_error("add: a and b differ in shape or device");
+  if (!a.is_contiguous() || !b.is_contiguous()) throw std::runtime_error("add: transposed input");
   const Tensor c = torch::stable::empty_like(a);
   const auto *x = a.const_data_ptr<float>(), *y = b.const_data_ptr<float>();
   auto* z = c.mutable_data_ptr<float>();  // these three refuse other dtypes than float32
