@@ -312,14 +312,15 @@ def _driver(uuid: str) -> dict[str, str | int]:
 
 def save(args: argparse.Namespace, content: dict, draw: "Callable[[dict], Figure] | None") -> int:
     """--json and --plot; one that cannot be written does not keep back the other. Returns the exit status."""
-    from . import files
-
     status = 0
-    try:
-        if args.json:
-            files.write(args.json, files.to_json(content))
-    except Failure as error:
-        status = fail(error)
-    if args.plot and draw:
-        files.write(args.plot, files.to_picture(draw(content), args.plot))
+    if args.json or args.plot:
+        from . import files
+
+        outputs = {args.json: files.to_json, args.plot: draw and (lambda found: files.to_picture(draw(found), args.plot))}
+        for path, render in outputs.items():
+            try:
+                if path and render:
+                    files.write(path, render(content))
+            except Failure as error:
+                status = fail(error)
     return status

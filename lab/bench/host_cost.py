@@ -11,7 +11,7 @@ from types import ModuleType
 
 import torch
 
-from . import clock
+from . import clock, tables
 
 N = 1024
 
@@ -83,5 +83,5 @@ def measure(device: torch.device, module: ModuleType | None) -> list[dict]:
         torchs = found[next(iter(group))]
         for name in group:
             rows.append({"call": name, "median_us": found[name], "ratio_to_torch": found[name] / torchs})
-            print(f"{name:<32}{found[name]:>8.2f}{found[name] / torchs:>8.2f}")
+            print(f"{name:<32}{tables.figure(found[name]):>8}{found[name] / torchs:>8.3f}")
     return rows
