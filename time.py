@@ -43,7 +43,8 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     cli.refuse_same_files(parser, args, "json", "plot", "trace", "library")
     if args.binding == "pybind11" and args.compiler not in (*bench.WITH_PYBIND11, "all"):
         parser.error(f"the {args.compiler} build has no pybind11 binding; use --compiler jit or setup")
-    cli.refuse_nvrtc(parser, args)
+    if args.compiler == "nvrtc" and "device" in args and args.device.type == "cpu":
+        parser.error("--compiler nvrtc compiles for a GPU; it cannot be combined with --device cpu")
     if args.kernels and args.compiler == "nvrtc":
         parser.error("--kernels calls the C functions of a library, and the nvrtc build has none; use --compiler jit")
     if args.library and (args.compiler == "all" or args.binding == "pybind11"):

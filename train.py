@@ -9,9 +9,9 @@ The toy has two vectors a and b of 1024 numbers, and loss = add2(a^2, b^2).sum()
 """
 
 import argparse
+import importlib.util
 import os
 import sys
-from functools import partial
 from pathlib import Path
 
 if __name__ == "__main__":
@@ -62,7 +62,9 @@ def run(args: argparse.Namespace) -> int:
         status = write_files(args, content, histories)
     if not complete:
         return cli.fail("interrupted; what was done until then is above, and in the files", 130)
-    if args.check and not loop.same(histories, exact=not args.compile):
+    # torch.compile fuses torch's add with its neighbours, and so rounds elsewhere. Training makes the difference grow.
+    epochs, limit = (1, 0.01) if args.compile else (None, 0)
+    if args.check and not loop.difference(*histories.values(), epochs) <= limit:
         return cli.fail("the losses differ from those with torch's own add")
     return status
 
@@ -101,10 +103,8 @@ def conclude(task: tasks.Task, histories: dict[str, loop.History]) -> None:
     if len(histories) == 2:
         ours, torchs = histories.values()
         ratio = ours.steady_us_per_step() / torchs.steady_us_per_step()
-        word = "the same, bit for bit"
-        if not loop.same(histories, exact=True):
-            first, most = loop.apart(ours, torchs, 1), loop.apart(ours, torchs)
-            word = f"apart by {first:.1e} in the first epoch, {most:.1e} at most"
+        first, most = loop.difference(ours, torchs, 1), loop.difference(ours, torchs)
+        word = f"apart by {first:.1e} in the first epoch, {most:.1e} at most" if most else "the same, bit for bit"
         cli.show(f"losses with add2 and with torch's own add: {word}; time a step: {ratio:.3f} of torch's")
 
 
@@ -124,11 +124,10 @@ def write_files(args: argparse.Namespace, content: dict, histories: dict[str, lo
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser = cli.parser("Train with add2 as a part of the model.", [*build.COMPILERS, "torch"])
-    count, seed = partial(cli.whole, first=1, last=10**12), partial(cli.whole, first=0, last=2**63 - 1)
     parser.add_argument("--model", choices=["toy", "residual"], default="toy", help="residual: on handwritten digits")
-    parser.add_argument("--epochs", type=count, default=argparse.SUPPRESS, help="(default: toy 500, residual 20)")
-    parser.add_argument("--batch", type=count, default=64, help="images a step, over all processes")
-    parser.add_argument("--seed", type=seed, default=0, help="for the first values, and the order of the images")
+    parser.add_argument("--epochs", type=int, default=argparse.SUPPRESS, help="(default: toy 500, residual 20)")
+    parser.add_argument("--batch", type=int, default=64, help="images a step, over all processes")
+    parser.add_argument("--seed", type=int, default=0, help="for the first values, and the order of the images")
     parser.add_argument("--check", action="store_true", help="train with torch's own add, too, and compare the losses")
     ways = parser.add_argument_group("ways to run it")
     ways.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32", help="bfloat16: by autocast")
@@ -140,12 +139,15 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     to.add_argument("--plot", type=cli.picture, metavar="FILE.png", help="draw losses and accuracy")
     to.add_argument("--json", type=cli.writable, metavar="FILE", help="write all figures to FILE")
     args = parser.parse_args(argv)
+    args.epochs = getattr(args, "epochs", 500 if args.model == "toy" else 20)
     cli.refuse_same_files(parser, args, "save", "plot", "json", "library")
     cli.refuse_same_files(parser, args, "plot", "json", "resume")  # --save may go on where --resume began
-    cli.refuse_nvrtc(parser, args)
-    args.epochs = getattr(args, "epochs", 500 if args.model == "toy" else 20)
-    if args.model == "residual" and (reason := tasks.missing()):
-        parser.error(reason)
+    if min(args.epochs, args.batch) < 1 or not 0 <= args.seed < 2**63:
+        parser.error("--epochs and --batch start at 1; --seed is from 0 to 2^63 - 1")
+    if args.compiler == "nvrtc" and "device" in args and args.device.type == "cpu":
+        parser.error("--compiler nvrtc compiles for a GPU; it cannot be combined with --device cpu")
+    if args.model == "residual" and not importlib.util.find_spec("sklearn"):
+        parser.error("--model residual needs scikit-learn: `python3 -m pip install scikit-learn`")
     if args.cuda_graph and (args.model != "toy" or processes.WORLD > 1 or not cli.has_gpu(args)):
         parser.error("--cuda-graph is for --model toy, one process, and a GPU")
     if args.cuda_graph and args.compile:

@@ -5,9 +5,9 @@ torch is imported inside functions only: start() has to run before that takes it
 
 import argparse
 import contextlib
+import importlib.util
 import itertools
 import os
-import re
 import shlex
 import signal
 import subprocess
@@ -49,11 +49,9 @@ class _Stream:
 
 def start() -> None:
     """Call this first: from here on a Ctrl-C, a closed stream and another operating system end in one line at most."""
-    for descriptor in range(3):  # a closed one would otherwise go to the next file that is opened
-        with contextlib.suppress(OSError):
-            os.fstat(descriptor)
-            continue
-        os.open(os.devnull, os.O_RDWR)
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) < 3:
+        pass  # it was closed, and would otherwise go to the next file that is opened
+    os.close(descriptor)
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name) or Path(os.devnull).open("w")  # noqa: SIM115
         stream.reconfigure(errors="backslashreplace")
@@ -102,8 +100,8 @@ def _explain(error: Exception) -> str | None:
     if str(error).startswith(("add2: ", "torch_launch_add2: ")):  # the operator's own words for an error of CUDA's
         from .build import symptoms
 
-        if cure := symptoms.explain(str(error), running=True):
-            return f"{error}\n{cure}"
+        cure = symptoms.explain(str(error), running=True)
+        return f"{error}\n{cure}" if cure else None
     return None
 
 
@@ -152,32 +150,17 @@ def refuse_same_files(parser: argparse.ArgumentParser, args: argparse.Namespace,
             parser.error(f"--{first} and --{second} both name {other}, and one would replace the other")
 
 
-def refuse_nvrtc(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
-    """Refuse --compiler nvrtc where it cannot run, before anything else happens."""
-    from .build import toolchain
-
-    if args.compiler == "nvrtc" and not args.library:
-        if "device" in args and args.device.type == "cpu":
-            parser.error("--compiler nvrtc compiles for a GPU; it cannot be combined with --device cpu")
-        if reason := toolchain.lack_for_nvrtc():
-            sys.exit(fail(f"--compiler nvrtc cannot run here: {reason}", 2))
-
-
 def device(text: str) -> "torch.device":
-    """A device of this machine."""
+    """A device of this machine; a GPU with its number."""
     import torch
 
-    if not re.fullmatch(r"cpu|cuda(:\d{1,4})?", text):
+    if not text.startswith(("cpu", "cuda")):
         raise argparse.ArgumentTypeError(f"'{text}' is not a device that add2 runs on; use cuda, cuda:N or cpu")
-    if text == "cpu":
-        return torch.device(text)
-    if not torch.cuda.is_available():
-        reason = "no GPU is found" if torch.version.cuda else f"torch {torch.__version__} is built without CUDA"
-        raise argparse.ArgumentTypeError(f"{text} is not there: {reason}; use --device cpu")
-    index = int(text[5:] or torch.cuda.current_device())
-    if index >= torch.cuda.device_count():
-        raise argparse.ArgumentTypeError(f"{text} is not there: this machine has {torch.cuda.device_count()} GPU(s)")
-    return torch.device("cuda", index)
+    try:
+        return torch.empty(0, device=text).device
+    except (RuntimeError, AssertionError) as error:  # AssertionError: torch is built without CUDA
+        reason = str(error).splitlines()[0]
+        raise argparse.ArgumentTypeError(f"{text} is not there: {reason}; use --device cpu") from error
 
 
 def has_gpu(args: argparse.Namespace) -> bool:
@@ -211,13 +194,6 @@ def choose_device(args: argparse.Namespace, library: Path | None) -> "torch.devi
     return asked
 
 
-def whole(text: str, first: int, last: int) -> int:
-    """A whole number of a range. For a type: `functools.partial(whole, first=1, last=99)`."""
-    if not (text.isascii() and text.isdecimal() and len(text) < 25 and first <= int(text) <= last):
-        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number from {first} to {last}")
-    return int(text)
-
-
 def writable(text: str) -> Path:
     """An output file, tested now and not after an hour of measuring."""
     from .files import check_writable
@@ -236,14 +212,11 @@ def library(text: str) -> Path:
 
 def picture(text: str) -> Path:
     """A file for a picture, of a kind that can be drawn; and matplotlib to draw it with."""
-    path = writable(text)
-    if path.suffix not in (".png", ".pdf", ".svg"):
+    if not text.endswith((".png", ".pdf", ".svg")):
         raise argparse.ArgumentTypeError(f"'{text}' does not end in .png, .pdf or .svg")
-    try:
-        import matplotlib.figure  # noqa: F401
-    except ImportError as error:
-        raise argparse.ArgumentTypeError(f"needs matplotlib ({error}): `python3 -m pip install matplotlib`") from error
-    return path
+    if not importlib.util.find_spec("matplotlib"):
+        raise argparse.ArgumentTypeError("needs matplotlib: `python3 -m pip install matplotlib`")
+    return writable(text)
 
 
 # --- the machine, and the output files
@@ -312,15 +285,16 @@ def _driver(uuid: str) -> dict[str, str | int]:
 
 def save(args: argparse.Namespace, content: dict, draw: "Callable[[dict], Figure] | None") -> int:
     """--json and --plot; one that cannot be written does not keep back the other. Returns the exit status."""
-    status = 0
-    if args.json or args.plot:
-        from . import files
+    if not args.json and not args.plot:
+        return 0
+    from . import files
 
-        outputs = {args.json: files.to_json, args.plot: draw and (lambda found: files.to_picture(draw(found), args.plot))}
-        for path, render in outputs.items():
-            try:
-                if path and render:
-                    files.write(path, render(content))
-            except Failure as error:
-                status = fail(error)
+    status = 0
+    picture = args.plot if draw else None
+    for path, render in ((args.json, files.to_json), (picture, lambda found: files.to_picture(draw(found), picture))):
+        try:
+            if path:
+                files.write(path, render(content))
+        except Failure as error:
+            status = fail(error)
     return status

@@ -89,19 +89,6 @@ def ratios(*names: str, clock: str = "gpu") -> str:
     return table(["n", *DTYPES], lines)
 
 
-def ratio_summary() -> str:
-    """For each dtype the best, the middle and the worst ratio of all sizes."""
-    lines = []
-    for dtype in DTYPES:
-        rows = [row for key, row in timings().items() if key[:2] == ("torch_launch_add2", dtype)]
-        large = max(rows, key=lambda row: row["n"])
-        rows.sort(key=lambda row: row["ratio_to_torch"])
-        best, worst = (f"{row['ratio_to_torch']:.3f} (at {power(row['n'])})" for row in (rows[0], rows[-1]))
-        middle = f"{rows[len(rows) // 2]['ratio_to_torch']:.3f}"
-        lines.append([dtype, best, middle, worst, f"{large['gb_per_s'] / 1e3:.2f} TB/s"])
-    return table(["dtype", "best ratio", "median", "worst", "at 2^30"], lines)
-
-
 READS = {  # clock: what it reads, the state of the L2 cache
     "host": ("launch + kernel + synchronization", "warm: the same tensors each time"),
     "events": ("the kernel and the two events around it", "cold: flushed before each call"),
@@ -259,7 +246,6 @@ TABLES = {
     "steps": steps,
     "life": life,
     "ratios": ratios,
-    "ratio-summary": ratio_summary,
     "cpu-ratios": lambda: ratios("cpu-2-threads", clock="host"),
     "cpu-call": cpu_call,
     "clocks": clocks,

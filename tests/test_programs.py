@@ -62,10 +62,10 @@ WRONG = {
         ("--compiler", "cmake", "--binding", "pybind11"): "no pybind11 binding",
     },
     "train.py": {
-        ("--epochs", "0"): "not a whole number from 1",
-        ("--epochs", "x"): "not a whole number from 1",
+        ("--epochs", "0"): "start at 1",
+        ("--epochs", "x"): "invalid int value",
         ("--batch", "-1"): "",
-        ("--seed", str(2**63)): f"not a whole number from 0 to {2**63 - 1}",
+        ("--seed", str(2**63)): "from 0 to 2^63 - 1",
         ("--compiler", "all"): "invalid choice",
         ("--compiler", "torch", "--check"): "with a build of add2",
         ("--check", "--save", "x.pt"): "without --save",

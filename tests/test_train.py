@@ -1,6 +1,6 @@
 """train.py: the same losses as with torch's own add, by one process and by several, interrupted and resumed."""
 
-import importlib
+import importlib.util
 import json
 import os
 import pickle
@@ -301,9 +301,13 @@ def test_damaged_checkpoints(run, tmp_path):
         checkpoint.load(tmp_path / "none.pt")
 
 
-def test_without_scikit_learn(monkeypatch):
-    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    assert "python3 -m pip install scikit-learn" in tasks.missing()
+def test_without_scikit_learn(monkeypatch, capsys):
+    import train
+
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(SystemExit):
+        train.parse(list(RESIDUAL))
+    assert "python3 -m pip install scikit-learn" in capsys.readouterr().err
 
 
 def test_seeds_of_63_bits(monkeypatch):

@@ -144,14 +144,7 @@ def make_deterministic() -> None:
     torch.utils.deterministic.fill_uninitialized_memory = False  # a help to find mistakes, which takes time
 
 
-def same(histories: dict[str, History], exact: bool) -> bool:
-    """Whether the losses are the same: bit for bit; or, where torch.compile fuses torch's add with its neighbours and
-    so rounds elsewhere, within a hundredth in the first epoch. Training makes the difference grow from step to step."""
-    ours, torchs = histories.values()
-    return ours.losses == torchs.losses if exact else apart(ours, torchs, 1) < 0.01
-
-
-def apart(ours: History, torchs: History, epochs: int | None = None) -> float:
-    """The largest relative difference of the losses in the first epochs."""
+def difference(ours: History, torchs: History, epochs: int | None = None) -> float:
+    """The largest relative difference of the losses in the first epochs; 0 if they are the same, bit for bit."""
     pairs = zip(ours.losses[:epochs], torchs.losses[:epochs], strict=True)
     return max(abs(a - b) / max(abs(a), abs(b), 1e-30) for a, b in pairs)
