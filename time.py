@@ -68,7 +68,7 @@ def main() -> int:
     device = cli.choose_device(args, builds[0].library)
     content = {"environment": cli.environment(device), "build": [row(each) for each in builds]}
     content |= {name: [] for name in ("results", "host_cost", "sync_study")}
-    cli.show(cli.describe(content["environment"], builds))
+    print(cli.describe(content["environment"], builds))
 
     # 2. Check against torch, 3. time against torch.
     calls = bench.calls(device, builds[-1].module)
@@ -89,7 +89,7 @@ def main() -> int:
     content |= {"correct": not any("differs" in problem for problem in problems)}
     content |= {"complete": status == 0 and not problems}
     if content["results"]:
-        cli.show(tables.legend(content["results"]))
+        print(tables.legend(content["results"]))
     status = max(status, tables.save(args, content))
     for problem in problems:
         status = max(status, cli.fail(problem))
@@ -121,7 +121,7 @@ def sweep(args, content: dict, calls: dict, device, problems: list[str]) -> None
         finally:
             sets = []
         content["results"] += rows
-        cli.show(tables.table(rows, content["environment"].get("peak_gb_per_s")))
+        print(tables.table(rows, content["environment"].get("peak_gb_per_s")))
 
 
 def study(args, content: dict, calls: dict, device, module) -> None:

@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         task = tasks.residual(device, args.batch, args.seed, processes.RANK, processes.WORLD)
     environment = cli.environment(device)
-    cli.show(cli.describe(environment, builds))
+    print(cli.describe(environment, builds))
 
     # 2. Train. With --check, portion by portion in turn with torch's own add, so that both see the same machine.
     found: tuple[loop.History, ...] = ()
@@ -90,7 +90,7 @@ def tell(task: tasks.Task, history: loop.History) -> None:
     epoch, loss = len(history.losses) - 1, history.losses[-1]
     if epoch % task.every == 0:
         accuracy = f", accuracy = {history.accuracies[-1]:.1%}" if history.accuracies else ""
-        cli.show(f"epoch {epoch:3d}: loss = {loss:.3f}{accuracy}")
+        print(f"epoch {epoch:3d}: loss = {loss:.3f}{accuracy}")
 
 
 def conclude(task: tasks.Task, histories: dict[str, loop.History]) -> None:
@@ -99,13 +99,13 @@ def conclude(task: tasks.Task, histories: dict[str, loop.History]) -> None:
         line = f"{task.name} by {name}: loss = {history.losses[-1]:.6g} after {len(history.losses)} epochs"
         line += f", accuracy = {history.accuracies[-1]:.1%}" if history.accuracies else ""
         each = history.steady_us_per_step()
-        cli.show(f"{line}; {each:.1f} us a step, {1e6 / each:.0f} steps/s")
+        print(f"{line}; {each:.1f} us a step, {1e6 / each:.0f} steps/s")
     if len(histories) == 2:
         ours, torchs = histories.values()
         ratio = ours.steady_us_per_step() / torchs.steady_us_per_step()
         first, most = loop.difference(ours, torchs, 1), loop.difference(ours, torchs)
         word = f"apart by {first:.1e} in the first epoch, {most:.1e} at most" if most else "the same, bit for bit"
-        cli.show(f"losses with add2 and with torch's own add: {word}; time a step: {ratio:.3f} of torch's")
+        print(f"losses with add2 and with torch's own add: {word}; time a step: {ratio:.3f} of torch's")
 
 
 def write_files(args: argparse.Namespace, content: dict, histories: dict[str, loop.History]) -> int:

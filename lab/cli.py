@@ -119,11 +119,7 @@ def fail(message: object, status: int = 1) -> int:
 
 
 def note(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
-def show(text: str) -> None:
-    print(text, flush=True)
+    print(text, file=sys.stderr)
 
 
 # --- arguments; a wrong one ends in one line on stderr and exit status 2

@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     if not parts:
         return status
 
-    content = next(iter(parts.values())) | {"compare": []}
+    content = dict(next(iter(parts.values())))  # with its environment
     for name in ("build", "results", "host_cost"):
         content[name] = [row for part in parts.values() for row in part[name]]
     content["compare"] = [_row(built[compiler], part) for compiler, part in parts.items()]
@@ -55,11 +55,11 @@ def run(args: argparse.Namespace) -> int:
     content["correct"] = all(part["correct"] for part in parts.values())
     content["complete"] = status == 0
 
-    cli.show(cli.describe(content["environment"]))
+    print(cli.describe(content["environment"]))
     if content["results"]:
-        cli.show(tables.table(content["results"], content["environment"].get("peak_gb_per_s")))
-        cli.show(tables.legend(content["results"]))
-    cli.show(table(content["compare"]))
+        print(tables.table(content["results"], content["environment"].get("peak_gb_per_s")))
+        print(tables.legend(content["results"]))
+    print(table(content["compare"]))
     return max(status, tables.save(args, content))
 
 
@@ -92,8 +92,6 @@ def table(rows: list[dict]) -> str:
     for row in rows:
         cells = [row["compiler"], *(tables.figure(row[name]) for name in head)]
         text.append("".join(f"{cell:>14}" for cell in cells))
-    text.append(
-        "cold build: from nothing, when it was last built; warm load: of the finished library, after import torch"
-    )
+    text.append("cold build: from nothing, when it was last built; warm load: of the library, after import torch")
     text.append("host: torch_launch_add2 until it returns, n = 1024; GPU: the same at the first size and dtype")
     return "\n".join(text)

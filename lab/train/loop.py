@@ -60,9 +60,7 @@ def train(task: Task, add: Add, device: torch.device, args: argparse.Namespace) 
         step = captured(step, network)
     done = len(history.losses)
     for epochs in _portions(done, args.epochs, 1 if args.save else task.every):
-        with timed(history, epochs, device) as losses:
-            for epoch in epochs:
-                losses.append([step(*batch) for batch in task.batches(epoch)])
+        run(step, task, epochs, device, history)
         if task.accuracy:
             history.accuracies.append(task.accuracy(network))
         if args.save and processes.RANK == 0:
@@ -91,16 +89,14 @@ def _synchronize(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-@contextlib.contextmanager
-def timed(history: History, epochs: range, device: torch.device) -> Iterator[list[list[Tensor]]]:
-    """Time the epochs inside, which fill the list with the losses of their steps.
+def run(step: Callable[..., Tensor], task: Task, epochs: range, device: torch.device, history: History) -> None:
+    """Train these epochs, and append them to the history.
 
     The losses are fetched at the end and not one by one: .item() makes the host wait for the GPU.
     """
-    losses: list[list[Tensor]] = []
     _synchronize(device)
     start = time.perf_counter()
-    yield losses
+    losses = [[step(*batch) for batch in task.batches(epoch)] for epoch in epochs]
     _synchronize(device)
     seconds = time.perf_counter() - start
     means = [torch.stack(steps).double().mean() for steps in losses]
