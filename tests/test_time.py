@@ -92,7 +92,7 @@ def test_everything_that_is_printed_is_in_the_file(ran):
         assert row["call"] in ran.out
         assert tables.figure(row["median_us"]) in ran.out
     for row in ran.content["sync_study"]:
-        assert tables.figure(row["median_us"])[:4] in ran.out  # where it has five digits, the file has four
+        assert tables.figure(row["median_us"]) in ran.out
 
 
 def test_sync_study(ran):
@@ -161,7 +161,7 @@ def test_sync_study_synchronizes_where_it_says(before, after, monkeypatch):
 
 def test_figure():
     assert [tables.figure(value) for value in (0.012345, 1.23456, 99.999, 123.456, 12345.6, 0, None)] == [
-        *("0.01235", "1.235", "100.00", "123.5", "12346", "0", "-")
+        *("0.01235", "1.235", "100.0", "123.5", "12350", "0", "-")
     ]
     assert [tables.power(n) for n in (10, 100, 1024, 2**20 + 1, 2**20 + 77)] == [
         *("10", "100", "2^10", "2^20+1", "1048653")

@@ -12,9 +12,10 @@ CLOCKS = {"gpu": "GPU us", "host": "host us", "events": "events us", "gpu warm":
 
 def figure(value: float | None) -> str:
     """Four significant digits, as in the JSON file."""
-    if value is None:
-        return "-"
-    return f"{value:.{max(0, 3 - math.floor(math.log10(value)))}f}" if value else "0"
+    if not value:
+        return "-" if value is None else "0"
+    value = float(f"{value:.4g}")
+    return f"{value:.{max(0, 3 - math.floor(math.log10(value)))}f}"
 
 
 def power(n: int) -> str:
