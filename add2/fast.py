@@ -1,10 +1,7 @@
-"""The fast lane: the two functions of ops.py for eager calls on plain tensors, past the Python function at Autograd.
+"""The fast lane: ops.py's two functions for eager calls on plain tensors, past the Python function at Autograd.
 
-It calls the C++ function directly, and gives way to ops.py wherever that could make a difference; everywhere, if torch
-lacks one of these private names, or ADD2_FAST is 0.
+It gives way to ops.py wherever the difference could show; everywhere, if torch lacks a private name, or ADD2_FAST is 0.
 """
-
-from collections.abc import Callable
 
 from torch import Tensor, is_grad_enabled
 from torch._C import DispatchKey, DispatchKeySet, _increment_version
@@ -51,12 +48,6 @@ def torch_launch_add2(c: Tensor, a: Tensor, b: Tensor, n: int) -> None:
     except RuntimeError:
         return ops.torch_launch_add2(c, a, b, n)
     _increment_version((c,))
-
-
-def call_directly(add2: Callable, torch_launch_add2: Callable) -> None:
-    """Call these, not the registered C++ functions: for an operator that is written in Python, lab/build/nvrtc.py."""
-    global _add2, _launch
-    _add2, _launch = (lambda _, a, b: add2(a, b)), (lambda _, c, a, b, n: torch_launch_add2(c, a, b, n))
 
 
 class _WithGradient(_SingleLevelFunction):  # Function.apply without its search for transforms of torch.func

@@ -24,7 +24,7 @@ PAGES = [*ROOT.glob("README*.md"), *sorted((ROOT / "docs").glob("*.md")), RESULT
 MARKED = re.compile(r"(<!-- figures: ([\w-]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 # Files of one machine that time.py wrote. Where two have the same figure, the last one counts.
-RUNS = ("h200-sweep", "h200-kernels", "h200-study", "h200-host-cost")
+RUNS = ("h200", "h200-float64", "h200-float16", "h200-bfloat16", "h200-clocks")
 STEPS = {  # call: its description in the page
     "torch.add(out)": "`torch.add(a, b, out=c)`",
     "plain kernel": "plain: one element at a time",
@@ -46,6 +46,11 @@ def timings(*names: str, clock: str = "gpu") -> dict[tuple, dict]:
     """The rows of these files by (call, dtype, n)."""
     rows = [row for name in names or RUNS for row in load(name).get("results", []) if row["clock"] == clock]
     return {(row["call"], row["dtype"], row["n"]): row for row in rows}
+
+
+def part(name: str) -> list[dict]:
+    """A part of time.py's file other than the results, such as "sync_study"; of the last run that has it."""
+    return next(found for run in reversed(RUNS) if (found := load(run).get(name)))
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
@@ -108,9 +113,8 @@ def clocks() -> str:
 
 
 def studied() -> list[dict]:
-    """The study of add2, where the kernel is longer than its launch; of the last run that has it."""
-    rows = next(rows for run in reversed(RUNS) if (rows := load(run).get("sync_study")))
-    return [row for row in rows if row["call"] == "torch_launch_add2" and row["n"] == 2**26]
+    """The study of add2, where the kernel is longer than its launch."""
+    return [row for row in part("sync_study") if row["call"] == "torch_launch_add2" and row["n"] == 2**26]
 
 
 def study() -> str:
@@ -190,25 +194,23 @@ def headers() -> str:
 
 
 def host_cost() -> str:
-    """The host's time for each call, without and with a gradient wanted; of several builds the first."""
-    found: dict[str, str] = {}
-    for row in load("h200-builds")["host_cost"]:
-        if row["call"] != "cuda.core.launch":
-            found.setdefault(row["call"], f"{row['median_us']:.2f}")
+    """The host's time for each call, without and with a gradient wanted."""
+    found = {row["call"]: f"{row['median_us']:.2f}" for row in part("host_cost")}
     names = dict.fromkeys(name.removesuffix(", with grad") for name in found)
     lines = [[f"`{name}`", found.get(name, ""), found.get(f"{name}, with grad", "")] for name in names]
     return table(["call", "no gradient", "with gradient"], lines)
 
 
 def first_run() -> str:
-    """The output of time.py, by its own functions; folders and the compilers' commands are left out."""
+    """The output of time.py, by its own functions; folders, compilers' commands and the small sizes are left out."""
     content = load("h200-first-run")
     build = SimpleNamespace(**content["build"][0])
-    build.library = Path("...", *Path(build.library).parts[-3:])
-    rows = [row for row in content["results"] if row["clock"] == "gpu" and row["call"] in FIRST]
+    build.library = f".../{build.library}"
+    largest = max(row["n"] for row in content["results"])
+    rows = [row for row in content["results"] if row["n"] == largest and row["clock"] == "gpu" and row["call"] in FIRST]
     lines = [f"building add2 with {build.compiler} ({build.binding}) for CUDA for 9.0a, and the CPU ..."]
     lines += ["  $ ... (the compilers' and the linker's commands)", cli.describe(content["environment"], [build])]
-    lines += [tables.table(rows, content["environment"]["peak_gb_per_s"]), tables.legend(rows)]
+    lines += ["...", tables.table(rows, content["environment"]["peak_gb_per_s"]), tables.legend(rows)]
     return "\n".join(["```", *lines, "```"]) + "\n"
 
 

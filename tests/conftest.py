@@ -25,6 +25,16 @@ def pytest_addoption(parser):
     parser.addoption("--build", choices=COMPILERS, default="jit", help="build that tests/operator uses")
 
 
+def pytest_configure():
+    """Many processes run at once: a few threads each, which sleep while they wait."""
+    for name, value in (
+        ("OMP_NUM_THREADS", "2"),
+        ("OMP_WAIT_POLICY", "PASSIVE"),
+        ("TORCHINDUCTOR_COMPILE_THREADS", "1"),
+    ):
+        os.environ.setdefault(name, value)
+
+
 def pytest_collection_modifyitems(config, items):
     """Without --all, leave out the tests marked `thorough`, except those that are named one by one."""
     if config.getoption("--all") or any("::" in argument for argument in config.args):

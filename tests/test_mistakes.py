@@ -44,7 +44,8 @@ def test_mistake(name, output):
     if name != "length":  # shown without an operator
         assert rows["careful"] == rows["expected"] or "RuntimeError" in rows["careful"]
     assert any(row.startswith("prevented by") for row in rows)
-    assert rows == FROM_PAGE.get(name, rows)  # the page tells the mistakes that need a GPU in words
+    shown = {label: value for label, value in rows.items() if not label.startswith("prevented by")}
+    assert FROM_PAGE.get(name, shown) == shown  # the page tells some mistakes in words; it shows careful() once, whole
 
 
 def test_all_mistakes_are_told(output):

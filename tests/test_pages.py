@@ -152,30 +152,31 @@ def test_figures(run):
             assert {"name", "torch", "date", "command"} <= record["environment"].keys(), path
 
 
-COMPARED = [  # of the README's first lines: file, table, row, column, rounded
-    ("h200-builds", "compare", {"compiler": "jit"}, "cold_s", "2.5"),
-    ("h200-others", "compare", {"operator": "extension-cpp", "command": "pip install -e ."}, "build_s", "14"),
-    ("h200-others", "compare", {"operator": "article"}, "build_s", "16"),
-    ("h200-builds", "host_cost", {"call": "add2"}, "median_us", "8.4"),
-    ("h200-builds", "host_cost", {"call": "a + b"}, "median_us", "7.3"),
-    ("h200-others", "compare", {"call": "extension-cpp: mymuladd"}, "host_us", "15.3"),
-    ("h200-builds", "host_cost", {"call": "add2, with grad"}, "median_us", "12.5"),
-    ("h200-builds", "host_cost", {"call": "a + b, with grad"}, "median_us", "8.4"),
-    ("h200-others", "compare", {"call": "extension-cpp: mymuladd, with grad"}, "host_us", "28.8"),
-    ("h200-builds", "results", {"call": "torch_launch_add2", "n": 2**26, "clock": "gpu"}, "gb_per_s", "4343"),
-    ("h200-builds", "results", {"call": "torch.add", "n": 2**26, "clock": "gpu"}, "gb_per_s", "4305"),
-    ("h200-others", "compare", {"call": "article"}, "gb_per_s", "3004"),
+COMPARED = [  # of the README's first lines: row and column of h200-others.json, rounded
+    ({"operator": "add2"}, "seconds", "1.8"),
+    ({"operator": "extension-cpp"}, "seconds", "11"),
+    ({"operator": "article"}, "seconds", "18"),
+    ({"call": "add2: add2"}, "host_us", "12.3"),
+    ({"call": "a + b"}, "host_us", "10.6"),
+    ({"call": "extension-cpp: mymuladd"}, "host_us", "24.5"),
+    ({"call": "add2: add2, with grad"}, "host_us", "19.1"),
+    ({"call": "a + b, with grad"}, "host_us", "12.4"),
+    ({"call": "extension-cpp: mymuladd, with grad"}, "host_us", "52.2"),
+    ({"call": "add2"}, "gb_per_s", "4260"),
+    ({"call": "torch.add(out)", "n": 2**26}, "gb_per_s", "4248"),
+    ({"call": "article"}, "gb_per_s", "2871"),
 ]
 
 
 @pytest.mark.parametrize("page", READMES, ids=name)
 def test_compared_figures(page):
-    """The README's comparison shows the measured figures, rounded; of several builds' rows jit's, which come first."""
+    """The README's comparison shows the measured figures, rounded: all from one run of compare.py."""
     text = page.read_text().partition("\n## ")[0]
-    for file, table, wanted, column, shown in COMPARED:
-        row = next(row for row in figures.load(file)[table] if wanted.items() <= row.items())
+    rows = figures.load("h200-others")["compare"]
+    for wanted, column, shown in COMPARED:
+        row = next(row for row in rows if wanted.items() <= row.items())
         digits = len(shown.partition(".")[2])
-        assert f"{row[column]:.{digits}f}" == shown, (file, wanted)
+        assert f"{row[column]:.{digits}f}" == shown, wanted
         assert re.search(rf"(?<![\d.]){re.escape(shown)}(?!\.?\d)", text), (page, shown)
 
 

@@ -244,7 +244,7 @@ def test_time_all_builds(run, copy, tmp_path):
     for build, row in zip(content["build"], content["compare"], strict=True):
         assert f"torch_launch_add2 ({build['compiler']})" in done.stdout
         assert row["compiler"] == build["compiler"]
-        if Path(build["library"]).is_file():
+        if build["library"] and Path(build["library"]).is_file():  # nvrtc leaves none
             assert row["library_bytes"] == Path(build["library"]).stat().st_size
             assert row["cold_s"] > row["warm_s"] > 0
         assert row["host_us"] > 0

@@ -73,7 +73,7 @@ def test_metadata(wheel):
     assert "\nLicense-Expression: MIT\n" in metadata
 
 
-def test_library_needs_torch_and_the_system_alone(library):
+def test_library_needs_only_torch_and_the_system(library):
     dynamic = subprocess.run(["readelf", "--dynamic", "--wide", library], capture_output=True, text=True, check=True)
     needed = set(re.findall(r"NEEDED.*\[(.+?)\.so", dynamic.stdout))
     assert needed <= {
@@ -91,7 +91,7 @@ def test_library_needs_torch_and_the_system_alone(library):
     assert "RPATH" not in dynamic.stdout
 
 
-def test_library_shows_the_launchers_alone(library):
+def test_library_shows_only_the_launchers(library):
     symbols = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True, text=True, check=True)
     shown = [(name, kind) for _, kind, name in map(str.split, symbols.stdout.splitlines())]
     standard = re.compile("_ZN?K?St")  # the standard library's templates are weak, and shown by every library

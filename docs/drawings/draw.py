@@ -77,7 +77,12 @@ def call() -> Figure:
     figure = Figure("The layers of a call of add2: Python function, dispatcher, operator, launcher, kernel", 932)
     figure.text(LEFT, 44, "c = add2(a, b), from top to bottom", 26, "ink head")
     layers = [
-        (BLUE, "Python function", ["add2/ops.py"], ["what you call; gradient, vmap", "and fake kernel are here too"]),
+        (
+            BLUE,
+            "Python function",
+            ["add2/ops.py", "add2/fake.py"],
+            ["you call it; gradient, vmap,", "and the fake kernel"],
+        ),
         (SKY, "Dispatcher", ["in torch"], ["finds the operator by its schema", "and by the tensors' device"]),
         (GREEN, "Operator", ["kernel/add2.cpp"], ["checks the tensors, allocates c,", "finds the current stream"]),
         (
@@ -187,17 +192,16 @@ def loads() -> Figure:
 
 
 def cache() -> Figure:
-    """How a build is found again: what goes into its key, and what happens where there is none of that key."""
-    figure = Figure("The cache of builds: the key, a current build is loaded, otherwise lock, build, stamp", 942)
+    """How a build is found again: its key, and the steps if no finished build has that key."""
+    figure = Figure("The cache of builds: a finished build with this key is loaded, otherwise lock and build", 913)
     figure.text(LEFT, 44, "Build, or load what is there?", 26, "ink head")
-    figure.box(LEFT, 66, WIDTH - 2 * LEFT, 232, BLUE)
+    figure.box(LEFT, 66, WIDTH - 2 * LEFT, 203, BLUE)
     figure.text(LEFT + 16, 100, "The key: a hash of", 24, "ink head")
     parts = [
-        ("sources", "all of include/ and kernel/"),
-        ("recipe", "the build's commands and flags"),
-        ("torch", "where, and which version"),
-        ("tools", "c++, nvcc, ninja and their dates"),
-        ("variables", "CXX, CXXFLAGS, LDFLAGS ..."),
+        ("sources", "their content, headers included"),
+        ("flags", "the build's, and CXX, CXXFLAGS ..."),
+        ("torch", "which one, which version"),
+        ("compilers", "which c++, which nvcc"),
         ("GPUs", "the architectures to compile for"),
     ]
     for row, (name, content) in enumerate(parts):
@@ -211,26 +215,26 @@ def cache() -> Figure:
             figure.text(x + 16, y + 62, more, 20, "soft")
 
     right = WIDTH - LEFT - 132
-    figure.arrow((174, 298), (174, 347))
-    step(350, "A stamp with this key?", ORANGE, more="and its library unchanged")
-    figure.arrow((344, 388), (right - 3, 388))
-    figure.text(394, 376, "yes", 22, "ink head", "middle")
-    figure.arrow((174, 426), (174, 475))
-    figure.text(190, 458, "no", 22, "ink head")
-    step(478, "Lock", PURPLE, more="others wait here")
-    figure.arrow((174, 554), (174, 603))
-    step(606, "A stamp by now?", ORANGE, more="another process has built it")
-    figure.line((344, 644), (right + 50, 644))
-    figure.arrow((right + 50, 644), (right + 50, 429))
-    figure.text(394, 632, "yes", 22, "ink head", "middle")
-    figure.arrow((174, 682), (174, 731))
-    figure.text(190, 714, "no", 22, "ink head")
-    step(734, "Build", RED, more="compile and link")
-    figure.arrow((174, 810), (174, 839))
-    step(842, "Stamp, written last", RED, more="killed before it: no stamp")
-    figure.line((344, 880), (right + 100, 880))
-    figure.arrow((right + 100, 880), (right + 100, 429))
-    step(350, "Load", GREEN, x=right, width=132, more="and done")
+    figure.arrow((174, 269), (174, 318))
+    step(321, "A finished build?", ORANGE, more="with this key")
+    figure.arrow((344, 359), (right - 3, 359))
+    figure.text(394, 347, "yes", 22, "ink head", "middle")
+    figure.arrow((174, 397), (174, 446))
+    figure.text(190, 429, "no", 22, "ink head")
+    step(449, "Lock", PURPLE, more="others wait here")
+    figure.arrow((174, 525), (174, 574))
+    step(577, "Finished by now?", ORANGE, more="by another process")
+    figure.line((344, 615), (right + 50, 615))
+    figure.arrow((right + 50, 615), (right + 50, 400))
+    figure.text(394, 603, "yes", 22, "ink head", "middle")
+    figure.arrow((174, 653), (174, 702))
+    figure.text(190, 685, "no", 22, "ink head")
+    step(705, "Build", RED, more="compile and link")
+    figure.arrow((174, 781), (174, 810))
+    step(813, "Mark it as finished", RED, more="killed before: built again")
+    figure.line((344, 851), (right + 100, 851))
+    figure.arrow((right + 100, 851), (right + 100, 400))
+    step(321, "Load", GREEN, x=right, width=132, more="and done")
     return figure
 
 

@@ -1,6 +1,6 @@
 """Measure everything that the pages show, on this machine. Three minutes on a GPU, ten on a CPU.
 
-    python3 docs/results/measure.py h200      # writes h200.json, h200-clocks.json, ... next to this file
+    python3 docs/results/measure.py h200      # writes h200.json, h200-float64.json, ... next to this file
     python3 docs/results/measure.py cpu       # the same for the machine's CPU
     python3 -m lab.figures                    # puts them into the pages
 
@@ -51,11 +51,25 @@ def run(command: str, folder: Path, threads: int | None) -> dict:
     subprocess.run([sys.executable, *words], cwd=ROOT, env=environment, check=True)
     found = json.loads((folder / "FILE.json").read_text())
     found["environment"]["command"] = f"python3 {command}"
+    for build in found.get("build", []):
+        build["library"] = Path(build["library"]).name
     for row in found.get("training", []):  # only one curve is drawn
         del row["us_per_step"]
         if "residual --check --epochs 20" not in command or "compile" in command:
             del row["losses"], row["accuracies"]
     return found
+
+
+def by_dtype(name: str, content: dict) -> dict[str, dict]:
+    """Of a long run one file for float32, and one for each other dtype: no file grows past what a reader takes in."""
+    rows = content["results"]
+    if name or len(rows) < 300:
+        return {name: content}
+    dtypes = dict.fromkeys(row["dtype"] for row in rows)
+    parts = {dtype: [row for row in rows if row["dtype"] == dtype] for dtype in dtypes}
+    others = {dtype: {"environment": content["environment"], "results": part} for dtype, part in parts.items()}
+    del others["float32"]
+    return {"": content | {"results": parts["float32"]}} | others
 
 
 def main() -> None:
@@ -66,10 +80,11 @@ def main() -> None:
         for name, commands in (CPU if machine == "cpu" else GPU).items():
             threads = int(name[0]) if name[:1].isdigit() else None
             found = [run(command, Path(folder), threads) for command in commands]
-            content = found if name == "training" else found[0]
-            path = RESULTS / f"{machine}{'-' * bool(name)}{name}.json"
-            files.write(path, files.to_json(content))
-            print(path)
+            contents = {name: found} if name == "training" else by_dtype(name, found[0])
+            for name, content in contents.items():
+                path = RESULTS / f"{machine}{'-' * bool(name)}{name}.json"
+                files.write(path, files.to_json(content))
+                print(path)
 
 
 if __name__ == "__main__":

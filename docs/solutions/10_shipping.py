@@ -6,7 +6,7 @@ from workshop import copy_of_project, edit, main, run, show
 
 from lab import build
 
-TEST = "tests/test_wheel.py::test_library_shows_the_launchers_alone"
+TEST = "tests/test_wheel.py::test_library_shows_only_the_launchers"
 
 
 def exercise_1():

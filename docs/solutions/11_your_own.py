@@ -75,7 +75,7 @@ def exercise_2():
         folder = copy / "examples" / "fused"
         kernel = folder / "fused_kernel.cu"
         text = kernel.read_text()
-        begin, end = text.index("  for (int64_t i = blockIdx.x"), text.index("template <typename T>\nstatic")
+        begin, end = text.index("  const int64_t i = blockIdx.x"), text.index("template <typename T>\nstatic")
         edit(kernel, text[begin:end], WIDE.lstrip("\n") + "\n")
         edit(kernel, "unsigned((n + 255) / 256), 256", "unsigned((n + 1023) / 1024), 256 * sizeof(T) / 4")
         views = "a, b = torch.randn(2, 2101, device=device)[:, 1:].view(2, 300, 7)"

@@ -24,7 +24,7 @@ namespace {
   throw std::runtime_error(std::string("add_scale_relu: ") + text);
 }
 
-// What the kernels do not look at. Nothing is written before all of it is known to be right.
+// The kernels check nothing, so all checks are here, before anything is written.
 void check(const Tensor& a, const Tensor& b) {
   bool alike = a.dim() == b.dim();
   for (int64_t i = 0; alike && i < a.dim(); ++i) alike = a.size(i) == b.size(i);

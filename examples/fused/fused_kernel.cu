@@ -1,11 +1,11 @@
-// y = max(scale * (a + b), 0) in one kernel: 12 bytes an element pass through memory. As three
-// operators of torch's it would be 28: (a + b) written and read again, and its product with scale.
+// y = max(scale * (a + b), 0) in one kernel, one thread for each element. It moves 12 bytes an
+// element. torch's three operators move 28, because each reads what the one before has written.
 #include "fused.h"
 
 template <typename T>
 __global__ void add_scale_relu(T* y, const T* a, const T* b, T scale, int64_t n) {
-  for (int64_t i = blockIdx.x * int64_t(blockDim.x) + threadIdx.x; i < n;
-       i += int64_t(gridDim.x) * blockDim.x) {
+  const int64_t i = blockIdx.x * int64_t(blockDim.x) + threadIdx.x;
+  if (i < n) {
     const T x = scale * (a[i] + b[i]);
     y[i] = x < 0 ? T(0) : x;  // not fmax(x, 0), which would hide a NaN
   }

@@ -1,3 +1,4 @@
+// The operator. kernel/add2.cpp adds other dtypes, strides, and messages that say what was wrong.
 #include <torch/csrc/stable/accelerator.h>
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
@@ -5,18 +6,17 @@
 
 using torch::stable::Tensor;
 const char* launch_add(float* c, const float* a, const float* b, int64_t n, void* stream);
-extern "C" AOTITorchError aoti_torch_get_current_cuda_stream(int32_t device, void** stream);
-
-// Left out, and found in kernel/add2.cpp: other dtypes, strides, messages that say what was wrong.
 Tensor add(const Tensor& a, const Tensor& b) {
   const bool alike = a.sizes().equals(b.sizes()) && a.get_device_index() == b.get_device_index();
   if (!alike || !a.is_contiguous() || !b.is_contiguous()) throw std::runtime_error("add: refused");
   const Tensor c = torch::stable::empty_like(a);
   const auto *x = a.const_data_ptr<float>(), *y = b.const_data_ptr<float>();
   auto* z = c.mutable_data_ptr<float>();  // these three refuse other dtypes than float32
-  for (int64_t i = 0; a.is_cpu() && i < a.numel(); ++i) z[i] = x[i] + y[i];
-#ifdef WITH_CUDA
-  if (a.is_cpu()) return c;
+  if (a.is_cpu()) {
+    for (int64_t i = 0; i < a.numel(); ++i) z[i] = x[i] + y[i];
+    return c;
+  }
+#ifdef USE_CUDA
   const torch::stable::accelerator::DeviceGuard guard(a.get_device_index());
   void* stream;
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(a.get_device_index(), &stream));
@@ -26,6 +26,6 @@ Tensor add(const Tensor& a, const Tensor& b) {
 }
 STABLE_TORCH_LIBRARY(minimal, m) { m.def("add(Tensor a, Tensor b) -> Tensor"); }
 STABLE_TORCH_LIBRARY_IMPL(minimal, CPU, m) { m.impl("add", TORCH_BOX(&add)); }
-#ifdef WITH_CUDA
+#ifdef USE_CUDA
 STABLE_TORCH_LIBRARY_IMPL(minimal, CUDA, m) { m.impl("add", TORCH_BOX(&add)); }
 #endif

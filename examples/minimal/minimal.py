@@ -7,7 +7,7 @@ from torch.utils.cpp_extension import CUDA_HOME, load
 
 cuda = torch.cuda.is_available() and CUDA_HOME is not None
 sources = [str(Path(__file__).with_name(name)) for name in ["minimal.cpp"] + ["minimal_kernel.cu"] * cuda]
-load("minimal", sources, extra_cflags=["-O3"] + ["-DWITH_CUDA"] * cuda, is_python_module=False)
+load("minimal", sources, extra_cflags=["-O3"] + ["-DUSE_CUDA"] * cuda, is_python_module=False)
 
 torch.library.register_fake("minimal::add", lambda a, b: torch.empty_like(a))
 torch.library.register_autograd("minimal::add", lambda ctx, grad: (grad, grad))

@@ -44,8 +44,13 @@ def attempt(call, *arguments):
         return f"{type(error).__name__}: {str(error).splitlines()[0].replace(f'{HERE}/', '')}"
 
 
-def three(call):
+def values(**tensors):
+    return ", ".join(f"{name} = {x.tolist()}" for name, x in tensors.items())
+
+
+def three(inputs, call):
     return {
+        "inputs": inputs,
         "careless": attempt(call, careless),
         "expected": attempt(call, torch.add),
         "careful": attempt(call, careful),
@@ -55,20 +60,20 @@ def three(call):
 def transposed():
     """the elements of b lie in memory in another order than a's"""
     a, b = torch.zeros(2, 3), torch.tensor([[1.0, 2], [3, 4], [5, 6]]).t()
-    return three(lambda add: add(a, b))
+    return three(f"{values(a=a, b=b)}; b's memory: {b.t().flatten().tolist()}", lambda add: add(a, b))
 
 
 def short():
     """b has fewer elements than a, so the loop reads past the end of b"""
     memory = torch.tensor([1.0, 2, 3, 98, 99])  # b is a view of it, so the two elements after b are ours, too
     a, b = torch.zeros(5), memory[:3]
-    return three(lambda add: add(a, b))
+    return three(f"{values(a=a, b=b)}; then in memory: {memory[3:].tolist()}", lambda add: add(a, b))
 
 
 def dtype():
     """b holds float64, and the loop reads its bytes as float32"""
     a, b = torch.zeros(4), torch.tensor([1, 2, 3, 4], dtype=torch.float64)
-    return three(lambda add: add(a, b))
+    return three(f"{values(a=a, b=b)} in {b.dtype}", lambda add: add(a, b))
 
 
 def length():
@@ -87,13 +92,14 @@ def gradient():
             add(a, torch.ones(2)).sum().backward()
         return " ".join([f"a.grad = {a.grad}", *(f"({str(w.message).split('. ')[0]})" for w in caught)])
 
-    return three(gradient_of)
+    return three("a = [1.0, 1.0], which requires a gradient, b = [1.0, 1.0]; add(a, b).sum().backward()", gradient_of)
 
 
 def compiled():
-    """no fake kernel: the compiler cannot ask for the shape of the result"""
+    """without a fake kernel, the compiler cannot ask for the shape of the result"""
     a, options = torch.ones(2), {"backend": "eager", "fullgraph": True}  # eager: trace, but generate no code
-    return three(lambda add: torch.compile(lambda a, b: add(a, b) + 1, **options)(a, a))
+    call = f"{values(a=a, b=a)}; torch.compile of add(a, b) + 1"
+    return three(call, lambda add: torch.compile(lambda a, b: add(a, b) + 1, **options)(a, a))
 
 
 def stream():
@@ -112,16 +118,17 @@ def stream():
             torch.cuda.synchronize()
         return c
 
-    return three(add_late)
+    return three("a = [0.0, 0.0], then filled with 1.0 on another stream; b = [0.0, 0.0]", add_late)
 
 
 def launch():
-    """2048 threads a block are too many: the kernel never runs"""
+    """2048 threads a block are too many, so the kernel never runs"""
     a = torch.ones(2, device="cuda")
     old = [torch.full((2,), 7.0, device="cuda") for _ in range(100)]
     del old  # c gets memory that was freed before
     c = careless(a, a, 2048)
-    rows = {"careless": attempt(lambda: c), "next line": attempt(lambda: a * 1), "expected": attempt(lambda: a + a)}
+    rows = {"inputs": "a = [1.0, 1.0]; add(a, a), whose result gets memory that holds [7.0, 7.0]"}
+    rows |= {"careless": attempt(lambda: c), "next line": attempt(lambda: a * 1), "expected": attempt(lambda: a + a)}
     return rows | {"careful": attempt(careful, a, a, 2048)}
 
 
@@ -134,7 +141,8 @@ def in_a_child(inputs):
         done = subprocess.run([sys.executable, "-c", code], cwd=HERE, capture_output=True, text=True)
         return (done.stdout.strip() or done.stderr.strip()).splitlines()[-1].replace(f"{HERE}/", "")
 
-    return {"careless": last_line("careless"), "expected": last_line("torch.add"), "careful": last_line("careful")}
+    calls = {"careless": "careless", "expected": "torch.add", "careful": "careful"}
+    return {"inputs": inputs} | {label: last_line(add) for label, add in calls.items()}
 
 
 def cpu():

@@ -165,4 +165,5 @@ def register() -> None:
     import add2 as package  # it finds the operator registered
 
     if package.add2.__module__ == "add2.fast":  # from Python to Python there is no need of the dispatcher: 3 us
-        package.fast.call_directly(add2, torch_launch_add2)
+        package.fast._add2 = lambda _, a, b: add2(a, b)
+        package.fast._launch = lambda _, c, a, b, n: torch_launch_add2(c, a, b, n)
