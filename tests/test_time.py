@@ -196,7 +196,7 @@ def test_noisy_figures_are_marked(monkeypatch):
 @pytest.mark.parametrize(
     ("listed", "found"),
     [
-        ("580.1, 0, GPU-other\n580.1, 37, GPU-mine", {"driver": "580.1", "busy_percent": 37}),
+        ("580.1, 37, GPU-mine\n580.1, 0, GPU-other", {"driver": "580.1", "busy_percent": 37}),
         ("580.1, [N/A], GPU-mine", {"driver": "580.1"}),  # as with MIG
         ("no devices were found", {"driver": "unknown"}),
         ("exit", {"driver": "unknown"}),
