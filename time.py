@@ -12,10 +12,6 @@ import argparse
 import re
 import signal
 import sys
-import tempfile
-from contextlib import nullcontext
-from functools import partial
-from pathlib import Path
 
 if __name__ == "__main__":
     from lab import cli
@@ -34,34 +30,27 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--binding", choices=build.BINDINGS, default="dispatcher", help="pybind11: time it, too")
     parser.add_argument("--dtype", choices=[*bench.DTYPES, "all"], default="float32", help="of the elements")
     parser.add_argument("--sizes", type=sizes, help="elements: 1000,2^20 or 2^10..2^28 (default: 2^10,2^20,2^26)")
-    offset = partial(cli.whole, first=0, last=1024)
-    parser.add_argument("--offset", type=offset, default=0, help="time views that start at this element")
     also = parser.add_argument_group("also measure")
     also.add_argument("--clocks", action="store_true", help="by every clock: host, events, GPU, warm GPU")
     also.add_argument("--kernels", action="store_true", help="each kernel of the lesson, and torch.neg")
     also.add_argument("--host-cost", action="store_true", help="the host's time for a call, at n = 1024")
     also.add_argument("--sync-study", action="store_true", help="four ways to synchronize, and what each measures")
-    also.add_argument("--timeline", type=cli.picture, metavar="FILE.png", help="draw them (needs a GPU)")
-    also.add_argument("--trace", type=cli.writable, metavar="FILE.json", help="write them for ui.perfetto.dev")
+    also.add_argument("--trace", type=cli.writable, metavar="FILE", help="the same for ui.perfetto.dev")
     to = parser.add_argument_group("output")
     to.add_argument("--plot", type=cli.picture, metavar="FILE.png", help="draw GB/s and ratio over the sizes")
     to.add_argument("--json", type=cli.writable, metavar="FILE", help="write all figures to FILE")
-    to.add_argument("--csv", type=cli.writable, metavar="FILE", help="write them as one table")
-    to.add_argument("--against", type=earlier, metavar="FILE", help="compare with an earlier run's --json")
     args = parser.parse_args(argv)
-    inputs = {"library": args.library, "against": args.against and args.against["file"]}
-    cli.refuse_same_files(parser, args, "json", "csv", "plot", "timeline", "trace", **inputs)
+    cli.refuse_same_files(parser, args, "json", "plot", "trace", "library")
     if args.binding == "pybind11" and args.compiler not in (*bench.WITH_PYBIND11, "all"):
         parser.error(f"the {args.compiler} build has no pybind11 binding; use --compiler jit or setup")
-    cli.refuse_nvrtc(parser, args)
+    if args.compiler == "nvrtc" and "device" in args and args.device.type == "cpu":
+        parser.error("--compiler nvrtc compiles for a GPU; it cannot be combined with --device cpu")
     if args.kernels and args.compiler == "nvrtc":
         parser.error("--kernels calls the C functions of a library, and the nvrtc build has none; use --compiler jit")
     if args.library and (args.compiler == "all" or args.binding == "pybind11"):
         parser.error("--library cannot be combined with --compiler all or --binding pybind11")
-    if args.compiler == "all" and (args.kernels or args.sync_study or args.timeline or args.trace):
-        parser.error("--kernels, --sync-study, --timeline and --trace cannot be combined with --compiler all")
-    if args.timeline and not cli.has_gpu(args):
-        parser.error("--timeline shows what a GPU does, and there is none here (--trace works on a CPU, too)")
+    if args.compiler == "all" and (args.kernels or args.sync_study or args.trace):
+        parser.error("--kernels, --sync-study and --trace cannot be combined with --compiler all")
     return args
 
 
@@ -77,21 +66,18 @@ def main() -> int:
     if args.binding == "pybind11":
         builds.append(build.load(args.compiler, "pybind11", args.rebuild))
     device = cli.choose_device(args, builds[0].library)
-    if args.timeline and device.type != "cuda":
-        return cli.fail("--timeline shows what a GPU does, and add2 runs on the CPU here", 2)
     content = {"environment": cli.environment(device), "build": [row(each) for each in builds]}
-    content |= {name: [] for name in ("results", "host_cost", "sync_study", "timeline", "warnings")}
-    cli.show(cli.describe(content["environment"], builds))
+    content |= {name: [] for name in ("results", "host_cost", "sync_study")}
+    print(cli.describe(content["environment"], builds))
 
     # 2. Check against torch, 3. time against torch.
     calls = bench.calls(device, builds[-1].module)
     if args.kernels:
-        calls |= bench.kernels(builds[0].library, device, args.offset)
+        calls |= bench.kernels(builds[0].library, device)
     problems: list[str] = []
     status = 0
     try:
-        with watched(device, content["warnings"]):
-            sweep(args, content, calls, device, problems)
+        sweep(args, content, calls, device, problems)
         if not problems:
             study(args, content, calls, device, builds[-1].module)
     except KeyboardInterrupt:
@@ -103,13 +89,8 @@ def main() -> int:
     content |= {"correct": not any("differs" in problem for problem in problems)}
     content |= {"complete": status == 0 and not problems}
     if content["results"]:
-        cli.show(tables.legend(content["results"]))
-    for warning in content["warnings"]:
-        cli.note(f"warning: {warning}")
-    if args.json or args.csv or args.plot or args.timeline or args.against:
-        from lab.bench import results
-
-        status = max(status, results.save(args, content))
+        print(tables.legend(content["results"]))
+    status = max(status, tables.save(args, content))
     for problem in problems:
         status = max(status, cli.fail(problem))
     if not content["results"] and not status:
@@ -120,21 +101,18 @@ def main() -> int:
 def sweep(args, content: dict, calls: dict, device, problems: list[str]) -> None:
     """Check and time every dtype at every size. After a wrong result nothing more is timed."""
     dtypes = list(bench.DTYPES) if args.dtype == "all" else [args.dtype]
-    points = [(dtype, n) for dtype in dtypes for n in args.sizes or SIZES]
-    for i, (dtype, n) in enumerate(points):
+    for dtype, n in ((dtype, n) for dtype in dtypes for n in args.sizes or SIZES):
         what = f"{tables.power(n)} elements of {dtype}"
-        if len(points) > 1:
-            cli.bar(i, len(points), what)
         if not bench.fits(n, bench.DTYPES[dtype], device):
             if args.sizes:
                 cli.note(f"{what} do not fit in the memory of {device}: left out")
             continue
         try:
-            sets = bench.buffers(n, bench.DTYPES[dtype], device, args.offset)
+            sets = bench.buffers(n, bench.DTYPES[dtype], device)
             if wrong := bench.wrong(calls, sets[0]):
                 problems.append(f"the result of {', '.join(wrong)} differs from torch's for {what}")
                 return
-            rows = bench.measure(content["build"][0]["compiler"], calls, sets, args.clocks, args.offset)
+            rows = bench.measure(content["build"][0]["compiler"], calls, sets, args.clocks)
         except Exception as error:
             if not cli.is_out_of_memory(error):
                 raise
@@ -143,7 +121,7 @@ def sweep(args, content: dict, calls: dict, device, problems: list[str]) -> None
         finally:
             sets = []
         content["results"] += rows
-        cli.show(tables.table(rows, content["environment"].get("peak_gb_per_s")))
+        print(tables.table(rows, content["environment"].get("peak_gb_per_s")))
 
 
 def study(args, content: dict, calls: dict, device, module) -> None:
@@ -152,46 +130,20 @@ def study(args, content: dict, calls: dict, device, module) -> None:
         from lab.bench import host_cost
 
         content["host_cost"] = host_cost.measure(device, module)
-        cli.show(host_cost.table(content["host_cost"]))
-    if args.sync_study:
+    if args.sync_study or args.trace:
         from lab.bench import sync_study
 
         dtype = bench.DTYPES["float32" if args.dtype == "all" else args.dtype]
-        for n in sync_study.sizes(device):
-            if bench.fits(n, dtype, device):
-                rows, text = sync_study.run(calls, dtype, n, device)
-                content["sync_study"] += rows
-                cli.show(text)
-    if args.timeline or args.trace:
-        from lab import files
-        from lab.bench import timeline
-
-        with tempfile.TemporaryDirectory() as folder:
-            trace = Path(folder, "trace.json")
-            timeline.record(calls[timeline.CALL], device, trace)
-            content["timeline"] = timeline.spans(trace)
-            if args.trace:
-                files.write(args.trace, trace.read_bytes())
-
-
-def watched(device, warnings: list[str]):
-    """On a GPU: look whether it is busy or slowed down meanwhile."""
-    if device.type != "cuda":
-        return nullcontext()
-    from lab.bench import gpu_health
-
-    return gpu_health.watched(device, warnings)
+        if args.sync_study:
+            for each in sync_study.run(calls, dtype, device):
+                content["sync_study"].append(each)
+        if args.trace:
+            sync_study.trace(calls, dtype, device, args.trace)
 
 
 def row(build) -> dict:
     found = {name: getattr(build, name) for name in ("compiler", "binding", "library", "seconds", "cached")}
     return found | {"library": build.library and str(build.library)}
-
-
-def earlier(text: str) -> dict:
-    from lab.bench import results
-
-    return results.earlier(text)
 
 
 def sizes(text: str) -> list[int]:

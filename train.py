@@ -9,8 +9,9 @@ The toy has two vectors a and b of 1024 numbers, and loss = add2(a^2, b^2).sum()
 """
 
 import argparse
+import importlib.util
+import os
 import sys
-from functools import partial
 from pathlib import Path
 
 if __name__ == "__main__":
@@ -26,43 +27,46 @@ from lab.train import loop, processes, tasks
 
 def main() -> int:
     processes.check_environment()
-    with processes.first_speaks():
-        args = parse()
-        with processes.connected("cuda" if cli.has_gpu(args) else "cpu"):
-            return run(args)
+    if processes.RANK:  # only the first process prints
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    args = parse()
+    with processes.connected("cuda" if cli.has_gpu(args) else "cpu"):
+        return run(args)
 
 
 def run(args: argparse.Namespace) -> int:
     # 1. Build, load, register.
-    with processes.first_builds():
-        adds, builds, device = load(args)
+    adds, builds, device = load(args)
     if args.model == "toy":
         task = tasks.toy(processes.WORLD)
     else:
         task = tasks.residual(device, args.batch, args.seed, processes.RANK, processes.WORLD)
     environment = cli.environment(device)
-    cli.show(cli.describe(environment, builds))
+    print(cli.describe(environment, builds))
 
     # 2. Train. With --check, portion by portion in turn with torch's own add, so that both see the same machine.
     found: tuple[loop.History, ...] = ()
     complete = True
     try:
         for found in zip(*(loop.train(task, add, device, args) for add in adds.values()), strict=True):
-            tell(task, found[0], args.epochs)
+            tell(task, found[0])
     except KeyboardInterrupt:
         complete = False
 
     # 3. Conclude.
     histories = dict(zip(adds, found, strict=True)) if found else {}
     conclude(task, histories)
+    status = 0
     if processes.RANK == 0:
         content = {"environment": environment, "settings": loop.settings(args), "complete": complete}
-        write_files(args, content, histories)
+        status = write_files(args, content, histories)
     if not complete:
         return cli.fail("interrupted; what was done until then is above, and in the files", 130)
-    if args.check and not loop.same(histories, exact=not args.compile):
+    # torch.compile fuses torch's add with its neighbours, and so rounds elsewhere. Training makes the difference grow.
+    epochs, limit = (1, 0.01) if args.compile else (None, 0)
+    if args.check and not loop.difference(*histories.values(), epochs) <= limit:
         return cli.fail("the losses differ from those with torch's own add")
-    return 0
+    return status
 
 
 def load(args: argparse.Namespace) -> tuple[dict[str, tasks.Add], list[build.Build], torch.device]:
@@ -81,14 +85,12 @@ def load(args: argparse.Namespace) -> tuple[dict[str, tasks.Add], list[build.Bui
     return adds, builds, processes.device(device)
 
 
-def tell(task: tasks.Task, history: loop.History, epochs: int) -> None:
-    """Print the last epoch's line, if it has one; on a terminal also the progress."""
+def tell(task: tasks.Task, history: loop.History) -> None:
+    """Print the last epoch's line, if it has one."""
     epoch, loss = len(history.losses) - 1, history.losses[-1]
     if epoch % task.every == 0:
         accuracy = f", accuracy = {history.accuracies[-1]:.1%}" if history.accuracies else ""
-        cli.show(f"epoch {epoch:3d}: loss = {loss:.3f}{accuracy}")
-    if epoch + 1 < epochs:
-        cli.bar(epoch + 1, epochs, f"epochs, loss {loss:.3f}, {1e6 / history.us_per_step[-1]:.0f} steps/s")
+        print(f"epoch {epoch:3d}: loss = {loss:.3f}{accuracy}")
 
 
 def conclude(task: tasks.Task, histories: dict[str, loop.History]) -> None:
@@ -97,59 +99,55 @@ def conclude(task: tasks.Task, histories: dict[str, loop.History]) -> None:
         line = f"{task.name} by {name}: loss = {history.losses[-1]:.6g} after {len(history.losses)} epochs"
         line += f", accuracy = {history.accuracies[-1]:.1%}" if history.accuracies else ""
         each = history.steady_us_per_step()
-        cli.show(f"{line}; {each:.1f} us a step, {1e6 / each:.0f} steps/s")
+        print(f"{line}; {each:.1f} us a step, {1e6 / each:.0f} steps/s")
     if len(histories) == 2:
         ours, torchs = histories.values()
         ratio = ours.steady_us_per_step() / torchs.steady_us_per_step()
-        word = "the same, bit for bit"
-        if not loop.same(histories, exact=True):
-            first, most = loop.apart(ours, torchs, 1), loop.apart(ours, torchs)
-            word = f"apart by {first:.1e} in the first epoch, {most:.1e} at most"
-        cli.show(f"losses with add2 and with torch's own add: {word}; time a step: {ratio:.3f} of torch's")
+        first, most = loop.difference(ours, torchs, 1), loop.difference(ours, torchs)
+        word = f"apart by {first:.1e} in the first epoch, {most:.1e} at most" if most else "the same, bit for bit"
+        print(f"losses with add2 and with torch's own add: {word}; time a step: {ratio:.3f} of torch's")
 
 
-def write_files(args: argparse.Namespace, content: dict, histories: dict[str, loop.History]) -> None:
-    """--json and --plot."""
+def write_files(args: argparse.Namespace, content: dict, histories: dict[str, loop.History]) -> int:
+    """--json and --plot. Returns the exit status."""
     content |= {"ways": {name: getattr(args, name) for name in ("compile", "cuda_graph", "check")}}
     content |= {"processes": processes.WORLD, "training": []}
     for name, history in histories.items():
         content["training"].append({"add": name, "median_us_per_step": history.steady_us_per_step(), **vars(history)})
-    if args.json:
-        from lab import files
-
-        files.write(args.json, files.to_json(content, digits=6))
+    draw = None
     if args.plot and histories:
-        from lab import files
         from lab.bench import plots
 
-        files.write(args.plot, plots.render(plots.training(content), args.plot))
+        draw = plots.training
+    return cli.save(args, content, draw)
 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser = cli.parser("Train with add2 as a part of the model.", [*build.COMPILERS, "torch"])
-    count, seed = partial(cli.whole, first=1, last=10**12), partial(cli.whole, first=0, last=2**63 - 1)
     parser.add_argument("--model", choices=["toy", "residual"], default="toy", help="residual: on handwritten digits")
-    parser.add_argument("--epochs", type=count, default=argparse.SUPPRESS, help="(default: toy 500, residual 20)")
-    parser.add_argument("--batch", type=count, default=64, help="images a step, over all processes")
-    parser.add_argument("--seed", type=seed, default=0, help="for the first values, and the order of the images")
+    parser.add_argument("--epochs", type=int, default=argparse.SUPPRESS, help="(default: toy 500, residual 20)")
+    parser.add_argument("--batch", type=int, default=64, help="images a step, over all processes")
+    parser.add_argument("--seed", type=int, default=0, help="for the first values, and the order of the images")
     parser.add_argument("--check", action="store_true", help="train with torch's own add, too, and compare the losses")
     ways = parser.add_argument_group("ways to run it")
     ways.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32", help="bfloat16: by autocast")
     ways.add_argument("--compile", action="store_true", help="torch.compile the network")
     ways.add_argument("--cuda-graph", action="store_true", help="replay each step of the toy as one CUDA graph")
-    ways.add_argument("--deterministic", action="store_true", help="the same bits in each run on a GPU, too")
     to = parser.add_argument_group("output")
     to.add_argument("--save", type=cli.writable, metavar="FILE", help="write a checkpoint after each epoch")
     to.add_argument("--resume", type=Path, metavar="FILE", help="go on from one; from nothing if --save will write it")
     to.add_argument("--plot", type=cli.picture, metavar="FILE.png", help="draw losses and accuracy")
     to.add_argument("--json", type=cli.writable, metavar="FILE", help="write all figures to FILE")
     args = parser.parse_args(argv)
-    cli.refuse_same_files(parser, args, "save", "plot", "json", library=args.library)
-    cli.refuse_same_files(parser, args, "plot", "json", resume=args.resume)  # --save may go on where --resume began
-    cli.refuse_nvrtc(parser, args)
     args.epochs = getattr(args, "epochs", 500 if args.model == "toy" else 20)
-    if args.model == "residual" and (reason := tasks.missing()):
-        parser.error(reason)
+    cli.refuse_same_files(parser, args, "save", "plot", "json", "library")
+    cli.refuse_same_files(parser, args, "plot", "json", "resume")  # --save may go on where --resume began
+    if min(args.epochs, args.batch) < 1 or not 0 <= args.seed < 2**63:
+        parser.error("--epochs and --batch start at 1; --seed is from 0 to 2^63 - 1")
+    if args.compiler == "nvrtc" and "device" in args and args.device.type == "cpu":
+        parser.error("--compiler nvrtc compiles for a GPU; it cannot be combined with --device cpu")
+    if args.model == "residual" and not importlib.util.find_spec("sklearn"):
+        parser.error("--model residual needs scikit-learn: `python3 -m pip install scikit-learn`")
     if args.cuda_graph and (args.model != "toy" or processes.WORLD > 1 or not cli.has_gpu(args)):
         parser.error("--cuda-graph is for --model toy, one process, and a GPU")
     if args.cuda_graph and args.compile:
@@ -168,7 +166,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
             args.resumed = checkpoint.load(args.resume, loop.settings(args))
         except ValueError as error:
             parser.error(str(error))
-    if args.deterministic or args.check:
+    if args.check:
         loop.make_deterministic()
     return args
 

@@ -1,17 +1,18 @@
-"""Shared by both programs: arguments, the machine, progress, and how they end.
+"""Shared by both programs: arguments, the machine, output files, and how they end.
 
 torch is imported inside functions only: start() has to run before that takes its seconds.
 """
 
 import argparse
 import contextlib
+import importlib.util
+import itertools
 import os
-import re
 import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -19,6 +20,7 @@ from . import Failure
 
 if TYPE_CHECKING:
     import torch
+    from matplotlib.figure import Figure
 
     from .build import Build
 
@@ -36,27 +38,20 @@ class _Stream:
         return getattr(self.stream, name)
 
     def write(self, text: str) -> int:
-        self._attempt(self.stream.write, text)
-        return len(text)
-
-    def flush(self) -> None:
-        self._attempt(self.stream.flush)
-
-    def _attempt(self, action: Callable, *arguments: str) -> None:
         try:
-            action(*arguments)
+            self.stream.write(text)
+            self.stream.flush()  # so that no error is left for later
         except OSError as error:
             self.error = error
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.stream.fileno())
+        return len(text)
 
 
 def start() -> None:
     """Call this first: from here on a Ctrl-C, a closed stream and another operating system end in one line at most."""
-    for descriptor in range(3):  # a closed one would otherwise go to the next file that is opened
-        with contextlib.suppress(OSError):
-            os.fstat(descriptor)
-            continue
-        os.open(os.devnull, os.O_RDWR)
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) < 3:
+        pass  # it was closed, and would otherwise go to the next file that is opened
+    os.close(descriptor)
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name) or Path(os.devnull).open("w")  # noqa: SIM115
         stream.reconfigure(errors="backslashreplace")
@@ -105,8 +100,8 @@ def _explain(error: Exception) -> str | None:
     if str(error).startswith(("add2: ", "torch_launch_add2: ")):  # the operator's own words for an error of CUDA's
         from .build import symptoms
 
-        if cure := symptoms.explain(str(error), running=True):
-            return f"{error}\n{cure}"
+        cure = symptoms.explain(str(error), running=True)
+        return f"{error}\n{cure}" if cure else None
     return None
 
 
@@ -124,22 +119,7 @@ def fail(message: object, status: int = 1) -> int:
 
 
 def note(text: str) -> None:
-    """Print one line on stderr, in place of the progress line if there is one."""
-    print(f"\r\x1b[K{text}" if sys.stderr.isatty() else text, file=sys.stderr, flush=True)
-
-
-def show(text: str) -> None:
-    """Print on stdout, in place of the progress line if there is one."""
-    if sys.stderr.isatty():
-        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-    print(text, flush=True)
-
-
-def bar(done: int, total: int, text: str) -> None:
-    """Progress: one line on stderr that renews itself, only on a terminal."""
-    if sys.stderr.isatty():
-        filled = 30 * done // total
-        print(f"\r[{'#' * filled:<30}] {done}/{total} {text}\x1b[K", end="", file=sys.stderr, flush=True)
+    print(text, file=sys.stderr)
 
 
 # --- arguments; a wrong one ends in one line on stderr and exit status 2
@@ -158,46 +138,25 @@ def parser(description: str, compilers: list[str]) -> argparse.ArgumentParser:
     return parser
 
 
-def refuse_same_files(parser: argparse.ArgumentParser, args: argparse.Namespace, *names: str, **inputs: object) -> None:
-    """Two outputs must not go to one file, nor an output onto an input: one would replace the other.
-
-    inputs: for options that name a file to read, that file.
-    """
-    seen = {Path(str(path)).resolve(): name for name, path in inputs.items() if path}
-    for name in names:
-        path = getattr(args, name)
-        if path and (path.is_file() or not path.exists()):  # several may go to /dev/stdout
-            if other := seen.get(path.resolve()):
-                parser.error(f"--{other} and --{name} both name {path}, and one would replace the other")
-            seen[path.resolve()] = name
-
-
-def refuse_nvrtc(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
-    """Refuse --compiler nvrtc where it cannot run, before anything else happens."""
-    from .build import toolchain
-
-    if args.compiler == "nvrtc" and not args.library:
-        if "device" in args and args.device.type == "cpu":
-            parser.error("--compiler nvrtc compiles for a GPU; it cannot be combined with --device cpu")
-        if reason := toolchain.lack_for_nvrtc():
-            sys.exit(fail(f"--compiler nvrtc cannot run here: {reason}", 2))
+def refuse_same_files(parser: argparse.ArgumentParser, args: argparse.Namespace, *names: str) -> None:
+    """No two of these options may name one file: an output would replace another, or an input."""
+    for first, second in itertools.combinations(names, 2):
+        one, other = getattr(args, first), getattr(args, second)
+        if one and other and one.resolve() == other.resolve():
+            parser.error(f"--{first} and --{second} both name {other}, and one would replace the other")
 
 
 def device(text: str) -> "torch.device":
-    """A device of this machine."""
+    """A device of this machine; a GPU with its number."""
     import torch
 
-    if not re.fullmatch(r"cpu|cuda(:\d{1,4})?", text):
+    if not text.startswith(("cpu", "cuda")):
         raise argparse.ArgumentTypeError(f"'{text}' is not a device that add2 runs on; use cuda, cuda:N or cpu")
-    if text == "cpu":
-        return torch.device(text)
-    if not torch.cuda.is_available():
-        reason = "no GPU is found" if torch.version.cuda else f"torch {torch.__version__} is built without CUDA"
-        raise argparse.ArgumentTypeError(f"{text} is not there: {reason}; use --device cpu")
-    index = int(text[5:] or torch.cuda.current_device())
-    if index >= torch.cuda.device_count():
-        raise argparse.ArgumentTypeError(f"{text} is not there: this machine has {torch.cuda.device_count()} GPU(s)")
-    return torch.device("cuda", index)
+    try:
+        return torch.empty(0, device=text).device
+    except (RuntimeError, AssertionError) as error:  # AssertionError: torch is built without CUDA
+        reason = str(error).splitlines()[0]
+        raise argparse.ArgumentTypeError(f"{text} is not there: {reason}; use --device cpu") from error
 
 
 def has_gpu(args: argparse.Namespace) -> bool:
@@ -219,28 +178,16 @@ def choose_device(args: argparse.Namespace, library: Path | None) -> "torch.devi
 
     if library and not hasattr(torch.ops.add2, "torch_launch_add2"):
         raise Failure(f"{library} has no operator add2 in it; give --library a file that a build of add2 has made")
-    asked = getattr(args, "device", None)
-    usable = library is None or has_cuda_code(library)
-    if asked is not None and (asked.type == "cpu" or usable):
-        if asked.type == "cuda":
-            torch.cuda.set_device(asked)  # for streams, events and graphs, which belong to the current device
-        return asked
-    if asked is None and not torch.cuda.is_available():
-        return torch.device("cpu")
-    if usable:
-        return torch.device("cuda", torch.cuda.current_device())
-    without = f"this build of add2 has no CUDA code: {toolchain.cuda_cure()}"
-    if asked is not None:
-        raise Failure(without)
-    note(f"using the CPU, not the GPU: {without}")
-    return torch.device("cpu")
-
-
-def whole(text: str, first: int, last: int) -> int:
-    """A whole number of a range. For a type: `functools.partial(whole, first=1, last=99)`."""
-    if not (text.isascii() and text.isdecimal() and len(text) < 25 and first <= int(text) <= last):
-        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number from {first} to {last}")
-    return int(text)
+    asked = args.device if "device" in args else device("cuda" if torch.cuda.is_available() else "cpu")
+    if asked.type == "cuda" and library and not has_cuda_code(library):
+        without = f"this build of add2 has no CUDA code: {toolchain.cuda_cure()}"
+        if "device" in args:
+            raise Failure(without)
+        note(f"using the CPU, not the GPU: {without}")
+        return device("cpu")
+    if asked.type == "cuda":
+        torch.cuda.set_device(asked)  # for streams, events and graphs, which belong to the current device
+    return asked
 
 
 def writable(text: str) -> Path:
@@ -261,17 +208,14 @@ def library(text: str) -> Path:
 
 def picture(text: str) -> Path:
     """A file for a picture, of a kind that can be drawn; and matplotlib to draw it with."""
-    path = writable(text)
-    if path.suffix not in (".png", ".pdf", ".svg"):
+    if not text.endswith((".png", ".pdf", ".svg")):
         raise argparse.ArgumentTypeError(f"'{text}' does not end in .png, .pdf or .svg")
-    try:
-        import matplotlib.figure  # noqa: F401
-    except ImportError as error:
-        raise argparse.ArgumentTypeError(f"needs matplotlib ({error}): `python3 -m pip install matplotlib`") from error
-    return path
+    if not importlib.util.find_spec("matplotlib"):
+        raise argparse.ArgumentTypeError("needs matplotlib: `python3 -m pip install matplotlib`")
+    return writable(text)
 
 
-# --- the machine
+# --- the machine, and the output files
 
 
 def command() -> str:
@@ -292,19 +236,20 @@ def environment(device: "torch.device") -> dict[str, str | int | float]:
     found["command"] = command()
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)
-        found |= {"name": properties.name, "driver": _driver(), "l2_bytes": properties.L2_cache_size}
+        found |= {"name": properties.name, "l2_bytes": properties.L2_cache_size, **_driver(str(properties.uuid))}
         if clock_khz := getattr(properties, "memory_clock_rate", 0):
             # Two transfers in each cycle of the memory's clock, each as wide as the bus.
             found["peak_gb_per_s"] = 2 * clock_khz * 1e3 * properties.memory_bus_width / 8 / 1e9
     return found
 
 
-def describe(environment: dict, builds: "list[Build]" = ()) -> str:
+def describe(environment: dict, builds: "Sequence[Build]" = ()) -> str:
     """A line for the machine, and one for each build."""
     cuda = f", CUDA {environment['cuda']}" if environment["cuda"] != "none" else ""
-    driver = f", driver {environment['driver']}" if "driver" in environment else f", {environment['threads']} threads"
-    where = f"{environment['device']}: {environment['name']}{driver}"
-    lines = [f"{where}; torch {environment['torch']}{cuda}, Python {environment['python']}"]
+    driver = f"driver {environment['driver']}" if "driver" in environment else f"{environment['threads']} threads"
+    lines = ["{device}: {name}, {}; torch {torch}{}, Python {python}".format(driver, cuda, **environment)]
+    if environment.get("busy_percent", 0) >= 5:
+        lines.append(f"warning: the GPU was {environment['busy_percent']}% busy before we started")
     for build in builds:
         what = "loaded, built before," if build.cached else "built and loaded"
         library = f": {build.library}" if build.library else ""
@@ -320,8 +265,32 @@ def _cpu_name() -> str:
     return ""
 
 
-def _driver() -> str:
-    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-    with contextlib.suppress(OSError, subprocess.SubprocessError, IndexError):
-        return subprocess.run(query, capture_output=True, text=True, check=True, timeout=30).stdout.split()[0]
-    return "unknown"
+def _driver(uuid: str) -> dict[str, str | int]:
+    """The driver's version; and how busy the GPU is, where nvidia-smi lists it: another program may use it."""
+    query = ["nvidia-smi", "--query-gpu=driver_version,utilization.gpu,uuid", "--format=csv,noheader,nounits"]
+    with contextlib.suppress(OSError, subprocess.SubprocessError, ValueError):
+        lines = subprocess.run(query, capture_output=True, text=True, check=True, timeout=30).stdout.splitlines()
+        found: dict[str, str | int] = {}
+        for driver, busy, card in (line.split(", ") for line in lines):
+            found["driver"] = driver
+            if uuid in card and busy.isdecimal():
+                found["busy_percent"] = int(busy)
+        return found
+    return {"driver": "unknown"}
+
+
+def save(args: argparse.Namespace, content: dict, draw: "Callable[[dict], Figure] | None") -> int:
+    """--json and --plot; one that cannot be written does not keep back the other. Returns the exit status."""
+    if not args.json and not args.plot:
+        return 0
+    from . import files
+
+    status = 0
+    picture = args.plot if draw else None
+    for path, render in ((args.json, files.to_json), (picture, lambda found: files.to_picture(draw(found), picture))):
+        try:
+            if path:
+                files.write(path, render(content))
+        except Failure as error:
+            status = fail(error)
+    return status

@@ -11,20 +11,16 @@ import json
 import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 from . import cli, files
-from .bench import plots, tables
+from .bench import tables
 from .bench.sync_study import CASES
 from .bench.tables import power
-from .build import Build
 from .build.cache import ROOT
 
 RESULTS = ROOT / "docs" / "results"
-PAGES = [
-    *(ROOT / name for name in ("README.md", "README.zh-CN.md")),
-    *sorted((ROOT / "docs").glob("*.md")),
-    RESULTS / "README.md",
-]
+PAGES = [*ROOT.glob("README*.md"), *sorted((ROOT / "docs").glob("*.md")), RESULTS / "README.md"]
 MARKED = re.compile(r"(<!-- figures: ([\w-]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 # Files of one machine that time.py wrote. Where two have the same figure, the last one counts.
@@ -37,6 +33,8 @@ STEPS = {  # call: its description in the page
     "medium kernel": "medium: two vectors a thread",
     "unaligned kernel": "unaligned",
 }
+FIRST = ("torch.add", "torch.add(out)", "add2", "torch_launch_add2")
+WAYS = ("torch.add", "torch.compile", "triton_op", "nvrtc", "jit", "setup", "cmake", "pybind11")
 DTYPES = ("float32", "float64", "float16", "bfloat16")
 RESIDENT = 132 * 2048  # threads that an H100 or H200 holds at once: multiprocessors x threads on each
 
@@ -45,10 +43,10 @@ def load(name: str) -> dict | list[dict]:
     return json.loads((RESULTS / f"{name}.json").read_text())
 
 
-def timings(*names: str) -> dict[tuple, dict]:
-    """The rows of these files by (call, dtype, n, clock)."""
-    rows = [row for name in names or RUNS for row in load(name).get("results", [])]
-    return {(row["call"], row["dtype"], row["n"], row["clock"]): row for row in rows}
+def timings(*names: str, clock: str = "gpu") -> dict[tuple, dict]:
+    """The rows of these files by (call, dtype, n)."""
+    rows = [row for name in names or RUNS for row in load(name).get("results", []) if row["clock"] == clock]
+    return {(row["call"], row["dtype"], row["n"]): row for row in rows}
 
 
 def part(name: str) -> list[dict]:
@@ -69,11 +67,8 @@ def steps() -> str:
     """Each kernel of the lesson at each size of float32, GPU time in microseconds."""
     found = timings()
     sizes = [2**k for k in (10, 20, 22, 26)]
-    lines = [
-        [text, *(microseconds(found[call, "float32", n, "gpu"]["median_us"]) for n in sizes)]
-        for call, text in STEPS.items()
-    ]
-    return table(["kernel", *map(power, sizes)], lines)
+    times = {call: [microseconds(found[call, "float32", n]["median_us"]) for n in sizes] for call in STEPS}
+    return table(["kernel", *map(power, sizes)], [[STEPS[call], *cells] for call, cells in times.items()])
 
 
 def life() -> str:
@@ -86,7 +81,7 @@ def life() -> str:
         ("plain float64", "plain kernel", "float64", 24),
         ("add2 float32", "torch_launch_add2", "float32", 48),
     ):
-        speeds = [found[call, dtype, 2**30, "gpu"]["gb_per_s"] for found in cards]
+        speeds = [found[call, dtype, 2**30]["gb_per_s"] for found in cards]
         cells = [f"{speed / 1e3:.2f} ({RESIDENT * carried / speed / 1e3:.2f})" for speed in speeds]
         lines.append([label, str(carried), *cells, f"{speeds[0] / speeds[1]:.2f}"])
     return table(["kernel", "bytes a thread", "H200: TB/s (life, us)", "H100", "H200 / H100"], lines)
@@ -94,36 +89,10 @@ def life() -> str:
 
 def ratios(*names: str, clock: str = "gpu") -> str:
     """The time over torch's, for each size and dtype."""
-    found = {key[1:3]: row for key, row in timings(*names).items() if key[0] == "torch_launch_add2" and key[3] == clock}
+    found = {key[1:]: row for key, row in timings(*names, clock=clock).items() if key[0] == "torch_launch_add2"}
     sizes = sorted({n for _, n in found if all((dtype, n) in found for dtype in DTYPES)})
     lines = [[power(n), *(f"{found[dtype, n]['ratio_to_torch']:.3f}" for dtype in DTYPES)] for n in sizes]
     return table(["n", *DTYPES], lines)
-
-
-def ratio_summary() -> str:
-    """For each dtype the best, the middle and the worst ratio of all sizes."""
-    lines = []
-    for dtype in DTYPES:
-        rows = [row for key, row in timings().items() if key[:2] == ("torch_launch_add2", dtype) and key[3] == "gpu"]
-        rows.sort(key=lambda row: row["ratio_to_torch"])
-        best, middle, worst = (
-            f"{row['ratio_to_torch']:.3f} (at {power(row['n'])})" for row in (rows[0], rows[len(rows) // 2], rows[-1])
-        )
-        lines.append([dtype, best, middle.split()[0], worst, f"{top(rows):.2f} TB/s"])
-    return table(["dtype", "best ratio", "median", "worst", "at 2^30"], lines)
-
-
-def offset() -> str:
-    """A sentence: views whose first element is not at a multiple of 16 bytes."""
-    rows = [row["ratio_to_torch"] for key, row in timings("h200-offset").items() if key[0] == "torch_launch_add2"]
-    return (
-        f"Views that start one element later (`--offset 1`) take {min(rows):.2f} to {max(rows):.2f} of torch's time "
-        "for the same views ([h200-offset.json](h200-offset.json)).\n"
-    )
-
-
-def top(rows: list[dict]) -> float:
-    return max(rows, key=lambda row: row["n"])["gb_per_s"] / 1e3
 
 
 READS = {  # clock: what it reads, the state of the L2 cache
@@ -136,57 +105,52 @@ READS = {  # clock: what it reads, the state of the L2 cache
 
 def clocks() -> str:
     """The clocks, and one call by each of them, at all sizes that were timed by all."""
-    mine = {key[2:]: row for key, row in timings().items() if key[:2] == ("torch_launch_add2", "float32")}
-    sizes = sorted({n for n, _ in mine if all((n, clock) in mine for clock in READS)})
-    lines = [
-        [f"`{clock}`", *READS[clock], *(microseconds(mine[n, clock]["median_us"]) for n in sizes)] for clock in READS
-    ]
+    found = {clock: timings(clock=clock) for clock in READS}
+    mine = ("torch_launch_add2", "float32")
+    sizes = [2**k for k in range(31) if all((*mine, 2**k) in rows for rows in found.values())]
+    times = {clock: [microseconds(rows[(*mine, n)]["median_us"]) for n in sizes] for clock, rows in found.items()}
+    lines = [[f"`{clock}`", *READS[clock], *cells] for clock, cells in times.items()]
     return table(["clock", "it reads", "L2 cache", *map(power, sizes)], lines)
+
+
+def studied() -> list[dict]:
+    """The study of add2, where the kernel is longer than its launch."""
+    return [row for row in part("sync_study") if row["call"] == "torch_launch_add2" and row["n"] == 2**26]
+
+
+def study() -> str:
+    """The four synchronizations."""
+    cells = []
+    for row in studied():
+        name, reads = CASES[row["before"], row["after"]]
+        cells.append([name, *(microseconds(row[key]) for key in ("first_us", "median_us")), reads])
+    return table(["synchronize", "first call", "median", "what the clock reads"], cells)
 
 
 def lies() -> str:
     """A list: each mistake, its figure, and the right figure of the same machine."""
-    found = timings()
-    n = 2**26
-    study = {(row["before"], row["after"]): row for row in part("sync_study") if _mine(row, n)}
-    kernel = found["torch_launch_add2", "float32", n, "gpu"]["median_us"]
-    neither, both, after = (study[case] for case in ((False, False), (True, True), (False, True)))
+    found, us = timings(), microseconds
+    both, _, after, neither = studied()
+    kernel = found["torch_launch_add2", "float32", 2**26]["median_us"]
     mean = sum(after["samples_us"]) / len(after["samples_us"])
-    warm, cold = (found["torch.add(out)", "float16", 2**22, clock] for clock in ("gpu warm", "gpu"))
-    into, new, ours = (
-        found[call, "float32", 2**20, "gpu"]["median_us"] for call in ("torch.add(out)", "torch.add", "add2")
-    )
-    doubles = [row for key, row in found.items() if key[:2] == ("torch_launch_add2", "float64") and key[3] == "gpu"]
+    warm, cold = (timings(clock=clock)["torch.add(out)", "float16", 2**22] for clock in ("gpu warm", "gpu"))
+    into, new, ours = (found[call, "float32", 2**20]["median_us"] for call in ("torch.add(out)", "torch.add", "add2"))
+    doubles = [row for key, row in found.items() if key[:2] == ("torch_launch_add2", "float64")]
     best = min(doubles, key=lambda row: row["ratio_to_torch"])
-    large = next(row for row in doubles if row["n"] == 2**30)
-    us = microseconds
-    lines = [
-        f"**Do not wait for the GPU:** 2^26 elements in {us(neither['median_us'])} us: "
-        f"{12 * n / neither['median_us'] / 1e6:.0f} TB/s. The kernel takes {us(kernel)} us, the call with its wait "
-        f"{us(both['median_us'])}.",
-        f"**Take the mean, with the first call in it** ('after only'): {us(mean)} us. The median is "
-        f"{us(after['median_us'])}; one call waited for earlier ones.",
-        f"**Repeat on the same tensors:** {warm['gb_per_s'] / 1e3:.1f} TB/s for float16 at 2^22, more than the memory "
-        f"has. From memory it is {cold['gb_per_s'] / 1e3:.1f}.",
-        f"**Compare a call that allocates with one that does not:** `add2` takes {ours / into:.2f} of the time of "
-        f"`torch.add(out=)` at 2^20, and {ours / new:.2f} of that of `torch.add`, which allocates too.",
-        f"**Choose the size:** {best['ratio_to_torch']:.2f} of torch's time, for float64 at {power(best['n'])}. "
-        f"At 2^30 it is {large['ratio_to_torch']:.2f}.",
-    ]
-    return "\n".join(f"{number}. {line}" for number, line in enumerate(lines, 1)) + "\n"
-
-
-def _mine(row: dict, n: int) -> bool:
-    return row["call"] == "torch_launch_add2" and row["n"] == n
-
-
-def study() -> str:
-    """The four synchronizations, where the kernel is longer than its launch."""
-    cells = []
-    for row in (row for row in part("sync_study") if _mine(row, 2**26)):
-        name, reads = CASES[row["before"], row["after"]]
-        cells.append([name, *(microseconds(row[key]) for key in ("first_us", "median_us")), reads])
-    return table(["synchronize", "first call", "median", "what the clock reads"], cells)
+    large = max(doubles, key=lambda row: row["n"])
+    return f"""\
+1. **Do not wait for the GPU:** 2^26 elements in {us(neither["median_us"])} us: \
+{12 * 2**26 / neither["median_us"] / 1e6:.0f} TB/s. The kernel takes {us(kernel)} us, the call with its wait \
+{us(both["median_us"])}.
+2. **Take the mean, with the first call in it** ('after only'): {us(mean)} us. The median is \
+{us(after["median_us"])}; one call waited for earlier ones.
+3. **Repeat on the same tensors:** {warm["gb_per_s"] / 1e3:.1f} TB/s for float16 at 2^22, more than the memory has. \
+From memory it is {cold["gb_per_s"] / 1e3:.1f}.
+4. **Compare a call that allocates with one that does not:** `add2` takes {ours / into:.2f} of the time of \
+`torch.add(out=)` at 2^20, and {ours / new:.2f} of that of `torch.add`, which allocates too.
+5. **Choose the size:** {best["ratio_to_torch"]:.2f} of torch's time, for float64 at {power(best["n"])}. \
+At {power(large["n"])} it is {large["ratio_to_torch"]:.2f}.
+"""
 
 
 def training() -> str:
@@ -203,24 +167,24 @@ def training() -> str:
 
 def processes() -> str:
     """Steps a second of the residual network by batch and number of GPUs."""
-    runs = sorted(load("h200-several-gpus"), key=lambda run: (run["settings"]["batch"], run["processes"]))
+    found = {(run["settings"]["batch"], run["processes"]): run["training"][0] for run in load("h200-several-gpus")}
     cells = [
-        [str(run["settings"]["batch"]), str(run["processes"]), f"{1e6 / run['training'][0]['median_us_per_step']:.0f}"]
-        for run in runs
+        [str(batch), str(gpus), f"{1e6 / row['median_us_per_step']:.0f}"]
+        for (batch, gpus), row in sorted(found.items())
     ]
     return table(["batch", "GPUs", "steps/s"], cells)
 
 
 def cpu_call() -> str:
     """A call on tensors so small that only the call counts, on a CPU, one thread."""
-    found = timings("cpu-1-thread")
+    found = timings("cpu-1-thread", clock="host")
     lines = []
     for call, text in (
         ("torch.add(out)", "`torch.add(a, b, out=c)`"),
         ("torch_launch_add2", "`add2.torch_launch_add2(c, a, b, n)`"),
         ("pybind11", "the pybind11 binding's `torch_launch_add2`"),
     ):
-        row = found[call, "float32", 16, "host"]
+        row = found[call, "float32", 16]
         lines.append([text, f"{row['median_us']:.2f}", f"{row['ratio_to_torch']:.2f}"])
     return table(["call, 16 elements of float32", "us", "ratio"], lines)
 
@@ -233,16 +197,16 @@ def headers() -> str:
 def host_cost() -> str:
     """The host's time for each call, without and with a gradient wanted."""
     found = {row["call"]: f"{row['median_us']:.2f}" for row in part("host_cost")}
-    calls = [name for name in found if not name.endswith(", with grad")] + ["autograd.Function"]
-    lines = [[f"`{call}`", found.get(call, ""), found.get(f"{call}, with grad", "")] for call in calls]
+    names = dict.fromkeys(name.removesuffix(", with grad") for name in found)
+    lines = [[f"`{name}`", found.get(name, ""), found.get(f"{name}, with grad", "")] for name in names]
     return table(["call", "no gradient", "with gradient"], lines)
 
 
 def first_run() -> str:
     """The output of time.py, by its own functions; folders, compilers' commands and the small sizes are left out."""
     content = load("h200-first-run")
-    build = Build(**content["build"][0], cold_seconds=0.0)
-    build.library = Path("...", build.library)
+    build = SimpleNamespace(**content["build"][0])
+    build.library = f".../{build.library}"
     largest = max(row["n"] for row in content["results"])
     rows = [row for row in content["results"] if row["n"] == largest and row["clock"] == "gpu" and row["call"] in FIRST]
     lines = [f"building add2 with {build.compiler} ({build.binding}) for CUDA for 9.0a, and the CPU ..."]
@@ -251,38 +215,21 @@ def first_run() -> str:
     return "\n".join(["```", *lines, "```"]) + "\n"
 
 
-# Of each way in ways.json: to install, gradient, torch.compile, C++ programs, how to ship it.
-WAYS = {
-    "torch.add": ("torch", "yes", "yes", "yes", "nothing to ship"),
-    "torch.compile": ("torch", "yes", "is it", "AOTInductor", "Python"),
-    "triton_op": ("torch", "you register it", "sees into it", "AOTInductor", "Python"),
-    "nvrtc": ("torch, `cuda-core`", "you register it", "yes", "no", "Python and the `.cuh`"),
-    "jit": ("torch, nvcc, C++, ninja", "you register it", "yes", "yes", "sources"),
-    "setup": ("torch, nvcc, C++", "you register it", "yes", "yes", "a wheel"),
-    "cmake": ("torch, nvcc, C++, CMake", "you register it", "yes", "yes", "a library"),
-    "pybind11": ("torch, nvcc, C++, ninja", "autograd.Function", "breaks the graph", "no", "a wheel for each torch"),
-}
-
-
 def ways() -> str:
-    """Each way to make an operator, and its price."""
-    head = ["way", "to install", "first result, s", "us a call", "GB/s at 2^26", "gradient", "torch.compile"]
+    """The price of each way to make an operator."""
     found = {row["way"]: row for row in load("h200-ways")["ways"]}
     lines = []
-    for way, (install, *rest) in WAYS.items():
+    for way in WAYS:
         row = found[way]
-        figures = [f"{row['first_s']:.2g}", f"{row['us']:.1f} ({row['torch_us']:.1f})", f"{row['gb_per_s']:.0f}"]
-        lines.append([way, install, *figures, *rest])
-    return table([*head, "C++ programs", "shipped as"], lines)
+        host = f"{row['us']:.1f} ({row['torch_us']:.1f})"
+        lines.append([way, f"{row['first_s']:.2g}", host, f"{row['gb_per_s']:.0f}"])
+    return table(["way", "first result, s", "us a call", "GB/s at 2^26"], lines)
 
 
-FIRST = ("torch.add", "torch.add(out)", "add2", "torch_launch_add2")
 TABLES = {
     "steps": steps,
     "life": life,
     "ratios": ratios,
-    "ratio-summary": ratio_summary,
-    "offset": offset,
     "cpu-ratios": lambda: ratios("cpu-2-threads", clock="host"),
     "cpu-call": cpu_call,
     "clocks": clocks,
@@ -303,14 +250,14 @@ def rewritten(page: str) -> str:
 
 
 def pictures() -> dict[Path, bytes]:
-    """The sweep, the timeline and the curves of a training run, as SVG."""
-    environment = load(RUNS[0])["environment"]
-    sweep = {"environment": environment, "results": list(timings().values())}
-    spans = {"environment": environment, "timeline": part("timeline")}
+    """The sweep, and the curves of a training run, as SVG."""
+    from .bench import plots
+
+    sweep = {"environment": load(RUNS[0])["environment"], "results": list(timings().values())}
     runs = [run for run in load("h200-training") if run["settings"]["model"] == "residual"]
-    figures = {"sweep": plots.sweep(sweep), "timeline": plots.timeline(spans), "training": plots.training(runs[0])}
+    figures = {"sweep": plots.sweep(sweep), "training": plots.training(runs[0])}
     paths = {name: RESULTS / f"h200-{name}.svg" for name in figures}
-    return {path: plots.render(figures[name], path) for name, path in paths.items()}
+    return {path: files.to_picture(figures[name], path) for name, path in paths.items()}
 
 
 def main() -> int:
@@ -325,7 +272,7 @@ def main() -> int:
         return 1 if stale else 0
     for path, content in (stale | pictures()).items():
         files.write(path, content)
-        cli.show(str(path.relative_to(ROOT)))
+        print(str(path.relative_to(ROOT)))
     return 0
 
 

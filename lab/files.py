@@ -1,30 +1,32 @@
 """Output files: tested before anything is measured, written in one piece, JSON with one row a line."""
 
-import errno
+import io
 import json
 import os
-import tempfile
+import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from . import Failure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def check_writable(path: Path) -> str | None:
     """None if write() can write there, else the reason. Leaves nothing behind, and an existing file as it is."""
     try:
-        target = path.resolve()
         if path.is_dir():
             return "it is a folder"
         if path.exists():
             with path.open("ab", buffering=0) as file:
-                if not target.is_file():  # /dev/stdout and the like; /dev/full refuses even an empty write
-                    file.write(b"")
-                    return None
-        _write_beside(target, b"x" * 4096)[0].unlink()
-    except RuntimeError:
-        return "its symbolic links go in a circle"
-    except OSError as error:
-        return f"there is no folder {path.resolve().parent}" if error.errno == errno.ENOENT else error.strerror
+                file.write(b"")  # which /dev/full refuses
+        if _is_file(path):
+            _write_new(path.resolve(), b"x" * 4096).unlink()
+    except FileNotFoundError:
+        return f"there is no folder {path.resolve().parent}"
+    except (OSError, RuntimeError) as error:  # RuntimeError: symbolic links in a circle, before Python 3.13
+        return getattr(error, "strerror", None) or str(error)
     return None
 
 
@@ -34,55 +36,59 @@ def write(path: Path, content: bytes) -> None:
     Raises:
         Failure: it cannot be written; what was there before is still there.
     """
-    target = path.resolve()
     try:
-        if path.exists() and not target.is_file():
-            path.write_bytes(content)
+        if _is_file(path):
+            _write_new(path.resolve(), content).replace(path.resolve())
         else:
-            unfinished, mode = _write_beside(target, content)
-            unfinished.chmod(mode)
-            unfinished.replace(target)
+            path.write_bytes(content)
     except OSError as error:
         raise Failure(f"cannot write {path}: {error.strerror}") from error
 
 
-def _write_beside(target: Path, content: bytes) -> tuple[Path, int]:
-    """A file of a new name in the same folder; and the permissions that the target has, or would get."""
-    os.umask(mask := os.umask(0))
-    mode = target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~mask
-    descriptor, name = tempfile.mkstemp(prefix=".add2-", dir=target.parent)
+def _is_file(path: Path) -> bool:
+    """Or will be one; /dev/stdout is none."""
+    return path.is_file() or not path.exists()
+
+
+def _write_new(target: Path, content: bytes) -> Path:
+    """A file of a new name in the same folder, with the permissions of the target, if that exists."""
+    path = target.with_name(f".add2-{os.getpid()}-{os.urandom(4).hex()}")
     try:
-        with open(descriptor, "wb") as file:
+        with path.open("xb") as file:
             file.write(content)
+        if target.exists():
+            shutil.copymode(target, path)
     except OSError:
-        os.unlink(name)
+        path.unlink(missing_ok=True)
         raise
-    return Path(name), mode
+    return path
 
 
-def rounded(value, digits: int = 4):
-    """The same with significant digits only: more are noise, and make files large."""
-    if isinstance(value, float):
-        return float(f"{value:.{digits}g}")
-    if isinstance(value, dict):
-        return {name: rounded(each, digits) for name, each in value.items()}
-    return [rounded(each, digits) for each in value] if isinstance(value, list) else value
-
-
-def to_json(content: dict | list, digits: int = 4) -> bytes:
-    """JSON with one row a line, where a row is an entry of a list."""
+def to_json(content: dict | list[dict]) -> bytes:
+    """One row a line, where a row is an entry of a list; four significant digits, as more are noise."""
+    content = json.loads(json.dumps(content), parse_float=lambda text: float(f"{float(text):.4g}"))
 
     def line(value) -> str:
         return json.dumps(value, separators=(",", ":"))
 
-    def table(value) -> str:
-        if isinstance(value, list) and value and isinstance(value[0], dict):
-            return "[\n" + ",\n".join(map(line, value)) + "\n]"
-        return line(value)
+    def lines(value) -> str:
+        is_table = isinstance(value, list) and value and isinstance(value[0], dict)
+        return "[\n" + ",\n".join(map(line, value)) + "\n]" if is_table else line(value)
 
     def record(value: dict) -> str:
-        return "{\n" + ",\n".join(f"{line(name)}: {table(each)}" for name, each in value.items()) + "\n}"
+        return "{\n" + ",\n".join(f"{line(name)}: {lines(each)}" for name, each in value.items()) + "\n}"
 
-    content = rounded(content, digits)
     text = record(content) if isinstance(content, dict) else "[" + ",\n".join(map(record, content)) + "]"
     return (text + "\n").encode()
+
+
+def to_picture(figure: "Figure", path: Path) -> bytes:
+    """A file of the kind that the path's ending says. The same figure gives the same bytes."""
+    import matplotlib
+
+    content = io.BytesIO()
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "add2"}):
+        figure.savefig(
+            content, format=path.suffix[1:], dpi=150, metadata={"Date": None} if path.suffix == ".svg" else {}
+        )
+    return content.getvalue()

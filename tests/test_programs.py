@@ -46,31 +46,26 @@ WRONG = {
         ("--sizes", "many"): "not a number of elements",
         ("--sizes", "2^20..2^10"): "is empty",
         ("--sizes", ""): "no size",
-        ("--offset", "-1"): "",
-        ("--offset", "1025"): "not a whole number from 0 to 1024",
         ("--library", "/no/such/file"): "there is no file",
         ("--library", "README.md", "--compiler", "all"): "cannot be combined",
         ("--json", "/no/such/folder/x.json"): "there is no folder",
         ("--json", "/"): "cannot write /",
         ("--json", "/dev/full"): "No space left",
         ("--json", "x" * 300): "File name too long",
-        ("--csv", "/proc/x.csv"): "cannot write /proc/x.csv",
+        ("--json", "/proc/x.json"): "cannot write /proc/x.json",
         ("--trace", "/no/such/folder/x.json"): "there is no folder",
         ("--plot", "/no/such/folder/x.png"): "there is no folder",
         ("--plot", "picture.txt"): "does not end in .png, .pdf or .svg",
-        ("--json", "x.same", "--csv", "x.same"): "both name x.same",
-        ("--json", "x.same", "--trace", "./x.same"): "both name",
-        ("--against", "/no/such/file.json"): "cannot read",
-        ("--against", "README.md"): "is not a file that",
+        ("--json", "x.same", "--trace", "./x.same"): "both name x.same",
+        ("--library", "README.md", "--json", "README.md"): "both name",
         ("--compiler", "all", "--sync-study"): "cannot be combined with --compiler all",
-        ("--device", "cpu", "--timeline", "x.png"): "--timeline",
         ("--compiler", "cmake", "--binding", "pybind11"): "no pybind11 binding",
     },
     "train.py": {
-        ("--epochs", "0"): "not a whole number from 1",
-        ("--epochs", "x"): "not a whole number from 1",
+        ("--epochs", "0"): "start at 1",
+        ("--epochs", "x"): "invalid int value",
         ("--batch", "-1"): "",
-        ("--seed", str(2**63)): f"not a whole number from 0 to {2**63 - 1}",
+        ("--seed", str(2**63)): "from 0 to 2^63 - 1",
         ("--compiler", "all"): "invalid choice",
         ("--compiler", "torch", "--check"): "with a build of add2",
         ("--check", "--save", "x.pt"): "without --save",
@@ -98,26 +93,6 @@ def test_wrong_usage(name, capsys, tmp_path, monkeypatch):
         assert (end.value.code, told.out) == (2, ""), arguments
         assert message in told.err.splitlines()[-1], (arguments, told.err)
     assert os.listdir(tmp_path) == ["README.md"]
-
-
-def test_against_is_validated(capsys, tmp_path):
-    """A malformed file of an earlier run is refused at the start, not after the sweep."""
-    row = {"compiler": "jit", "call": "add2", "dtype": "float32", "n": 8, "clock": "host"}
-    row |= {"median_us": 1.0, "low_us": 1.0, "high_us": 1.0}
-    good = {"results": [row], "environment": {"name": "a", "torch": "b"}}
-    file = tmp_path / "then.json"
-    file.write_text(json.dumps(good))
-    parse = program("time.py").parse
-    assert parse(["--against", str(file)]).against == good | {"file": str(file)}
-    bad = [good | {"results": [row | change]} for change in ({"median_us": "1"}, {"low_us": 0}, {"n": None})]
-    bad += [good | {"results": [row | change]} for change in ({"high_us": 1e300}, {"call": 3}, {"offset": "1"})]
-    bad += [good | {"environment": {"name": 1, "torch": "b"}}, good | {"results": {"a": 1}}, [], 1]
-    texts = [*map(json.dumps, bad), "[" * 100000, '{"results": NaN}', '{"results": [], "environment": []}']
-    for text in texts:
-        file.write_text(text)
-        with pytest.raises(SystemExit):
-            parse(["--against", str(file)])
-        assert "is not a file that" in capsys.readouterr().err, text[:200]
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -368,7 +343,7 @@ print([str(path.relative_to({str(ROOT)!r})) for path in paths])
 def test_few_files(imported):
     """The program, lab/__init__.py, lab/cli.py, and three of its room; an option imports what only it needs."""
     ours = [path for path in imported if not path.startswith(("lab/build/", "add2/"))]
-    assert len(ours) == 6 + ("lab/bench/gpu_health.py" in ours), sorted(imported)  # which asks nvidia-smi
+    assert len(ours) == 6, sorted(imported)
 
 
 @pytest.mark.thorough

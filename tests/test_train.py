@@ -1,6 +1,6 @@
 """train.py: the same losses as with torch's own add, by one process and by several, interrupted and resumed."""
 
-import importlib
+import importlib.util
 import json
 import os
 import pickle
@@ -162,7 +162,7 @@ def test_two_processes(arguments, run, tmp_path, monkeypatch):
     content = json.loads((tmp_path / "pair.json").read_text())
     assert content["processes"] == 2
     pair, single = content["training"][0], train(run, tmp_path, *arguments, "--batch", "359")["training"][0]
-    assert pair["losses"] == pytest.approx(single["losses"], rel=1e-3)
+    assert pair["losses"] == pytest.approx(single["losses"], rel=2e-3)  # the file has four digits
     assert pair["accuracies"] == pytest.approx(single["accuracies"], abs=0.01)
     assert out.count("epoch   0: loss") == 1
     assert err.count("building add2") == 1
@@ -301,9 +301,13 @@ def test_damaged_checkpoints(run, tmp_path):
         checkpoint.load(tmp_path / "none.pt")
 
 
-def test_without_scikit_learn(monkeypatch):
-    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    assert "python3 -m pip install scikit-learn" in tasks.missing()
+def test_without_scikit_learn(monkeypatch, capsys):
+    import train
+
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(SystemExit):
+        train.parse(list(RESIDUAL))
+    assert "python3 -m pip install scikit-learn" in capsys.readouterr().err
 
 
 def test_seeds_of_63_bits(monkeypatch):
@@ -318,7 +322,7 @@ def environment(monkeypatch):
     """lab.train.processes, as it is in a process with this environment."""
 
     def environment(**variables):
-        for name in processes.NAMES:
+        for name in (*processes.NAMES, "TORCHELASTIC_RUN_ID"):
             monkeypatch.delenv(name, raising=False)
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
@@ -330,20 +334,12 @@ def environment(monkeypatch):
 
 
 def test_incomplete_environment(environment):
-    """Several processes need all that torchrun tells them."""
-    whole = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
-    whole |= {"MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
-    environment(**whole).check_environment()
+    """RANK and WORLD_SIZE that do not come from torchrun are refused: each process would train for itself."""
+    by_torchrun = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
+    environment(**by_torchrun, TORCHELASTIC_RUN_ID="none").check_environment()
     environment().check_environment()
-    for variables, message in (
-        ({"WORLD_SIZE": "2"}, "no RANK, LOCAL_RANK"),
-        ({"RANK": "1"}, "no WORLD_SIZE"),
-        (whole | {"RANK": "abc"}, "RANK=abc in the environment is not a number"),
-        (whole | {"WORLD_SIZE": "-1"}, "WORLD_SIZE=-1"),
-        (whole | {"RANK": "2"}, "do not belong together"),
-        (whole | {"MASTER_PORT": ""}, "MASTER_PORT= in the environment is not a number"),
-    ):
-        with pytest.raises(Exception, match=message):
+    for variables in ({"WORLD_SIZE": "2"}, {"RANK": "1"}, {"RANK": "abc"}, by_torchrun):
+        with pytest.raises(Exception, match="torchrun has not started this process"):
             environment(**variables).check_environment()
 
 
@@ -359,7 +355,8 @@ def test_too_many_processes(environment, monkeypatch, capsys):
     """More than images in a batch, more than GPUs."""
     import train
 
-    found = environment(RANK="0", WORLD_SIZE="2", LOCAL_RANK="0", LOCAL_WORLD_SIZE="99")
+    numbers = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "99"}
+    found = environment(**numbers, TORCHELASTIC_RUN_ID="none")
     assert re.match(r"99 processes, but \d+ GPU\(s\).*--device cpu", found.lack_of_gpus())
     with pytest.raises(SystemExit):
         train.parse([*RESIDUAL, "--batch", "1"])

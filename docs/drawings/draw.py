@@ -238,7 +238,59 @@ def cache() -> Figure:
     return figure
 
 
-FIGURES = {"call": call, "grid": grid, "loads": loads, "cache": cache}
+def waits() -> Figure:
+    """Clock, host and GPU on a time axis, for each of the four synchronizations; simulated."""
+    figure = Figure("Clock, host and GPU on a time axis, for each of the four synchronizations", 866)
+    figure.text(LEFT, 44, "Two warm-up calls, then two timed ones", 26, "ink head")
+    launch, kernel, left = 40, 90, 88
+    for number, (before, after, name, reads) in enumerate(
+        [
+            (True, True, "before and after", "the kernel and its launch"),
+            (True, False, "before only", "the launch"),
+            (False, True, "after only", "at first, earlier calls, too"),
+            (False, False, "neither", "the launch"),
+        ]
+    ):
+        y = 88 + 176 * number
+        figure.text(LEFT, y, name, 24, "ink head")
+        figure.text(WIDTH - LEFT, y, reads, 20, "soft", "end")
+        for row, label in enumerate(("clock", "host", "GPU")):
+            figure.text(LEFT, y + 36 + 40 * row, label, 20)
+
+        def draw(row, start, end, colour, solid=True, y=y):
+            figure.box(left + start + 1.5, y + 16 + 40 * row, end - start - 3, 28, colour, solid, corner=3, edge=1.5)
+
+        now = free = 0  # the host's time, and the time at which the GPU will have nothing to do
+        for timed in (False, False, True, True):
+            if timed and before and free > now:
+                draw(1, now, free, ORANGE)
+                now = free
+            start = now
+            draw(1, now, now + launch, BLUE)
+            now += launch
+            begin = max(now, free)
+            free = begin + kernel
+            draw(2, begin, free, GREEN, timed)
+            if timed and after:
+                draw(1, now, free, ORANGE)
+                now = free
+            if timed:
+                draw(0, start, now, RED)
+    x = LEFT
+    for colour, solid, words, width in (
+        (RED, True, "timed", 104),
+        (BLUE, True, "launch", 112),
+        (ORANGE, True, "wait", 92),
+        (GREEN, True, "kernel", 112),
+        (GREEN, False, "warm-up", 120),
+    ):
+        figure.box(x + 1.5, 776 + 36, 24, 24, colour, solid, corner=3, edge=1.5)
+        figure.text(x + 34, 776 + 55, words, 20)
+        x += width
+    return figure
+
+
+FIGURES = {"call": call, "grid": grid, "loads": loads, "cache": cache, "waits": waits}
 
 if __name__ == "__main__":
     for name, figure in FIGURES.items():

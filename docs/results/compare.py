@@ -11,7 +11,6 @@ import argparse
 import functools
 import os
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -25,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from lab import cli, files  # noqa: E402
-from lab.bench import calls, clock  # noqa: E402
+from lab.bench import calls, clock, host_cost  # noqa: E402
 from lab.build import load, toolchain  # noqa: E402
 
 ARTICLE_KERNEL = """
@@ -68,20 +67,6 @@ def timed(build):
     return build(), time.perf_counter() - start
 
 
-def host_us(compared: dict, rounds: int = 100, batch: int = 100) -> dict[str, float]:
-    """Median microseconds until a call returns; all calls take turns, so that they see the same machine."""
-    samples: dict[str, list[float]] = {name: [] for name in compared}
-    for turn in range(rounds + 3):
-        for name, call in compared.items():
-            torch.cuda.synchronize()
-            start = time.perf_counter()
-            for _ in range(batch):
-                call()
-            if turn >= 3:
-                samples[name].append((time.perf_counter() - start) / batch * 1e6)
-    return {name: statistics.median(times) for name, times in samples.items()}
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--extension-cpp", type=Path, required=True, metavar="FOLDER")
@@ -118,7 +103,7 @@ def main() -> None:
             "extension-cpp: mymuladd, with grad": lambda: official.mymuladd(grad, b, 1.0),
             "add2: add2, with grad": lambda: add2.add2(grad, b),
         }
-        rows += [{"call": name, "n": n, "host_us": us} for name, us in host_us(compared).items()]
+        rows += [{"call": name, "n": n, "host_us": us} for name, us in host_cost.medians(compared, device).items()]
         # The article's kernel runs on stream 0: a CUDA graph cannot hold it. Its kernel goes through our clock on a
         # stream that is stream 0, so it is timed by events, and so is everything it is compared with.
         sets = calls.buffers(2**26, torch.float32, device)

@@ -25,9 +25,8 @@ from lab import files  # noqa: E402
 SIZES = "2^10,2^12,2^14,2^16,2^18,2^20,1048577,2^21,2^22,2^24,16777217,2^26,2^28,2^30"
 GPU = {
     "first-run": ["time.py --compiler jit --rebuild"],
-    "": [f"time.py --dtype all --kernels --sizes {SIZES} --host-cost --sync-study --timeline FILE.svg"],
+    "": [f"time.py --dtype all --kernels --sizes {SIZES} --host-cost --sync-study"],
     "clocks": ["time.py --clocks --dtype all --sizes 2^10,2^14,2^22,2^26"],
-    "offset": ["time.py --dtype all --sizes 2^10,2^17,2^20,2^24,2^28 --offset 1"],
     "training": [
         "train.py --check --epochs 1000",
         "train.py --check --epochs 1000 --cuda-graph",
@@ -40,7 +39,7 @@ GPU = {
 CPU = {
     "1-thread": ["time.py --device cpu --binding pybind11 --dtype all --sizes 2^4..2^26"],
     "2-threads": ["time.py --device cpu --binding pybind11 --dtype all --sizes 2^4..2^26"],
-    "headers": ["-m lab.headers"],
+    "headers": ["docs/results/headers.py"],
 }
 
 

@@ -15,7 +15,6 @@ from . import clock
 DTYPES = {name: getattr(torch, name) for name in ("float32", "float64", "float16", "bfloat16")}  # as enum Add2Dtype
 
 ENUM_ADD2_KERNEL = ("plain", "vector", "small", "medium", "unaligned")  # of include/add2.h
-KERNELS = {"cuda": ENUM_ADD2_KERNEL, "cpu": ()}  # on a CPU there is only one kernel
 
 WITH_PYBIND11 = ("jit", "setup")  # the builds that also have the classic binding
 
@@ -45,15 +44,13 @@ def calls(device: torch.device, module: ModuleType | None = None) -> dict[str, C
     return found
 
 
-def kernels(library: Path, device: torch.device, offset: int) -> dict[str, Callable]:
-    """Every kernel that can run on such tensors, and torch.neg, which shows what the memory can do.
+def kernels(library: Path, device: torch.device) -> dict[str, Callable]:
+    """Every kernel, and torch.neg, which shows what the memory can do.
 
     torch.neg reads one tensor and writes one, by a kernel. c.copy_(a) would be a cudaMemcpyAsync, which reaches 2.8
     instead of 4.2 TB/s when a graph replays it, from 512 MB on (H200).
     """
-    names = KERNELS[device.type]
-    if offset and device.type == "cuda":  # the other kernels need tensors that start at a multiple of 16 bytes
-        names = ("plain", "unaligned")
+    names = ENUM_ADD2_KERNEL if device.type == "cuda" else ()  # on a CPU there is only one kernel
     found = {f"{name} kernel": _kernel(library, device, name) for name in names}
     return found | {"torch.neg": lambda c, a, b, n: torch.neg(a, out=c)}
 
@@ -61,14 +58,13 @@ def kernels(library: Path, device: torch.device, offset: int) -> dict[str, Calla
 def _kernel(library: Path, device: torch.device, name: str) -> Callable:
     """One kernel's launcher, called as the C function that it is: no torch, no checks, no dispatcher."""
     number, dtypes = ENUM_ADD2_KERNEL.index(name), list(DTYPES.values())
-    launcher = getattr(ctypes.CDLL(str(library)), f"launch_add2_{device.type}_kernel")
-    launcher.argtypes = [ctypes.c_int] + [ctypes.c_void_p] * 3 + [ctypes.c_int64, ctypes.c_int]
-    launcher.argtypes += [ctypes.c_void_p] * (device.type == "cuda")
+    launcher = ctypes.CDLL(str(library)).launch_add2_cuda_kernel
+    launcher.argtypes = [ctypes.c_int] + [ctypes.c_void_p] * 3 + [ctypes.c_int64, ctypes.c_int, ctypes.c_void_p]
     launcher.restype = ctypes.c_char_p
 
     def launch(c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, n: int) -> None:
-        stream = [torch.cuda.current_stream(device).cuda_stream] if device.type == "cuda" else []
-        error = launcher(number, c.data_ptr(), a.data_ptr(), b.data_ptr(), n, dtypes.index(c.dtype), *stream)
+        stream = torch.cuda.current_stream(device).cuda_stream
+        error = launcher(number, c.data_ptr(), a.data_ptr(), b.data_ptr(), n, dtypes.index(c.dtype), stream)
         if error:
             raise RuntimeError(f"{name} kernel: {error.decode()}")
 
@@ -85,19 +81,19 @@ def fits(n: int, dtype: torch.dtype, device: torch.device) -> bool:
     return needed < 1024 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
 
 
-def buffers(n: int, dtype: torch.dtype, device: torch.device, offset: int = 0) -> list[Tensors]:
+def buffers(n: int, dtype: torch.dtype, device: torch.device) -> list[Tensors]:
     """Sets of tensors c, a, b of n random elements; on a GPU as many sets as make four times its L2 cache, up to 512.
 
-    offset: the tensors are views that leave out as many elements of a tensor that starts, as torch's do, at 256 bytes.
+    Each tensor starts, as torch's do, at a multiple of 256 bytes.
     """
     sets = 1
     if device.type == "cuda":
         sets = max(1, min(512, math.ceil(4 * cache_size(device) / (3 * n * dtype.itemsize))))
     generator = torch.Generator(device).manual_seed(0)
-    step = math.ceil((offset + n) * dtype.itemsize / 256) * 256 // dtype.itemsize
+    step = math.ceil(n * dtype.itemsize / 256) * 256 // dtype.itemsize
     flat = [torch.randn(sets, step, generator=generator, device=device, dtype=dtype) for _ in range(2)]
     flat.insert(0, torch.empty_like(flat[0]))
-    return [tuple(x[offset : offset + n] for x in tensors) for tensors in zip(*flat, strict=True)]
+    return [tuple(x[:n] for x in tensors) for tensors in zip(*flat, strict=True)]
 
 
 def cache_size(device: torch.device) -> int:
@@ -117,7 +113,7 @@ def wrong(calls: dict[str, Callable], tensors: Tensors) -> list[str]:
     return found
 
 
-def measure(compiler: str, calls: dict[str, Callable], sets: list[Tensors], every_clock: bool, offset: int) -> list:
+def measure(compiler: str, calls: dict[str, Callable], sets: list[Tensors], every_clock: bool) -> list[dict]:
     """Time every call: rows for a table, as in the JSON file. every_clock: else only clock.best()."""
     c = sets[0][0]
     timings: dict[tuple[str, str], clock.Timing] = {}
@@ -130,7 +126,7 @@ def measure(compiler: str, calls: dict[str, Callable], sets: list[Tensors], ever
         for name, call in calls.items():
             with clock.phase(f"{name}, {c.numel()} elements of {c.dtype}"):
                 timings |= {(name, key): timing for key, timing in _on_gpu(call, sets, every_clock, flush).items()}
-    return [_row(compiler, name, key, c, timings, offset) for name, key in timings]
+    return [_row(compiler, name, key, c, timings) for name, key in timings]
 
 
 def _on_gpu(call: Callable, sets: list[Tensors], every_clock: bool, flush: clock.Call) -> dict[str, clock.Timing]:
@@ -148,15 +144,13 @@ def _on_gpu(call: Callable, sets: list[Tensors], every_clock: bool, flush: clock
     return found
 
 
-def _row(compiler: str, call: str, clock_name: str, c: torch.Tensor, timings: dict, offset: int) -> dict:
+def _row(compiler: str, call: str, clock_name: str, c: torch.Tensor, timings: dict) -> dict:
     """Bytes are those read and written: three tensors, for torch.neg two."""
     timing = timings[call, clock_name]
     moved = (2 if call == "torch.neg" else 3) * c.nbytes
     row = {"compiler": compiler, "call": call, "dtype": str(c.dtype).removeprefix("torch."), "n": c.numel()}
     row |= {"bytes": moved, "clock": clock_name, **vars(timing), "gb_per_s": moved / timing.median_us / 1e3}
     row["ratio_to_torch"] = timing.median_us / timings[counterpart(call), clock_name].median_us
-    if offset:
-        row["offset"] = offset  # of each tensor's first element
     if timing.high_us - timing.low_us > WIDE * timing.median_us:
         row["noisy"] = True
     return row

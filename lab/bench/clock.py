@@ -12,7 +12,7 @@ A launch is asynchronous: the call returns before the kernel has run. So each cl
 """
 
 import itertools
-import math
+import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,9 +22,7 @@ import torch
 
 Call = Callable[[], object]
 
-# Stop when each median is known to half a percent. The budget, for each call, ends what never becomes steady.
-PRECISION = 0.005
-BUDGET_S = 0.08
+BUDGET_S = 0.06  # for each call: a shared machine is slow for longer than a few samples take
 
 
 @dataclass
@@ -36,35 +34,19 @@ class Timing:
     high_us: float
     samples: int
 
-    @classmethod
-    def of(cls, samples: Sequence[float]) -> "Timing":
-        return cls(_at(samples, 0.5), _at(samples, 0.05), _at(samples, 0.95), len(samples))
 
-
-def _at(samples: Sequence[float], share: float) -> float:
-    return sorted(samples)[min(len(samples) - 1, int(share * len(samples)))]
-
-
-def repeat(samplers: Sequence[Callable[[], list[float]]], least: int) -> list[Timing]:
-    """Take samples in turn, so that all see the same machine, until each median is known to PRECISION or time is up.
-
-    Use at least half of the time: a shared machine is slow for longer than a few samples take. The uncertainty of a
-    median is the notch of a box plot (McGill, Tukey and Larsen, "Variations of Box Plots", 1978).
-    """
+def repeat(samplers: Sequence[Callable[[], list[float]]]) -> list[Timing]:
+    """Take samples in turn, so that all see the same machine, until the time is up; at least ten of each."""
     found: list[list[float]] = [[] for _ in samplers]
-    start = time.perf_counter()
-    while True:
+    end = time.perf_counter() + BUDGET_S * len(samplers)
+    while len(found[0]) < 10 or time.perf_counter() < end:
         for samples, sampler in zip(found, samplers, strict=True):
             samples += sampler()
-        count = len(found[0])
-        spent = (time.perf_counter() - start) / BUDGET_S / len(samplers)
-        steady = count >= least and spent > 0.5 and count % 10 == 0
-        if (count >= 10 and spent > 1) or (steady and all(_notch(samples) <= PRECISION for samples in found)):
-            return [Timing.of(samples) for samples in found]
-
-
-def _notch(samples: Sequence[float]) -> float:
-    return 1.57 * (_at(samples, 0.75) - _at(samples, 0.25)) / math.sqrt(len(samples)) / _at(samples, 0.5)
+    timings = []
+    for samples in found:
+        low, *_, high = statistics.quantiles(samples, n=20, method="inclusive")
+        timings.append(Timing(statistics.median(samples), low, high, len(samples)))
+    return timings
 
 
 def best(clocks: Iterable[str]) -> str:
@@ -111,7 +93,7 @@ def host(calls: Sequence[Call], device: torch.device) -> list[Timing]:
                 for sample in samplers:
                     sample()
     with phase("host: timed"):
-        return repeat(samplers, least=30)
+        return repeat(samplers)
 
 
 def flush(device: torch.device) -> Call:
@@ -141,7 +123,7 @@ def events(calls: Sequence[Call], flush: Call) -> Timing:
 
     sample()  # warm-up
     with phase("events: timed"):
-        return repeat([sample], least=20)[0]
+        return repeat([sample])[0]
 
 
 def gpu(*rounds: Sequence[Call], flush: Call | None = None) -> Timing:
@@ -178,7 +160,7 @@ def gpu(*rounds: Sequence[Call], flush: Call | None = None) -> Timing:
 
     sample()  # warm-up. The first of each six is left out, because the host was still on its way to queue it.
     with phase("graph: replayed"):
-        return repeat([sample], least=20)[0]
+        return repeat([sample])[0]
 
 
 _first_graph: list[torch.cuda.CUDAGraph] = []

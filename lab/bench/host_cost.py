@@ -11,7 +11,7 @@ from types import ModuleType
 
 import torch
 
-from . import clock
+from . import clock, tables
 
 N = 1024
 
@@ -30,41 +30,39 @@ class _Bare(torch.autograd.Function):
         return grad, grad
 
 
-def calls(device: torch.device, module: ModuleType | None) -> dict[str, tuple[Callable, str]]:
-    """Each call, and the call that it is compared with."""
+def groups(device: torch.device, module: ModuleType | None) -> list[dict[str, Callable]]:
+    """The calls that are compared with each other. The first of each group is torch's own."""
     import add2
 
     a, b, c = torch.randn(3, N, device=device)
-    with_grad = torch.randn(N, device=device, requires_grad=True)
+    grad = torch.randn(N, device=device, requires_grad=True)
     operator = torch.ops.add2.add2
     _Bare.operator = getattr(operator, "no_autograd", operator.default)
-    found: dict[str, tuple[Callable, str]] = {
-        "torch.add(out)": (lambda: torch.add(a, b, out=c), "torch.add(out)"),
-        "torch_launch_add2": (lambda: add2.torch_launch_add2(c, a, b, N), "torch.add(out)"),
+    writing: dict[str, Callable] = {
+        "torch.add(out)": lambda: torch.add(a, b, out=c),
+        "torch_launch_add2": lambda: add2.torch_launch_add2(c, a, b, N),
     }
     if module is not None:
-        found["pybind11"] = (lambda: module.torch_launch_add2(c, a, b, N), "torch.add(out)")
+        writing["pybind11"] = lambda: module.torch_launch_add2(c, a, b, N)
     if device.type == "cuda" and (nvrtc := sys.modules.get("lab.build.nvrtc")):  # the build in use
         arguments = nvrtc.launch_arguments(c.get_device(), c, a, b, N)
-        found["cuda.core.launch"] = (lambda: nvrtc.launch(*arguments), "torch.add(out)")
-    return found | {
-        "a + b": (lambda: a + b, "a + b"),
-        "add2": (lambda: add2.add2(a, b), "a + b"),
-        "torch.ops.add2.add2": (lambda: operator(a, b), "a + b"),
-        "a + b, with grad": (lambda: with_grad + b, "a + b, with grad"),
-        "add2, with grad": (lambda: add2.add2(with_grad, b), "autograd.Function, with grad"),
-        "autograd.Function, with grad": (lambda: _Bare.apply(with_grad, b), "autograd.Function, with grad"),
-        "torch.ops.add2.add2, with grad": (lambda: operator(with_grad, b), "autograd.Function, with grad"),
+        writing["cuda.core.launch"] = lambda: nvrtc.launch(*arguments)
+    plain = {"a + b": lambda: a + b, "add2": lambda: add2.add2(a, b), "torch.ops.add2.add2": lambda: operator(a, b)}
+    differentiated = {
+        "a + b, with grad": lambda: grad + b,
+        "add2, with grad": lambda: add2.add2(grad, b),
+        "autograd.Function, with grad": lambda: _Bare.apply(grad, b),
+        "torch.ops.add2.add2, with grad": lambda: operator(grad, b),
     }
+    return [writing, plain, differentiated]
 
 
-def measure(device: torch.device, module: ModuleType | None, rounds: int = 100) -> list[dict]:
-    """Median microseconds of a call, over rounds in which all calls take their turn, a hundred times each."""
-    compared = calls(device, module)
-    samples: dict[str, list[float]] = {name: [] for name in compared}
+def medians(calls: dict[str, Callable], device: torch.device) -> dict[str, float]:
+    """Median microseconds of each call, over 100 rounds in which all take their turn, a hundred times each."""
+    samples: dict[str, list[float]] = {name: [] for name in calls}
     batch = 100  # short of the thousand launches that a GPU's queue holds: a full queue makes the host wait
-    for turn in range(rounds + 3):
-        for name, (call, _) in compared.items():
+    for turn in range(103):
+        for name, call in calls.items():
             clock.synchronize(device)
             start = time.perf_counter()
             for _ in range(batch):
@@ -72,15 +70,18 @@ def measure(device: torch.device, module: ModuleType | None, rounds: int = 100) 
             taken = time.perf_counter() - start
             if turn >= 3:  # the first rounds are warm-up
                 samples[name].append(taken / batch * 1e6)
-    medians = {name: statistics.median(times) for name, times in samples.items()}
-    return [
-        {"call": name, "median_us": medians[name], "against": against, "ratio": medians[name] / medians[against]}
-        for name, (_, against) in compared.items()
-    ]
+    return {name: statistics.median(times) for name, times in samples.items()}
 
 
-def table(costs: list[dict]) -> str:
-    width = max(len(row["call"]) for row in costs) + 2
-    lines = [f"\nHost microseconds a call, asynchronous, n = {N}", f"{'call':<{width}}{'us':>8}{'ratio':>8}  to"]
-    lines += [f"{row['call']:<{width}}{row['median_us']:>8.2f}{row['ratio']:>8.2f}  {row['against']}" for row in costs]
-    return "\n".join(lines)
+def measure(device: torch.device, module: ModuleType | None) -> list[dict]:
+    """Print a table, and return its rows."""
+    compared = groups(device, module)
+    found = medians({name: call for group in compared for name, call in group.items()}, device)
+    rows = []
+    print(f"\nHost microseconds a call, asynchronous, n = {N}\n{'call':<32}{'us':>8}{'ratio':>8}")
+    for group in compared:
+        torchs = found[next(iter(group))]
+        for name in group:
+            rows.append({"call": name, "median_us": found[name], "ratio_to_torch": found[name] / torchs})
+            print(f"{name:<32}{tables.figure(found[name]):>8}{found[name] / torchs:>8.3f}")
+    return rows

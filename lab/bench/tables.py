@@ -1,8 +1,10 @@
 """The tables that time.py prints. A row is a dict, as calls.measure() returns it and as it stands in the JSON file."""
 
+import argparse
 import math
 from collections.abc import Sequence
 
+from .. import cli
 from . import clock
 
 CLOCKS = {"gpu": "GPU us", "host": "host us", "events": "events us", "gpu warm": "warm GPU us"}  # columns, in order
@@ -10,9 +12,10 @@ CLOCKS = {"gpu": "GPU us", "host": "host us", "events": "events us", "gpu warm":
 
 def figure(value: float | None) -> str:
     """Four significant digits, as in the JSON file."""
-    if value is None:
-        return "-"
-    return f"{value:.{max(0, 3 - math.floor(math.log10(value)))}f}" if value else "0"
+    if not value:
+        return "-" if value is None else "0"
+    value = float(f"{value:.4g}")
+    return f"{value:.{max(0, 3 - math.floor(math.log10(value)))}f}"
 
 
 def power(n: int) -> str:
@@ -32,14 +35,13 @@ def table(rows: Sequence[dict], peak: float | None = None) -> str:
     compilers = list(dict.fromkeys(row["compiler"] for row in rows))
     lines: dict[tuple, dict[str, dict[str, dict]]] = {}
     for row in rows:
-        block = lines.setdefault((row["dtype"], row["n"], row.get("offset", 0)), {})
+        block = lines.setdefault((row["dtype"], row["n"]), {})
         block.setdefault(name(row, compilers), {})[row["clock"]] = row
     clocks = [key for key in CLOCKS if any(row["clock"] == key for row in rows)]
     text = []
-    for (dtype, n, offset), block in lines.items():
+    for (dtype, n), block in lines.items():
         moved = max(row["bytes"] for found in block.values() for row in found.values())
-        start = f", views that start at element {offset}" if offset else ""
-        text.append(f"\n{power(n)} elements of {dtype}{start}; {moved / 1e6:.4g} MB read and written")
+        text.append(f"\n{power(n)} elements of {dtype}; {moved / 1e6:.4g} MB read and written")
         head = f"{'call':<26}" + "".join(f"{CLOCKS[key]:>13}" for key in clocks)
         text.append(head + f"{'GB/s':>9}" + (f"{'% peak':>8}" if peak else "") + f"{'ratio':>8}")
         for label, found in block.items():
@@ -62,3 +64,13 @@ def legend(rows: Sequence[dict]) -> str:
     if any(row.get("noisy") for row in rows):
         text.append("~: noisy, the 5th to 95th percentile spread exceeds 25% of the median")
     return "\n".join(text)
+
+
+def save(args: argparse.Namespace, content: dict) -> int:
+    """Write the files that were asked for; a picture only of results. Returns the exit status."""
+    draw = None
+    if args.plot and content["results"]:
+        from . import plots
+
+        draw = plots.sweep
+    return cli.save(args, content, draw)

@@ -27,13 +27,7 @@ def _first_line(content: bytes) -> bytes:
 
 
 def load(path: Path, settings: dict | None = None) -> dict:
-    """The content of a checkpoint, on the CPU: settings, network, optimizer, history.
-
-    settings: those that it must have been made with.
-
-    Raises:
-        ValueError: there is no such file, it is not a whole checkpoint, or it comes from a run with other settings.
-    """
+    """The content of a checkpoint, on the CPU. ValueError if it is not whole, or from a run with other settings."""
     try:
         line, _, content = path.read_bytes().partition(b"\n")
     except OSError as error:

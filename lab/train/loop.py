@@ -60,9 +60,7 @@ def train(task: Task, add: Add, device: torch.device, args: argparse.Namespace) 
         step = captured(step, network)
     done = len(history.losses)
     for epochs in _portions(done, args.epochs, 1 if args.save else task.every):
-        with timed(history, epochs, device) as losses:
-            for epoch in epochs:
-                losses.append([step(*batch) for batch in task.batches(epoch)])
+        run(step, task, epochs, device, history)
         if task.accuracy:
             history.accuracies.append(task.accuracy(network))
         if args.save and processes.RANK == 0:
@@ -91,16 +89,14 @@ def _synchronize(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-@contextlib.contextmanager
-def timed(history: History, epochs: range, device: torch.device) -> Iterator[list[list[Tensor]]]:
-    """Time the epochs inside, which fill the list with the losses of their steps.
+def run(step: Callable[..., Tensor], task: Task, epochs: range, device: torch.device, history: History) -> None:
+    """Train these epochs, and append them to the history.
 
     The losses are fetched at the end and not one by one: .item() makes the host wait for the GPU.
     """
-    losses: list[list[Tensor]] = []
     _synchronize(device)
     start = time.perf_counter()
-    yield losses
+    losses = [[step(*batch) for batch in task.batches(epoch)] for epoch in epochs]
     _synchronize(device)
     seconds = time.perf_counter() - start
     means = [torch.stack(steps).double().mean() for steps in losses]
@@ -144,14 +140,7 @@ def make_deterministic() -> None:
     torch.utils.deterministic.fill_uninitialized_memory = False  # a help to find mistakes, which takes time
 
 
-def same(histories: dict[str, History], exact: bool) -> bool:
-    """Whether the losses are the same: bit for bit; or, where torch.compile fuses torch's add with its neighbours and
-    so rounds elsewhere, within a hundredth in the first epoch. Training makes the difference grow from step to step."""
-    ours, torchs = histories.values()
-    return ours.losses == torchs.losses if exact else apart(ours, torchs, 1) < 0.01
-
-
-def apart(ours: History, torchs: History, epochs: int | None = None) -> float:
-    """The largest relative difference of the losses in the first epochs."""
+def difference(ours: History, torchs: History, epochs: int | None = None) -> float:
+    """The largest relative difference of the losses in the first epochs; 0 if they are the same, bit for bit."""
     pairs = zip(ours.losses[:epochs], torchs.losses[:epochs], strict=True)
     return max(abs(a - b) / max(abs(a), abs(b), 1e-30) for a, b in pairs)

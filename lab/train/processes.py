@@ -15,45 +15,19 @@ import torch.distributed as dist
 
 from .. import Failure
 
-NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-
-
-def _number(name: str, default: int) -> int:
-    text = os.environ.get(name, "")
-    return int(text) if text.isascii() and text.isdecimal() else default
-
-
-RANK, WORLD = _number("RANK", 0), _number("WORLD_SIZE", 1)
-LOCAL_RANK, LOCAL_WORLD = _number("LOCAL_RANK", 0), _number("LOCAL_WORLD_SIZE", 1)
+NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+BY_TORCHRUN = "TORCHELASTIC_RUN_ID" in os.environ
+RANK, WORLD, LOCAL_RANK, LOCAL_WORLD = (int(os.environ[name]) for name in NAMES) if BY_TORCHRUN else (0, 1, 0, 1)
 
 # How long to wait for a process that does not answer. torchrun notices at once when one ends.
 PATIENCE = datetime.timedelta(minutes=5)
 
 
 def check_environment() -> None:
-    """Raises Failure if the environment does not say which one of several processes this is."""
-    if not {"RANK", "WORLD_SIZE"} & set(os.environ):
-        return
-    cure = "start several by `torchrun --nproc-per-node N train.py ...`; for a single one unset RANK and WORLD_SIZE"
-    if missing := [name for name in NAMES if name not in os.environ]:
-        raise Failure(f"the environment has RANK or WORLD_SIZE in it, and no {', '.join(missing)}: {cure}")
-    for name in NAMES:
-        if name != "MASTER_ADDR" and _number(name, -1) < 0:
-            raise Failure(f"{name}={os.environ[name]} in the environment is not a number: {cure}")
-    if not (RANK < WORLD and LOCAL_RANK < LOCAL_WORLD <= WORLD):
-        values = ", ".join(f"{name}={os.environ[name]}" for name in NAMES[:4])
-        raise Failure(f"{values} in the environment do not belong together: {cure}")
-
-
-@contextlib.contextmanager
-def first_speaks() -> Iterator[None]:
-    """Only the first process prints: the output of the others goes nowhere. Each prints an error that leaves this."""
-    with contextlib.ExitStack() as stack:
-        if RANK:
-            nowhere = stack.enter_context(open(os.devnull, "w"))
-            stack.enter_context(contextlib.redirect_stdout(nowhere))
-            stack.enter_context(contextlib.redirect_stderr(nowhere))
-        yield
+    """Raises Failure if the environment speaks of several processes, and torchrun has not started them."""
+    if not BY_TORCHRUN and (found := [name for name in NAMES[:2] if name in os.environ]):
+        cure = "start several by `torchrun --nproc-per-node N train.py ...`; for a single one unset RANK and WORLD_SIZE"
+        raise Failure(f"{' and '.join(found)} in the environment, but torchrun has not started this process: {cure}")
 
 
 def lack_of_gpus() -> str | None:
@@ -92,16 +66,6 @@ def connected(device_type: str) -> Iterator[None]:
         reason = str(error).splitlines()[0]
         raise Failure(f"process {RANK} of {WORLD}: another one has ended or does not answer ({reason})") from error
     dist.destroy_process_group()
-
-
-@contextlib.contextmanager
-def first_builds() -> Iterator[None]:
-    """On each machine one process goes ahead: it builds, and the others find it built."""
-    if WORLD > 1 and LOCAL_RANK:
-        add_up(torch.zeros(1))
-    yield
-    if WORLD > 1 and not LOCAL_RANK:
-        add_up(torch.zeros(1))  # on the CPU, by gloo; a barrier would be NCCL's, and needs the device chosen
 
 
 def add_up(values: torch.Tensor) -> None:

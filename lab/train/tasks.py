@@ -87,15 +87,6 @@ class Residual(nn.Module):
         return self.layers(images)
 
 
-def missing() -> str | None:
-    """None if the images are there, else what to install."""
-    try:
-        import sklearn.datasets  # noqa: F401
-    except ImportError as error:
-        return f"--model residual needs scikit-learn ({error}): `python3 -m pip install scikit-learn`"
-    return None
-
-
 def residual(device: torch.device, batch: int, seed: int, rank: int, world: int) -> Task:
     """batch: images a step, over all processes; this one takes its share of them."""
     import sklearn.datasets

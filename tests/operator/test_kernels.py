@@ -13,7 +13,7 @@ from lab.bench import calls
 @pytest.fixture(params=calls.ENUM_ADD2_KERNEL)
 def kernel(request, library, cuda):
     """A kernel's launcher as a function of (c, a, b, n)."""
-    launch = calls.kernels(library, torch.device(cuda), 0)[f"{request.param} kernel"]
+    launch = calls.kernels(library, torch.device(cuda))[f"{request.param} kernel"]
     return types.SimpleNamespace(launch=launch, device=cuda, unaligned=request.param in ("plain", "unaligned"))
 
 

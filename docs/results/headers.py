@@ -1,10 +1,9 @@
 """Cost of torch's headers: seconds to compile a file that includes them and nothing else.
 
-python3 -m lab.headers --json FILE
+python3 docs/results/headers.py --json FILE
 """
 
 import argparse
-import shlex
 import subprocess
 import sys
 import sysconfig
@@ -14,8 +13,10 @@ from pathlib import Path
 
 import torch
 
-from . import cli, files
-from .build import toolchain
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from lab import cli, files
+from lab.build import toolchain
 
 CASES = {
     "torch/extension.h": ["torch/extension.h"],
@@ -37,28 +38,20 @@ def measure(headers: list[str]) -> float:
         source.write_text("".join(f"#include <{header}>\n" for header in headers))
         command = [toolchain.host_compiler(), "-O2", "-fPIC", *flags, *(f"-I{path}" for path in folders)]
         start = time.perf_counter()
-        done = subprocess.run([*command, "-c", source, "-o", f"{folder}/include.o"], capture_output=True, text=True)
-        seconds = time.perf_counter() - start
-    if done.returncode:
-        raise toolchain.BuildError(f"{shlex.join(map(str, command))} failed: {done.stderr.splitlines()[0]}")
-    return seconds
+        subprocess.run([*command, "-c", source, "-o", f"{folder}/include.o"], check=True)
+        return time.perf_counter() - start
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python3 -m lab.headers", description="Time the compilation of torch's headers."
-    )
-    parser.add_argument("--json", type=cli.writable, metavar="FILE", help="write the figures to FILE")
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", type=Path, required=True, metavar="FILE")
     args = parser.parse_args()
-    content = {"environment": cli.environment(torch.device("cpu")), "headers": []}
-    content["environment"]["command"] = "python3 -m lab.headers --json FILE"
+    rows = []
     for name, headers in CASES.items():
-        content["headers"].append({"headers": name, "seconds": measure(headers)})
-        print(f"{name:<45}{content['headers'][-1]['seconds']:>6.1f} s", flush=True)
-    if args.json:
-        files.write(args.json, files.to_json(content))
-    return 0
+        rows.append({"headers": name, "seconds": measure(headers)})
+        print(f"{name:<45}{rows[-1]['seconds']:>6.1f} s", flush=True)
+    files.write(args.json, files.to_json({"environment": cli.environment(torch.device("cpu")), "headers": rows}))
 
 
 if __name__ == "__main__":
-    sys.exit(cli.run(main))
+    main()
