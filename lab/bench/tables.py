@@ -41,7 +41,7 @@ def table(rows: Sequence[dict], peak: float | None = None) -> str:
     text = []
     for (dtype, n), block in lines.items():
         moved = max(row["bytes"] for found in block.values() for row in found.values())
-        text.append(f"\n{power(n)} elements of {dtype}; {moved / 1e6:.4g} MB read and written")
+        text.append(f"\n{power(n)} elements of {dtype}; all results as torch's; {moved / 1e6:.4g} MB read and written")
         head = f"{'call':<26}" + "".join(f"{CLOCKS[key]:>13}" for key in clocks)
         text.append(head + f"{'GB/s':>9}" + (f"{'% peak':>8}" if peak else "") + f"{'ratio':>8}")
         for label, found in block.items():
