@@ -27,7 +27,7 @@ if sys.platform != "linux" or torch.version.hip:
     raise SystemExit(f"setup.py: add2 needs Linux, and a torch for CUDA or CPUs; this is {found}.")
 
 # Finds an nvcc of PyPI, or one behind a script. With an ordinary toolkit torch needs no help.
-if torch.version.cuda and (helper := ROOT / "lab/build/toolkit.py").exists():
+if torch.version.cuda and (helper := ROOT / "lab/build/workarounds.py").exists():
     runpy.run_path(str(helper))["set_cuda_home"](torch.version.cuda.split(".")[0])
 from torch.utils.cpp_extension import CUDA_HOME, BuildExtension, CppExtension, CUDAExtension  # noqa: E402
 

@@ -140,7 +140,7 @@ CHANGES = """
     cached["put back"] = forked(built)
     for page in Path("lab").rglob("*.py"): page.write_text(page.read_text() + "# a comment")
     edit(original, "comment in lab")
-    cached["left"] = [path.name for path in Path(os.environ["TORCH_EXTENSIONS_DIR"]).glob("*/building-*")]
+    cached["left"] = [path.name for path in Path(os.environ["TORCH_EXTENSIONS_DIR"]).glob("add2-building-*")]
     print(json.dumps(cached))
 """
 
@@ -156,23 +156,21 @@ def test_content_decides(build, script):
     assert found["first"] == [False, False]
     assert len(found["broken"]) == 2  # in the message, and in the log
     assert found["edited"] == [False, True]
-    assert found["put back"] == [build == "jit", False]  # jit keeps a folder for each content
+    assert found["put back"] == [True, False]  # the cache has a folder for each content
     assert found["comment in lab"] == [True, False]
     assert found["left"] == []
 
 
 @pytest.mark.thorough
 def test_reasons_to_build(script):
-    """A header, a flag, another torch, --rebuild, a library that has changed; and locks that are left do not hang."""
+    """A header, a flag, another torch, --rebuild. What a killed build has left is removed, a user's file is not."""
     found = script("""
-        from lab.build import cache
         def cached(rebuild=False): return forked(lambda: build.build("jit", rebuild=rebuild).cached)
-        def library(): return Path(forked(lambda: str(build.build("jit").library)))
-        folder = library().parent
-        for _ in cache.clean(): pass
-        (folder / "building-of-yesterday").mkdir(parents=True)
-        for place in (folder, folder / "building-of-yesterday", folder.parent): (place / "lock").write_text("1")
-        found = {"locks": cached(), "again": cached(), "rebuild": cached(rebuild=True)}
+        folder = Path(os.environ["TORCH_EXTENSIONS_DIR"])
+        for name in ("add2-building-abcdefgh/build.json", "add2-building-thesis/lock", "lock"):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).touch()
+        found = {"first": cached(), "again": cached(), "rebuild": cached(rebuild=True)}
         header = Path("include/add2.h")
         header.write_text(header.read_text() + "// edited")
         found["header"] = cached()
@@ -180,114 +178,124 @@ def test_reasons_to_build(script):
         found["flag"] = cached()
         torch.version.git_version = "another"
         found["torch"] = cached()
-        file = library()
-        file.write_bytes(file.read_bytes() + b"?")
-        found["library"] = cached()
-        print(json.dumps(found | {"left": [path.name for path in folder.glob("building-*")]}))
+        print(json.dumps(found | {"left": [path.name for path in folder.glob("add2-building-*")]}))
     """)
     assert found.pop("again") is True
-    assert found.pop("left") == []
+    assert found.pop("left") == ["add2-building-thesis"]
     assert set(found.values()) == {False}, found
 
 
 @pytest.mark.thorough
-def test_cmake_by_hand_and_edited_while_building(script):
-    """cmake called by hand has left a Debug library: it is not what `--compiler cmake` means. A source that is edited
-    while it is compiled may be in the library, or not: so the build fails, and the next one builds."""
-    found = script("""
-        import contextlib, io, subprocess
-        from lab.build import builder
-        build.build("cmake")
-        for step in (("-S", ".", "-B", "build", "-DCMAKE_BUILD_TYPE=Debug"), ("--build", "build")):
-            subprocess.run(["cmake", *step], check=True, capture_output=True)
-        said = io.StringIO()
-        with contextlib.redirect_stderr(said): cached = build.build("cmake").cached
-        found = {"by hand": cached, "optimized": said.getvalue().count("-O3")}
-        run = builder._run
-        def run_and_edit(*arguments):
-            with Path("include/add2.h").open("a") as file: file.write("// edited")
-            return run(*arguments)
-        builder._run = run_and_edit
-        try: build.build("cmake", rebuild=True)
-        except build.BuildError as error: found["edited"] = str(error)
-        builder._run = run
-        print(json.dumps(found | {"cached": build.build("cmake").cached}))
-    """)
-    assert found["by hand"] is False
-    assert found["optimized"] == 3
-    assert "edited while" in found["edited"]
-    assert found["cached"] is False
+@pytest.mark.parametrize("build", COMPILERS)
+def test_edited_while_building_and_edited_back(build, script, tmp_path):
+    """The library was made from B, and the source is A as before. So the build fails, and the next one builds A."""
+    compiler = tmp_path / "c++"
+    compiler.write_text(
+        """#!/bin/sh
+case "$*" in *" -c "*add2_cpu.cpp*)
+    cp kernel/add2_cpu.cpp "$0.A"
+    echo 'extern "C" __attribute__((visibility("default"))) int put_in_by_a_test = 1;' >> "$ROOT/kernel/add2_cpu.cpp"
+    trap 'cp "$0.A" "$ROOT/kernel/add2_cpu.cpp"' EXIT;;
+esac
+c++ "$@"
+""".replace("cp kernel", 'cp "$ROOT"/kernel')
+    )
+    compiler.chmod(0o755)
+    code = """
+        import sys
+        os.environ |= {"ROOT": os.getcwd(), "CXX": sys.argv[2]}
+        def built():
+            try: build.build(sys.argv[1])
+            except build.BuildError as error: return str(error)
+        found = [forked(built), Path("kernel/add2_cpu.cpp").read_text() == Path(sys.argv[2] + ".A").read_text()]
+        Path(sys.argv[2]).write_text('#!/bin/sh\\nexec c++ "$@"\\n')
+        os.utime(sys.argv[2], ns=(0, int(sys.argv[3])))  # in the key is its time, so this is the same compiler
+        again = forked(lambda: (lambda each: [each.cached, str(each.library)])(build.build(sys.argv[1])))
+        print(json.dumps([*found, again[0], b"put_in_by_a_test" in Path(again[1]).read_bytes()]))
+    """
+    error, is_back, cached, has_b = script(code, build, compiler, compiler.stat().st_mtime_ns)
+    assert "edited while" in error
+    assert is_back
+    assert (cached, has_b) == (False, False)
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("build", ["jit", "cmake"])
+def test_cmake_by_hand(script):
+    """cmake called by hand has left a Debug library: it is not what `--compiler cmake` means."""
+    found = script("""
+        import subprocess
+        library = build.build("cmake").library
+        ours = library.read_bytes()
+        for step in (("-S", ".", "-B", "build", "-DCMAKE_BUILD_TYPE=Debug"), ("--build", "build")):
+            subprocess.run(["cmake", *step], check=True, capture_output=True)
+        debug = library.read_bytes()
+        again = build.build("cmake")
+        print(json.dumps([ours == debug, again.cached, again.library.read_bytes() == ours]))
+    """)
+    assert found == [False, True, True]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("build", COMPILERS)
 def test_commands(build, script):
     found = script(
         """
-        import contextlib, io, sys
-        from lab.build.__main__ import run
+        import contextlib, io, subprocess, sys
+        from lab.build.__main__ import main
         def call(*arguments):
-            sys.argv, out, err = ["lab.build", *arguments], io.StringIO(), io.StringIO()
-            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err): status = run()
-            return [status, out.getvalue(), err.getvalue()]
+            sys.argv, out = ["lab.build", "commands", "--compiler", compiler, *arguments], io.StringIO()
+            try:
+                with contextlib.redirect_stdout(out): main()
+            except build.BuildError.__base__ as error: return str(error)
+            return out.getvalue()
         compiler = sys.argv[1]
-        commands = ("commands", "--compiler", compiler)
-        found = {"nothing": call(*commands)}
-        library = build.build(compiler).library
-        found["folded"], found["full"] = call(*commands), call(*commands, "--full")
-        stamp = next(library.parent.glob("*.json"))
-        text = stamp.read_text()
-        stamp.write_text(text.replace(str(Path.cwd()), "/another/clone"))
-        found["of another clone"] = call(*commands)
-        stamp.write_text(text[:100])
-        found["truncated"] = call(*commands)
-        print(json.dumps(found))
+        found = {"nothing": call()}
+        build.build(compiler)
+        found |= {"folded": call(), "full": call("--full")}
+        shell = f"python3 -m lab.build commands --compiler {compiler} | head -0"
+        found["closed"] = subprocess.run(shell, shell=True, capture_output=True, text=True).stderr
+        Path("include/add2.h").open("a").write("// edited")
+        print(json.dumps(found | {"edited": call()}))
         """,
         build,
     )
-    for name in ("nothing", "of another clone", "truncated"):
-        status, out, err = found[name]
-        assert (status, out) == (1, "")
-        assert f"time.py --compiler {build}" in err
-    shown = found["folded"][1].splitlines()
+    for name in ("nothing", "edited"):
+        assert f"time.py --compiler {build}" in found[name]
+    shown = found["folded"].splitlines()
     assert len(shown) == 3
     assert sum(" -c " in line for line in shown) == 2
     assert "-shared" in shown[-1]
     assert "..." in shown[0]
-    assert "..." not in found["full"][1]
+    assert "..." not in found["full"]
+    assert found["closed"] == ""
 
 
 def test_clean_removes_only_what_builds_have_made(project, tmp_path):
     """A user's folders with similar names, and what a symbolic link leads to, stay. A closed pipe is no traceback."""
-    jit = tmp_path / "cache"
-    users = ["add2-dispatcher-0123456789abcdef", "add2-dispatcher-1111111111111111", "add2-my-thesis"]
-    for name in users:
+    jit, build = tmp_path / "cache", project / "build"
+    users = ["add2-dispatcher-0123456789abcdef", "add2-dispatcher-2222222222222222", "add2-my-thesis"]
+    for name in (*users, "add2-dispatcher-fedcba9876543210"):
         (jit / name).mkdir(parents=True)
         (jit / name / "thesis.tex").touch()
-    for name in ("add2-dispatcher-fedcba9876543210", users[1]):
-        with cache.locked(jit / name):  # as a build does; the second folder is a user's
-            pass
-    (tmp_path / "scratch").mkdir()
-    (tmp_path / "scratch" / "thesis.tex").touch()
-    (project / "build").symlink_to(tmp_path / "scratch")
-    (project / "add2" / "_C.abi3.so").touch()
-    (project / "add2" / "mine.so").touch()
+    (tmp_path / "elsewhere").mkdir()
+    for folder in (jit / "add2-dispatcher-fedcba9876543210", jit / "add2-my-thesis", tmp_path / "elsewhere"):
+        (folder / cache.RECORD).touch()  # the mark of a build
+    (jit / users[1] / "thesis.tex").unlink()
+    (jit / users[1]).rmdir()
+    (jit / users[1]).symlink_to(tmp_path / "elsewhere")
+    build.mkdir()
+    for file in (build / "libadd2.so", build / "notes", project / "add2" / "_C.abi3.so", project / "add2" / "mine.so"):
+        file.touch()
     env = os.environ | {"TORCH_EXTENSIONS_DIR": str(jit)}
     command = [sys.executable, "-m", "lab.build", "clean"]
-    done = subprocess.run(command, cwd=project, env=env, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert sorted(path.name for path in jit.iterdir()) == users
-    assert (tmp_path / "scratch" / "thesis.tex").exists()
-    assert "a symbolic link" in done.stdout
-    assert sorted(path.name for path in (project / "add2").glob("*.so")) == ["mine.so"]
-    (project / "build").unlink()
-    with cache.locked(project / "build"):
-        (project / "build" / "CMakeFiles").mkdir()
     closed = subprocess.Popen(command, cwd=project, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     closed.stdout.close()
-    assert "Traceback" not in closed.stderr.read()
+    assert closed.stderr.read() == ""
     closed.wait()
-    assert not (project / "build").exists()
+    assert sorted(path.name for path in jit.iterdir() if path.is_dir()) == users
+    assert (tmp_path / "elsewhere" / cache.RECORD).exists()
+    assert [path.name for path in build.iterdir()] == ["notes"]
+    assert sorted(path.name for path in (project / "add2").glob("*.so")) == ["mine.so"]
 
 
 @pytest.mark.thorough
@@ -298,7 +306,8 @@ def test_killed_while_building(build, script):
         import signal, sys, time
         if (child := os.fork()) == 0:
             build.build(sys.argv[1])
-        while not list(Path("build").glob("*.log")): time.sleep(0.01)  # until the first command runs
+        folder = Path(os.environ["TORCH_EXTENSIONS_DIR"])
+        while not list(folder.glob("*.log")): time.sleep(0.01)  # until the first command runs
         os.kill(child, signal.SIGKILL)
         os.wait()
         print(json.dumps([build.build(sys.argv[1]).cached, build.build(sys.argv[1]).cached]))
@@ -578,8 +587,7 @@ def test_pybind11(build, copy_of_it, run, tmp_path):
 @pytest.mark.thorough
 def test_everything_that_goes_into_a_build_is_in_its_key(project):
     """Headers in subfolders, setuptools' and CMake's settings; not an editor's hidden files."""
-    code = "from lab.build import builder; print(builder._place('cmake', 'dispatcher').key, end=' ')"
-    code += "; print(builder._place('setup', 'dispatcher').key)"
+    code = "from lab.build import cache; print(cache.place('dispatcher', None))"
 
     def keys(**variables):
         command = [sys.executable, "-c", code]

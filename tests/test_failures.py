@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from lab import doctor
 from lab.build import cache, symptoms, toolchain
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -39,9 +38,10 @@ def cured(text, cause, cure):
     assert cure in text.split("Cure: ")[1], text
 
 
-def finding(output, subject):
-    [found] = [row for row in json.loads(output) if row["subject"] == subject]
-    return found["state"], found["cure"]
+def row(output, subject):
+    """The doctor's line on a subject."""
+    [found] = [line for line in output.splitlines() if line.split()[1] == subject and not line.startswith("--")]
+    return found
 
 
 FAILURES = """
@@ -62,7 +62,7 @@ def fail(name, compiler="jit", binding="dispatcher", **env):
         os.environ.update(env)
         toolchain.find_nvcc.cache_clear()
         text = ""
-        try: text = str((build.build if name == "library" else build.load)(compiler, binding).library)
+        try: text = str(build.load(compiler, binding).library)
         except build.BuildError as error: text = str(error)
         finally:
             os.write(to_parent, text.encode())
@@ -76,17 +76,9 @@ for compiler in ("jit", "cmake"): fail(f"undefined {compiler}", compiler)
 source.write_text(plain)
 fail("no folder", TORCH_EXTENSIONS_DIR=str(folder / "file"))
 fail("memory", CXX=str(folder / "killed"))
-fail("headers", "jit", "pybind11", CXX=str(folder / "blind"))
-fail("library")
-library = Path(found["library"])
-status = library.stat()
-library.write_bytes(b"?" * status.st_size)
-os.utime(library, ns=(status.st_atime_ns, status.st_mtime_ns))
-fail("damaged")
-with library.open("r+b") as file: file.truncate(10)
-fail("shorter")
 if len(sys.argv) > 2:
-    for name, env in json.loads(sys.argv[2]).items(): fail(name, ADD2_WITH_CUDA="1", **env)
+    for name, env in json.loads(sys.argv[2]).items():
+        fail(name, "cmake" if "cmake" in name else "jit", ADD2_WITH_CUDA="1", **env)
 print(json.dumps(found))
 """
 
@@ -99,17 +91,12 @@ def failures(tmp_path_factory):
     shutil.copytree(ROOT, copy, ignore=cache.leftovers)
     for number, name in enumerate(("add2.cpp", "add2_cpu.cpp")):
         (copy / "kernel" / name).write_text(f'extern "C" int number_{number} = {number};\n')
-    (copy / "kernel" / "add2_pybind.cpp").write_text("#include <Python.h>\n")
     (folder / "file").write_text("")
     killed = "Killed signal terminated program cc1plus"
     script(
         folder / "killed",
         f'case "$*" in *" -c "*) echo "c++: fatal error: {killed}" >&2; exit 1;; esac\nexec c++ "$@"\n',
     )
-    blind = (
-        'for x; do shift; case "$x" in *include/python3*) x=/nowhere;; esac; set -- "$@" "$x"; done; exec c++ "$@"\n'
-    )
-    script(folder / "blind", blind)
     with_nvcc = {}
     if toolchain.find_nvcc():
         old = script(folder / "cuda" / "bin" / "nvcc", 'echo "Cuda compilation tools, release 9.2, V9.2.88"\n')
@@ -121,6 +108,7 @@ def failures(tmp_path_factory):
             "another cuda": {"CUDA_HOME": str(old.parent.parent)},
             "space": {"CUDA_HOME": str(space.parent.parent)},
             "gpu": {"TORCH_CUDA_ARCH_LIST": "99.0"},
+            "gpu cmake": {"TORCH_CUDA_ARCH_LIST": "99.0"},
             "gcc": {"NVCC_PREPEND_FLAGS": "-D__GNUC__=99"},
             "flag": {"NVCC_PREPEND_FLAGS": "--bogus"},
             "tmp": {"TMPDIR": "/nonexistent"},
@@ -199,12 +187,6 @@ def test_library_before_torch(failures):
     cured(explained(failed.stderr), "the library was loaded before torch", "`import torch` first")
 
 
-def test_damaged_library(failures):
-    """A shorter one is seen, and built again; one that looks the same from outside does not load, and says so."""
-    assert "has no operator" in failures["shorter"]  # it was built again, from sources of next to nothing
-    cured(failures["damaged"], "the library is damaged", "--rebuild")
-
-
 def test_no_ninja(tmp_path):
     """Neither on PATH nor in Python's environment: a Python outside of it, and a PATH with only other tools."""
     python = Path(sys.base_prefix, "bin", "python3")
@@ -227,26 +209,19 @@ def test_no_ninja(tmp_path):
     done = start("time.py", *QUICK)
     assert "ninja is not installed" in done.stderr
     assert "pip install ninja" in done.stderr
-    assert finding(start("-m", "lab.doctor", "--json").stdout, "ninja") == ("wrong", "python3 -m pip install ninja")
-    cured(explained("RuntimeError: Ninja is required to load C++ extensions"), "the jit build runs", "install ninja")
+    assert row(start("-m", "lab.doctor").stdout, "ninja").startswith("WRONG")
 
 
 @pytest.mark.thorough
-def test_lock_held(run, tmp_path):
-    """Another process builds: we say for which one we wait, and the doctor says which one holds the lock."""
-    env = {"TORCH_EXTENSIONS_DIR": str(tmp_path / "cache"), "ADD2_WITH_CUDA": "0"}
-    code = "import time; from lab.build import builder, cache\n"
-    code += "with cache.locked(builder._place('jit', 'dispatcher').folder):"
-    code += "\n    print('held', flush=True); time.sleep(60)"
-    pipes = {"stdout": subprocess.PIPE, "text": True}
-    holder = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, env=os.environ | env, **pipes)
+def test_lock_held(tmp_path):
+    """Another process builds: the next one says so and waits, and goes on when that one dies."""
+    env = os.environ | {"TORCH_EXTENSIONS_DIR": str(tmp_path / "cache"), "ADD2_WITH_CUDA": "0"}
+    code = "import time; from lab.build import cache\nwith cache.locked(): print('held', flush=True); time.sleep(60)"
+    holder = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True)
     assert holder.stdout.readline() == "held\n"
     command = [sys.executable, "-c", "from lab import build; build.load('jit')"]
-    waiting = subprocess.Popen(command, cwd=ROOT, env=os.environ | env, stderr=subprocess.PIPE, text=True)
-    assert f"waiting for process {holder.pid} and its compilers" in waiting.stderr.readline()
-    state, cure = finding(run("-m", "lab.doctor", "--json", **env).stdout, "locks")
-    assert state == "note"
-    assert "end that process" in cure
+    waiting = subprocess.Popen(command, cwd=ROOT, env=env, stderr=subprocess.PIPE, text=True)
+    assert f"waiting for another process, which builds add2 and holds {tmp_path}" in waiting.stderr.readline()
     holder.kill()
     waiting.communicate(timeout=120)
     assert waiting.returncode == 0
@@ -265,9 +240,9 @@ def test_read_only_cache(mounted):
     done = mounted("ro", "time.py", *QUICK, ADD2_WITH_CUDA="0")
     assert done.returncode == 1
     cured(done.stderr, "the build cannot write there", "TORCH_EXTENSIONS_DIR")
-    state, cure = finding(mounted("ro", "-m", "lab.doctor", "--json").stdout, "cache")
-    assert state == "wrong"
-    assert "TORCH_EXTENSIONS_DIR" in cure
+    found = row(mounted("ro", "-m", "lab.doctor").stdout, "cache")
+    assert found.startswith("WRONG")
+    assert "TORCH_EXTENSIONS_DIR" in found
 
 
 @pytest.mark.thorough
@@ -275,19 +250,15 @@ def test_cache_from_which_nothing_can_be_loaded(mounted):
     done = mounted(
         "noexec", "-c", "from lab import build\ntry: build.load('jit')\nexcept build.BuildError as error: print(error)"
     )
-    cured(done.stdout, "the library lies on a disk from which no code may run", "TORCH_EXTENSIONS_DIR")
-    state, cure = finding(mounted("noexec", "-m", "lab.doctor", "--json").stdout, "cache")
-    assert state == "wrong"
-    assert "TORCH_EXTENSIONS_DIR" in cure
+    assert "no code may run from there" in done.stdout
+    assert "TORCH_EXTENSIONS_DIR" in done.stdout.split("Cure: ")[1]
+    found = row(mounted("noexec", "-m", "lab.doctor").stdout, "cache")
+    assert found.startswith("WRONG")
+    assert "TORCH_EXTENSIONS_DIR" in found
 
 
 def test_cache_that_is_no_folder(failures):
     cured(failures["no folder"], "the build cannot write there", "TORCH_EXTENSIONS_DIR")
-
-
-def test_no_python_headers(failures):
-    """A compiler that does not see Python.h; the dispatcher's build, made by the same process, does not need it."""
-    cured(failures["headers"], "the headers of this Python are not installed", "-dev")
 
 
 def test_nvcc_of_another_cuda(failures, nvcc):
@@ -306,8 +277,8 @@ def test_toolkit_with_a_space_in_its_path(failures, nvcc):
 
 
 def test_gpu_that_nvcc_does_not_know(failures, nvcc):
-    assert "does not know GPUs of compute capability 99.0" in failures["gpu"]
-    assert "+PTX" in failures["gpu"]
+    for name in ("gpu", "gpu cmake"):
+        cured(failures[name], "torch or nvcc does not know the GPU", "+PTX")
 
 
 def test_compiler_that_nvcc_refuses(failures, nvcc):
@@ -373,22 +344,6 @@ for compiler in ("jit", "setup", "cmake"):
 
 
 @pytest.mark.thorough
-def test_cuda_mismatch_that_torch_finds(project, nvcc, failures):
-    """setup.py called by hand, as pip does it: there torch compares the versions itself."""
-    command = [sys.executable, "setup.py", "build_ext", "--inplace"]
-    environment = os.environ | {"CUDA_HOME": f"{failures['folder']}/cuda"}
-    failed = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
-    assert failed.returncode != 0
-    cured(explained(failed.stderr), "nvcc and torch belong to different CUDA versions", "lab.doctor")
-
-
-def test_no_torch_headers():
-    command = ["c++", "-Iinclude", "-c", "kernel/add2.cpp", "-o", "/dev/null"]
-    failed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    cured(explained(failed.stderr), "the compiler does not see torch's headers", "pip install --upgrade torch")
-
-
-@pytest.mark.thorough
 def test_a_program_tells_it(run, project, tmp_path):
     """train.py with a build that does not load: the same message, exit status 1, no traceback."""
     source = project / "kernel" / "add2_cpu.cpp"
@@ -401,10 +356,11 @@ def test_a_program_tells_it(run, project, tmp_path):
 def test_the_page_has_every_symptom():
     """docs/troubleshooting.md: the cause of each in the same words, and tests that exist."""
     page = (ROOT / "docs" / "troubleshooting.md").read_text()
-    assert [symptom.cause for symptom in symptoms.SYMPTOMS if symptom.cause not in page] == []
+    known = symptoms.RUNNING + symptoms.BUILDING
+    assert [cause for _, cause, _ in known if cause not in page] == []
     tests = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
     named = re.findall(r"`(test_\w+)`", page)
-    assert len(named) > len(symptoms.SYMPTOMS) / 2
+    assert len(named) > len(known) / 2
     assert [name for name in named if f"def {name}(" not in tests] == []
 
 
@@ -416,47 +372,37 @@ def test_running_is_not_building():
 
 
 def test_doctor(run):
-    """On this machine, where the other tests build everything, nothing is wrong. Plain marks where only ASCII goes."""
-    done = run("-m", "lab.doctor", PYTHONIOENCODING="utf-8")
-    assert "Nothing is wrong." in done.stdout
-    assert "--compiler jit    works: " in done.stdout
-    assert ("--compiler nvrtc  works: GPU" in done.stdout) == (toolchain.lack_for_nvrtc() is None)
-    for subject in ("Python", "torch", "GPU", "nvcc", "C++", "ninja", "cmake", "cache", "locks", "libraries", "ABI"):
-        assert f" {subject} " in done.stdout
-    assert len(done.stdout.splitlines()) <= 24
-    assert run("-OO", "-m", "lab.doctor", PYTHONIOENCODING="ascii").stdout.startswith("+ Python ")
+    """On this machine, where the other tests build everything, nothing is wrong. Any terminal can print it."""
+    done = run("-OO", "-m", "lab.doctor", PYTHONIOENCODING="ascii")
+    assert "WRONG" not in done.stdout
+    for subject in ("torch", "GPU", "nvcc", "C++", "ninja", "cmake", "setuptools", "cache"):
+        assert row(done.stdout, subject).startswith("ok")
+    assert "--compiler jit    works" in done.stdout
+    assert ("--compiler nvrtc  works" in done.stdout) == (toolchain.lack_for_nvrtc() is None)
 
 
 def test_doctor_on_odd_settings(run, tmp_path):
-    env = {"CXX": 'g++ "', "MAX_JOBS": "abc", "TORCH_EXTENSIONS_DIR": str(tmp_path / "file" / "cache")}
     (tmp_path / "file").touch()
-    (tmp_path / "libc10.so").touch()
-    env["LD_LIBRARY_PATH"] = f"{Path(torch.__file__).parent / 'lib'}:{tmp_path}"
-    output = run("-m", "lab.doctor", "--json", status=1, **env).stdout
-    for subject in ("C++", "settings", "cache", "libraries"):
-        assert finding(output, subject)[0] == "wrong"
-
-
-def test_doctor_finds_another_torch_in_the_way(tmp_path, monkeypatch):
-    (tmp_path / "libc10.so").touch()
-    monkeypatch.setenv("LD_LIBRARY_PATH", f"{Path(torch.__file__).parent / 'lib'}:{tmp_path}")
-    assert doctor._libraries().state == "wrong"
+    output = run("-m", "lab.doctor", status=1, CXX='g++ "', TORCH_EXTENSIONS_DIR=str(tmp_path / "file/cache")).stdout
+    for subject in ("C++", "cache"):
+        assert row(output, subject).startswith("WRONG")
+    assert "--compiler jit    cannot run: see cache" in output
 
 
 def test_doctor_without_torch(run, tmp_path):
     """-S: no site-packages. And a torch that does not load."""
-    output = run("-S", "-m", "lab.doctor", "--json", status=1, drop=("PYTHONPATH",)).stdout
-    assert finding(output, "torch") == ("wrong", "python3 -m pip install torch")
+    output = run("-S", "-m", "lab.doctor", status=1, drop=("PYTHONPATH",)).stdout
+    assert row(output, "torch").endswith("not installed: `python3 -m pip install torch`")
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch" / "__init__.py").write_text("raise ImportError('libc10.so: cannot open shared object file')")
-    output = run("-m", "lab.doctor", "--json", status=1, PYTHONPATH=str(tmp_path)).stdout
-    assert finding(output, "torch")[0] == "wrong"
-    assert "force-reinstall" in finding(output, "torch")[1]
+    output = run("-m", "lab.doctor", status=1, PYTHONPATH=str(tmp_path)).stdout
+    assert "libc10.so: cannot open shared object file" in row(output, "torch")
+    assert "force-reinstall" in row(output, "torch")
 
 
 def test_doctor_explains():
-    command = [sys.executable, "-S", "-m", "lab.doctor", "--explain"]  # torch may be missing
-    for text, status, answer in (("Ninja is required", 0, "Cure: "), ("segmentation fault", 1, "No symptom")):
+    command = [sys.executable, "-m", "lab.doctor", "--explain"]
+    for text, status, answer in (("undefined symbol", 0, "Cure: "), ("segmentation fault", 1, "No symptom")):
         done = subprocess.run(command, cwd=ROOT, input=text, capture_output=True, text=True, check=False)
         assert done.returncode == status
         assert answer in done.stdout

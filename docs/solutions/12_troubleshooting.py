@@ -40,7 +40,7 @@ def killed(command: list[str], folder: Path, begun: str) -> None:
 def exercise_2():
     """A killed build: here the next one does not wait; torch's own load() may wait for the file `lock`."""
     with copy_of_project() as copy:
-        killed(["time.py", "--rebuild"], copy, "jit cache/*/building-*")
+        killed(["time.py", "--rebuild"], copy, "jit cache/add2-building-*")
         start = time.monotonic()
         run("time.py", "--sizes", "100", "--device", "cpu", folder=copy)
         print(f"   built and timed after {time.monotonic() - start:.0f} s")
@@ -62,8 +62,8 @@ def exercise_2():
 def exercise_3():
     """A new entry of lab/build/symptoms.py: a test demands it in docs/troubleshooting.md."""
     with copy_of_project() as copy:
-        row = 'SYMPTOMS = [\n    Symptom("is a teapot", "it is not made for coffee", "tea"),'
-        edit(copy / "lab" / "build" / "symptoms.py", "SYMPTOMS = [", row)
+        row = 'BUILDING = [\n    ("is a teapot", "it is not made for coffee", "tea"),'
+        edit(copy / "lab" / "build" / "symptoms.py", "BUILDING = [", row)
         test = ("-m", "pytest", "-q", "tests/test_failures.py", "-k", "every_symptom")
         show(run(*test, folder=copy, status=1), "AssertionError", "failed")
         page = copy / "docs" / "troubleshooting.md"

@@ -23,10 +23,10 @@ def main() -> int:
     try:
         import torch
 
-        from lab.build import commands, toolchain
+        from lab.build import commands, fold, toolchain
 
-        cmake = toolchain.require("cmake", "Install 3.25 or later: `python3 -m pip install cmake`.")
-        toolchain.require("ninja", "Install it: `python3 -m pip install ninja`.")
+        cmake = toolchain.require("cmake")
+        toolchain.require("ninja")
         nvcc = toolchain.find_nvcc()
     except ImportError:
         return _fail("There is no torch. Install it: `python3 -m pip install torch`.")
@@ -47,7 +47,7 @@ def main() -> int:
     names = {str(folder): "BUILD", str(Path(torch.__file__).parent): "TORCH", str(ROOT): "PROJECT"}
 
     def show(text: object) -> None:
-        line = commands.fold(str(text))
+        line = fold(str(text))
         for path, name in names.items():
             line = re.sub(rf"(?<!\w){re.escape(path)}", name, line)
         print("  ", line)

@@ -1,6 +1,6 @@
 """The CMake build: CMakeLists.txt in the project's folder leaves build/libadd2.so. In a shell:
 
-cmake -S . -B build --fresh
+cmake -S . -B build
 cmake --build build --parallel
 """
 
@@ -10,20 +10,25 @@ from pathlib import Path
 
 import torch
 
-from . import toolchain
+from . import commands, toolchain
 
 
-def steps(binding: str, with_cuda: bool) -> tuple[list[list[str]], dict[str, str]]:
+def recipe(binding: str, folder: Path = Path("FOLDER")) -> tuple[list[list[str]], dict[str, str]]:
     """The two commands, and the environment variables for them. The options name what CMake would find by itself: the
     same torch, nvcc and GPUs as in the other builds."""
-    # --fresh: whatever changed is compiled again, also where its time is old, and nothing of another torch is used.
-    configure = ["cmake", "-S", ".", "-B", "build", "--fresh"]
+    nvcc = toolchain.find_nvcc()
+    configure = ["cmake", "-S", ".", "-B", str(folder)]
     configure += [f"-DPython3_EXECUTABLE={sys.executable}", f"-DTORCH_DIR={Path(torch.__file__).parent}"]
-    configure += [f"-DADD2_WITH_CUDA={'ON' if with_cuda else 'OFF'}"]
-    if with_cuda:
-        gpus = toolchain.cmake_architectures(toolchain.arch_list())
-        configure += [f"-DCMAKE_CUDA_COMPILER={toolchain.find_nvcc()}", f"-DCMAKE_CUDA_ARCHITECTURES={gpus}"]
+    configure += [f"-DADD2_WITH_CUDA={'ON' if nvcc else 'OFF'}"]
+    if nvcc:
+        gpus = toolchain.cmake_architectures()
+        configure += [f"-DCMAKE_CUDA_COMPILER={nvcc}", f"-DCMAKE_CUDA_ARCHITECTURES={gpus}"]
     if shutil.which("ninja", path=toolchain.tool_path()):
         configure += ["-G", "Ninja"]
-    build = ["cmake", "--build", "build", "--verbose"]
+    build = ["cmake", "--build", str(folder), "--verbose"]
     return [configure, build], {"CMAKE_BUILD_PARALLEL_LEVEL": toolchain.max_jobs()}
+
+
+def build(folder: Path, binding: str, log: Path) -> tuple[Path, list[str]]:
+    """The library, and the commands that ran."""
+    return folder / "libadd2.so", commands.run(*recipe(binding, folder), log)

@@ -1,11 +1,15 @@
 """The jit build: one call of torch.utils.cpp_extension.load, which runs ninja and loads the library.
 
 add2() is that call, as you would write it in your own project; with an ordinary toolkit it needs nothing else.
-workarounds.py has what other machines need, and builder.py keeps the library for the next run.
+workarounds.py has what other machines need, and cache.py keeps the library for the next run.
 """
 
+import os
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
+
+from . import toolchain
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -47,3 +51,34 @@ def add2_pybind(load: Callable, with_cuda: bool, gpus: list[str], **options):
         with_cuda=with_cuda,
         **options,
     )
+
+
+def recipe(binding: str, load: Callable = dict, **options):
+    """All that the call gives to load()."""
+    with_cuda = toolchain.find_nvcc() is not None
+    gpus = [] if toolchain.arch_list() else [toolchain.PTX_FOR_ALL]
+    return (add2 if binding == "dispatcher" else add2_pybind)(load, with_cuda, gpus, **options)
+
+
+def build(folder: Path, binding: str, log: Path) -> tuple[Path, list[str]]:
+    """The library, built in a folder, and the commands that ran. log: for the output of a build that fails."""
+    before = dict(os.environ)
+    try:
+        os.environ.update(toolchain.environment())  # which load() reads
+        from torch.utils import cpp_extension
+
+        from . import workarounds
+
+        workarounds.for_jit(folder)
+        recipe(binding, cpp_extension.load, build_directory=str(folder))
+        commands = subprocess.check_output(["ninja", "-t", "commands"], cwd=folder, text=True).splitlines()
+    except (RuntimeError, ValueError, OSError, ImportError) as error:
+        from . import symptoms
+
+        log.write_text(symptoms.whole(error))
+        raise symptoms.failure(log) from error
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+    [library] = folder.glob("add2*.so")  # add2.so; the second one that a process builds is called add2_v1.so
+    return library, commands

@@ -1,64 +1,65 @@
-"""Workarounds for the jit build, each for one fault of torch or of NVIDIA's packages, and each to be deleted one day.
+"""Workarounds for faults of torch, NVIDIA's packages and odd machines; each can be deleted one day.
 
-toolkit.py has the one that setup.py needs as well, and nvcc.cmake the one for CMake.
+With an ordinary toolkit, whose bin/ is on PATH, torch needs none of them. setup.py runs this file, too, so it needs
+nothing else of lab. nvcc.cmake has the workarounds for CMake.
 """
 
+import functools
+import importlib.util
 import os
+import re
 import shlex
+import shutil
+import subprocess
 from pathlib import Path
 
-import torch
 
+def find_nvcc(major: str) -> Path | None:
+    """nvcc for CUDA `major`, or None. Looked for in CUDA_HOME and CUDA_PATH, among Python's packages (they were
+    installed into this environment on purpose), on PATH, and in /usr/local/cuda and /usr/local/cuda-*.
 
-def apply(folder: Path, name: str) -> None:
-    """All of them, for a build in `folder`. os.environ is the build's own (toolchain.in_build_environment)."""
-    cuda_home_of_today()
-    torch_in_a_path_with_spaces()
-    name_is_loaded_again(name)
-    libcudart_of_pypi(folder)
-
-
-def cuda_home_of_today() -> None:
-    """cpp_extension reads CUDA_HOME once, when it is imported, which may have been long before this build.
-
-    Needed by all versions up to 2.15.
+    torch 2.10 to 2.15 do not look among the packages (https://github.com/pytorch/pytorch/pull/197483).
     """
+    places = [Path(home, "bin", "nvcc") for name in ("CUDA_HOME", "CUDA_PATH") if (home := os.environ.get(name))]
+    if spec := importlib.util.find_spec("nvidia"):  # nvidia-cuda-nvcc leaves nvidia/cu13/bin/nvcc
+        places += [Path(folder, f"cu{major}", "bin", "nvcc") for folder in spec.submodule_search_locations or ()]
+    places += [Path(found)] if (found := shutil.which("nvcc")) else []
+    homes = [Path("/usr/local/cuda"), *sorted(Path("/usr/local").glob(f"cuda-{major}*"), reverse=True)]
+    return next((place for place in [*places, *(home / "bin" / "nvcc" for home in homes)] if place.exists()), None)
+
+
+@functools.cache
+def cuda_root(nvcc: Path) -> Path:
+    """The toolkit that an nvcc belongs to: the folder with bin/ and include/.
+
+    Not simply nvcc's grandparent, as torch takes it: /usr/local/bin/nvcc is often a script that starts the nvcc of a
+    toolkit elsewhere. nvcc itself knows: --dryrun prints TOP.
+    """
+    dryrun = subprocess.run([nvcc, "--dryrun", "-x", "cu", "-c", os.devnull], capture_output=True, text=True)
+    top = re.search(r"^#\$ TOP=(.+)$", dryrun.stderr, re.MULTILINE)
+    return Path(top[1].strip()).resolve() if top else nvcc.resolve().parent.parent
+
+
+def set_cuda_home(major: str) -> None:
+    """For setup.py: set CUDA_HOME, which torch.utils.cpp_extension reads when it is imported, unless it is set."""
+    if not os.environ.get("CUDA_HOME") and (nvcc := find_nvcc(major)):
+        os.environ["CUDA_HOME"] = str(cuda_root(nvcc))
+
+
+def for_jit(folder: Path) -> None:
+    """For torch's load(), which builds in `folder`. os.environ is the build's own (toolchain.environment)."""
     from torch.utils import cpp_extension
 
-    if home := os.environ.get("CUDA_HOME"):
-        cpp_extension.CUDA_HOME = home
-
-
-def torch_in_a_path_with_spaces() -> None:
-    """torch quotes its -I flags, but not its -L flags, so a space in the path of a virtual environment breaks the link.
-
-    Needed by torch 2.10 to 2.15. https://github.com/pytorch/pytorch/issues/122476 mended the -I flags only.
-    """
-    from torch.utils import cpp_extension
-
-    cpp_extension.TORCH_LIB_PATH = shlex.quote(str(Path(torch.__file__).parent / "lib"))
-
-
-def name_is_loaded_again(name: str) -> None:
-    """torch counts the loads of a name in a process, and calls the library of the second one add2_v1, then add2_v2.
-
-    Needed by all versions: https://github.com/pytorch/pytorch/pull/11725 wants it so. Here each build has a folder of
-    its own, and an operator can be registered only once.
-    """
-    from torch.utils import cpp_extension
-
-    cpp_extension.JIT_EXTENSION_VERSIONER.entries.pop(name, None)
-
-
-def libcudart_of_pypi(folder: Path) -> None:
-    """torch links with -lcudart, though our library uses the static one. nvidia-cuda-runtime has only libcudart.so.13,
-    a name that the linker does not look for. Give it a link with that name.
-
-    Needed by nvidia-cuda-runtime 13.0 to 13.2 with every torch; we know of no issue.
-    """
-    home = os.environ.get("CUDA_HOME")
-    if home and not any(Path(home).glob("lib*/libcudart.so")):
+    # A space in the path of a virtual environment: torch quotes its -I flags, but not its -L flags. Needed by torch
+    # 2.10 to 2.15; https://github.com/pytorch/pytorch/issues/122476 mended the -I flags only.
+    cpp_extension.TORCH_LIB_PATH = shlex.quote(str(Path(cpp_extension.__file__).parents[1] / "lib"))
+    if not (home := os.environ.get("CUDA_HOME")):
+        return
+    # cpp_extension reads CUDA_HOME once, when it is imported, which may have been long before. Needed by all versions.
+    cpp_extension.CUDA_HOME = home
+    # torch links with -lcudart, though our library uses the static one. nvidia-cuda-runtime 13.0 to 13.2 has only
+    # libcudart.so.13, a name that the linker does not look for. Give it a link with that name. We know of no issue.
+    if not any(Path(home).glob("lib*/libcudart.so")):
         for library in Path(home).glob("lib/libcudart.so.*"):
             (folder / "libcudart.so").symlink_to(library)
-        paths = [str(folder), os.environ.get("LIBRARY_PATH", "")]
-        os.environ["LIBRARY_PATH"] = os.pathsep.join(filter(None, paths))
+        os.environ["LIBRARY_PATH"] = os.pathsep.join(filter(None, [str(folder), os.environ.get("LIBRARY_PATH")]))
