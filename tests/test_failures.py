@@ -410,3 +410,12 @@ def test_doctor_explains():
     done = subprocess.run(shell, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "stdin, which is closed" in done.stderr
+
+
+def test_output_onto_an_input(run, tmp_path):
+    """A file that is read is not a file to write: refused before anything runs, and still there."""
+    file = tmp_path / "libadd2.so"
+    file.write_text("a library")
+    for program, option in (("time.py", "--json"), ("train.py", "--json")):
+        assert "would replace the other" in run(program, "--library", file, option, file, status=2).stderr
+    assert file.read_text() == "a library"

@@ -3,7 +3,8 @@
 jit.py, setup.py, cmake.py and nvrtc.py say how each build is made; cache.py knows what was built before.
 """
 
-import importlib
+import importlib.machinery
+import importlib.util
 import re
 import sys
 import time
@@ -53,7 +54,11 @@ def build(compiler: str, binding: str = "dispatcher", rebuild: bool = False) -> 
         raise BuildError(f"The {compiler} build has no pybind11 binding; use jit or setup.")
     start = time.perf_counter()
     if compiler == "nvrtc":
-        _compile_by_nvrtc()
+        if reason := toolchain.lack_for_nvrtc():
+            raise BuildError(reason)
+        from . import nvrtc
+
+        nvrtc.build()
         seconds = time.perf_counter() - start
         return Build(compiler, binding, None, seconds, cached=False, cold_seconds=seconds)
     found = None if rebuild else last(compiler, binding)
@@ -74,8 +79,7 @@ def build(compiler: str, binding: str = "dispatcher", rebuild: bool = False) -> 
     except OSError as error:
         from . import symptoms
 
-        text = f"{error.filename or 'the build'}: {error.strerror}"
-        raise BuildError("\n".join(filter(None, [text, symptoms.explain(text)]))) from error
+        raise symptoms.with_cure(f"{error.filename or 'the build'}: {error.strerror}") from error
     return Build(compiler, binding, library, time.perf_counter() - start, cached, found["seconds"])
 
 
@@ -105,8 +109,7 @@ def load(compiler: str, binding: str = "dispatcher", rebuild: bool = False, libr
     except (OSError, ImportError, RuntimeError) as error:
         from . import symptoms
 
-        text = f"{found.library} does not load: {symptoms.whole(error)}"
-        raise BuildError("\n".join(filter(None, [text, symptoms.explain(text)]))) from error
+        raise symptoms.with_cure(f"{found.library} does not load: {symptoms.whole(error)}") from error
     if binding == "dispatcher" and not hasattr(torch.ops.add2, "add2"):
         raise BuildError(f"{found.library} has no operator add2: it is not a library of this project's dispatcher.")
     found.seconds = time.perf_counter() - start
@@ -155,28 +158,8 @@ def _build(compiler: str, binding: str) -> dict:
     return {"library": place / library.name, "seconds": seconds}
 
 
-def _compile_by_nvrtc() -> None:
-    """For this machine's GPU, and for float32: NVRTC takes 0.1 s for each dtype, which the others' first call pays."""
-    if reason := toolchain.lack_for_nvrtc():
-        raise BuildError(reason)
-    try:
-        from . import nvrtc
-    except ImportError as error:
-        raise BuildError(f"cuda-core does not load: {error}") from error
-    arch = "sm_{}{}".format(*torch.cuda.get_device_capability())
-    print(f"compiling kernel/add2_kernel.cuh with NVRTC for {arch} ...", file=sys.stderr)
-    try:
-        nvrtc.compile(arch, torch.float32)
-    except Exception as error:  # cuda.core's, which has no public name
-        raise BuildError(str(error).strip(" \n\0")) from error
-
-
 def _import_module(library: Path) -> ModuleType:
-    import importlib.util
-
-    spec = importlib.util.spec_from_file_location(library.name.split(".")[0], library)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    loader = importlib.machinery.ExtensionFileLoader(library.name.split(".")[0], str(library))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
+    loader.exec_module(module)
     return module

@@ -4,6 +4,7 @@ add2_kernel.cu do in the other builds: checks, current stream, launch, registrat
 """
 
 import functools
+import sys
 import threading
 from pathlib import Path
 from typing import NoReturn
@@ -12,6 +13,8 @@ import torch
 from cuda import pathfinder
 from cuda.core import Device, LaunchConfig, ObjectCode, Program, ProgramOptions, Stream, launch
 from torch import Tensor
+
+from .toolchain import BuildError
 
 SOURCE = Path(__file__).resolve().parents[2] / "kernel" / "add2_kernel.cuh"
 TYPES = {torch.float32: "float", torch.float64: "double", torch.float16: "__half", torch.bfloat16: "__nv_bfloat16"}
@@ -45,6 +48,16 @@ def compile(arch: str, dtype: torch.dtype) -> ObjectCode:
     return Program(SOURCE.read_text(), "c++", options).compile("cubin", name_expressions=[*names])
 
 
+def build() -> None:
+    """For this machine's GPU, and for float32. The first call with another dtype takes its 0.1 s."""
+    arch = "sm_{}{}".format(*torch.cuda.get_device_capability())
+    print(f"compiling kernel/add2_kernel.cuh with NVRTC for {arch} ...", file=sys.stderr)
+    try:
+        compile(arch, torch.float32)
+    except Exception as error:  # cuda.core's, which has no public name
+        raise BuildError(str(error).strip(" \n\0")) from error
+
+
 @functools.cache
 def load(device: int, dtype: torch.dtype) -> dict[str, tuple]:
     """The same, compiled and loaded: before the first call with this dtype on this GPU."""
@@ -65,6 +78,8 @@ _thread = threading.local()
 
 def _add(c: Tensor, a: Tensor, b: Tensor, n: int) -> None:
     """c[0:n] = a[0:n] + b[0:n], where all is known to fit."""
+    if not (c.data_ptr() and a.data_ptr() and b.data_ptr()):
+        _refuse("a tensor has no memory")
     a, b = a.contiguous(), b.contiguous()  # a kernel knows no strides
     if not c.is_cuda:  # there is no run-time compiler for a CPU; torch's own add gives the same bits
         torch.add(a.view(-1)[:n], b.view(-1)[:n], out=c.view(-1)[:n])
@@ -82,8 +97,6 @@ def _add(c: Tensor, a: Tensor, b: Tensor, n: int) -> None:
 def launch_arguments(device: int, c: Tensor, a: Tensor, b: Tensor, n: int) -> tuple:
     """For cuda.core.launch: stream, grid and block, kernel, and the kernel's own arguments."""
     out, x, y, size = c.data_ptr(), a.data_ptr(), b.data_ptr(), n * c.element_size()
-    if not (x and y):
-        _refuse("a tensor has no memory")
     way = "small" if size < 4 << 20 else "medium" if size < 16 << 20 else "vector"
     kernel, threads, elements = load(device, c.dtype)["unaligned" if (out | x | y) % 16 else way]
     stream = _stream(device, torch.accelerator.current_stream(device).stream_id)  # where torch's kernels are queued
@@ -102,10 +115,9 @@ def add2(a: Tensor, b: Tensor) -> Tensor:
 
 def torch_launch_add2(c: Tensor, a: Tensor, b: Tensor, n: int) -> None:
     _check_alike(c=c, a=a, b=b)
-    lengths = c.numel(), a.numel(), b.numel()
-    if not 0 <= n <= min(lengths):
-        name, length = next(pair for pair in zip("cab", lengths, strict=True) if not 0 <= n <= pair[1])
-        _refuse(f"n is {n}, expected 0 to {length}, all of {name}")
+    for name, x in (("c", c), ("a", a), ("b", b)):
+        if not 0 <= n <= x.numel():
+            _refuse(f"n is {n}, expected 0 to {x.numel()}, all of {name}")
     if not c.is_contiguous():
         _refuse(f"c of shape {[*c.shape]} is not contiguous")
     if n:
@@ -122,40 +134,24 @@ def _refuse(text: str) -> NoReturn:
 
 
 def _check_alike(**tensors: Tensor) -> None:
-    device = dtype = None
     for name, x in tensors.items():
-        if x is None:
-            _refuse(f"{name} is None, expected a tensor")
-        if x.layout is not torch.strided or x.is_neg() or not (x.is_cuda or x.is_cpu):
-            _refuse(f"{name} is sparse, or has a pending minus sign, or is not on a CPU or a CUDA device")
-        if device is None:
-            device, dtype = x.device, x.dtype
-            if dtype not in TYPES:
-                _refuse(f"{name} has dtype {_name(dtype)}, expected Float, Double, Half or BFloat16")
-        elif x.device != device:
-            _refuse(f"{name} is on {x.device}, expected {device}")
-        elif x.dtype is not dtype:
-            _refuse(f"{name} has dtype {_name(x.dtype)}, expected {_name(dtype)}")
-
-
-def _name(dtype: torch.dtype) -> str:
-    return torch.empty(0, dtype=dtype).type().split(".")[-1].removesuffix("Tensor")  # torch.FloatTensor: Float
+        if x is None or x.layout is not torch.strided or x.is_neg() or not (x.is_cuda or x.is_cpu):
+            _refuse(f"{name} is no tensor, or sparse, or has a pending minus sign, or is not on a CPU or a CUDA device")
+    fake.check_alike(**tensors)
 
 
 def _check_overlap(c: Tensor, x: Tensor, name: str) -> None:
-    begin, c_begin, reach = x.data_ptr(), c.data_ptr(), x.nbytes
-    if not x.is_contiguous():  # from its first element to its last
-        last = sum((length - 1) * stride for length, stride in zip(x.shape, x.stride(), strict=True))
-        reach = (1 + last) * x.element_size()
-    elif begin == c_begin:
+    begin, c_begin = x.data_ptr(), c.data_ptr()
+    if begin == c_begin and x.is_contiguous():
         return
-    if begin < c_begin + c.nbytes and c_begin < begin + reach:
+    last = sum((length - 1) * stride for length, stride in zip(x.shape, x.stride(), strict=True))
+    if begin < c_begin + c.nbytes and c_begin < begin + (1 + last) * x.element_size():
         _refuse(f"c shares memory with {name}, but is not {name} itself; pass a clone()")
 
 
 def register() -> None:
     """Register torch.ops.add2. `import add2` adds gradients and the rest, as with every build."""
-    global _library  # what it has registered goes when it goes
+    global _library, fake  # what a library has registered goes when it goes
     _library = torch.library.Library("add2", "DEF")
     _library.define("add2(Tensor a, Tensor b) -> Tensor")
     _library.define("torch_launch_add2(Tensor(a!) c, Tensor a, Tensor b, SymInt n) -> ()")
@@ -163,6 +159,7 @@ def register() -> None:
         _library.impl("add2", add2, key)
         _library.impl("torch_launch_add2", torch_launch_add2, key)
     import add2 as package  # it finds the operator registered
+    from add2 import fake
 
     if package.add2.__module__ == "add2.fast":  # from Python to Python there is no need of the dispatcher: 3 us
         package.fast._add2 = lambda _, a, b: add2(a, b)

@@ -77,6 +77,10 @@ def explain(message: str, running: bool = False) -> str | None:
     return None
 
 
+def with_cure(message: str) -> BuildError:
+    return BuildError("\n".join(filter(None, [message, explain(message)])))
+
+
 def whole(error: BaseException) -> str:
     """The text of an error and of those that caused it: torch puts the loader's message behind one of its own."""
     return str(error) + (f"\n{whole(error.__cause__)}" if error.__cause__ else "")

@@ -45,7 +45,7 @@ LAUNCH = {
         "expected 0 to 0, all of b",
     ),
     "n beyond 2^62": (lambda d: (*x(3, 5, device=d), 2**62), "expected 0 to 5, all of c"),
-    "dtype of c": (lambda d: (x(5, device=d).long(), *x(2, 5, device=d), 5), "a is float32, expected of another dtype"),
+    "dtype of c": (lambda d: (x(5, device=d).long(), *x(2, 5, device=d), 5), "a is float32, expected "),
     "dtype of a": (
         lambda d: (x(5, device=d), x(5, device=d).half(), x(5, device=d), 5),
         "a is float16, expected float32",
@@ -230,7 +230,25 @@ def test_tensor_without_memory(device):
     import add2
 
     a = x(4, device=device)
-    assert torch.equal(add2.add2(a, torch._efficientzerotensor(4, device=device)), a)
+    zeros = torch._efficientzerotensor(4, device=device)
+    assert torch.equal(add2.add2(a, zeros), a)
+    with pytest.raises(RuntimeError, match="immutable"):
+        add2.torch_launch_add2(zeros, a, a, 4)
+
+
+def test_tensor_whose_memory_was_freed(device):
+    """As FSDP does with parameters that are not needed now. Strided or not."""
+    import add2
+
+    for freed in (x(2, 3, device=device), x(3, 2, device=device).t()):
+        freed.untyped_storage().resize_(0)
+        a, c = x(2, 3, device=device), x(2, 3, device=device)
+        calls = [lambda t=freed, a=a: add2.add2(t, a), lambda t=freed, a=a: add2.add2(a, t)]
+        calls += [lambda t=freed, a=a, c=c: add2.torch_launch_add2(c, t, a, 6)]
+        calls += [lambda t=freed, a=a: add2.torch_launch_add2(t, a, a, 6)] * freed.is_contiguous()
+        for call in calls:
+            with pytest.raises(RuntimeError, match="a tensor has no memory"):
+                call()
 
 
 DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.bool, torch.complex64]
