@@ -45,8 +45,10 @@ def reason_against(name: str) -> str | None:
             return reason
     if name in dir(torch.ops):
         return "torch.ops has something else of that name"
-    if found := next((part for part in OPERATOR if re.search(rf"\b{name}\b", (ROOT / part).read_text())), None):
-        return f"{found} uses the word"
+    prose = re.compile(r'//.*|# .*|"""(?:.|\n)*?"""|"(?:\\.|[^"\\\n])*"')  # comments and texts
+    for part in OPERATOR:
+        if re.search(rf"\b{name}\b", prose.sub(" ", (ROOT / part).read_text())):
+            return f"{part} uses it for something else"
     if (spec := importlib.util.find_spec(name)) and spec.origin:
         return f"a Python package of that name is installed, in {Path(spec.origin).parent}"
     return None
