@@ -40,7 +40,7 @@ def cured(text, cause, cure):
 
 def row(output, subject):
     """The doctor's line on a subject."""
-    [found] = [line for line in output.splitlines() if line.split()[1] == subject and not line.startswith("--")]
+    [found] = [line for line in output.splitlines() if line.split()[1] == subject]
     return found
 
 
@@ -377,8 +377,7 @@ def test_doctor(run):
     assert "WRONG" not in done.stdout
     for subject in ("torch", "GPU", "nvcc", "C++", "ninja", "cmake", "setuptools", "cache"):
         assert row(done.stdout, subject).startswith("ok")
-    assert "--compiler jit    works" in done.stdout
-    assert ("--compiler nvrtc  works" in done.stdout) == (toolchain.lack_for_nvrtc() is None)
+    assert ("--compiler nvrtc works" in done.stdout) == (toolchain.lack_for_nvrtc() is None)
 
 
 def test_doctor_on_odd_settings(run, tmp_path):
@@ -386,13 +385,12 @@ def test_doctor_on_odd_settings(run, tmp_path):
     output = run("-m", "lab.doctor", status=1, CXX='g++ "', TORCH_EXTENSIONS_DIR=str(tmp_path / "file/cache")).stdout
     for subject in ("C++", "cache"):
         assert row(output, subject).startswith("WRONG")
-    assert "--compiler jit    cannot run: see cache" in output
 
 
 def test_doctor_without_torch(run, tmp_path):
     """-S: no site-packages. And a torch that does not load."""
     output = run("-S", "-m", "lab.doctor", status=1, drop=("PYTHONPATH",)).stdout
-    assert row(output, "torch").endswith("not installed: `python3 -m pip install torch`")
+    assert row(output, "torch").endswith("No module named 'torch': `python3 -m pip install torch`")
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch" / "__init__.py").write_text("raise ImportError('libc10.so: cannot open shared object file')")
     output = run("-m", "lab.doctor", status=1, PYTHONPATH=str(tmp_path)).stdout
