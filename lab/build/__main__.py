@@ -9,7 +9,7 @@ import signal
 import sys
 
 from .. import Failure
-from . import BINDINGS, COMPILERS, cache, fold, last
+from . import BINDINGS, COMPILERS, cache, fold, last, toolchain
 
 
 def main() -> None:
@@ -35,8 +35,9 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `... | head` is no error
     try:
+        toolchain.check_platform()
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `... | head` is no error
         main()
     except (Failure, OSError) as error:
         sys.exit(f"lab.build: error: {error}")

@@ -128,7 +128,7 @@ def copy_to(folder: Path, library: Path) -> Path:
     copy = folder / library.name
     if not copy.is_file() or copy.read_bytes() != library.read_bytes():
         folder.mkdir(exist_ok=True)
-        unfinished = copy.with_name(f"{copy.name}.{os.getpid()}")
+        unfinished = copy.with_name(f"{os.getpid()}-{copy.name}")
         shutil.copy(library, unfinished)
         unfinished.replace(copy)
     return copy
