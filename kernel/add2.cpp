@@ -97,9 +97,9 @@ void check_overlap(const Argument& c, const Argument& x) {
 const char* launch(const Tensor& c, const Tensor& a, const Tensor& b, int64_t n, int dtype_number) {
   if (dtype_number > ADD2_BFLOAT16) return "the dtype is not float32, float64, float16 or bfloat16";
   if (n == 0) return nullptr;
+  const auto dtype = static_cast<Add2Dtype>(dtype_number);
   const void *x = a.const_data_ptr(), *y = b.const_data_ptr();
   if (!x || !y || !c.const_data_ptr()) return "a tensor has no memory";
-  const auto dtype = static_cast<Add2Dtype>(dtype_number);
   if (!a.is_contiguous() || !b.is_contiguous()) {  // a kernel knows no strides
     return launch(c, torch::stable::contiguous(a), torch::stable::contiguous(b), n, dtype_number);
   }
