@@ -254,12 +254,17 @@ def test_commands(build, script):
         found |= {"folded": call(), "full": call("--full")}
         shell = f"python3 -m lab.build commands --compiler {compiler} | head -0"
         found["closed"] = subprocess.run(shell, shell=True, capture_output=True, text=True).stderr
+        [record] = Path(os.environ["TORCH_EXTENSIONS_DIR"]).glob("*/build.json")
+        text = record.read_text()
+        record.write_text(text[:20])
+        found["truncated"] = call()
+        record.write_text(text)
         Path("include/add2.h").open("a").write("// edited")
         print(json.dumps(found | {"edited": call()}))
         """,
         build,
     )
-    for name in ("nothing", "edited"):
+    for name in ("nothing", "truncated", "edited"):
         assert f"time.py --compiler {build}" in found[name]
     shown = found["folded"].splitlines()
     assert len(shown) == 3
