@@ -155,8 +155,8 @@ def device(text: str) -> "torch.device":
     try:
         return torch.empty(0, device=text).device
     except (RuntimeError, AssertionError) as error:  # AssertionError: torch is built without CUDA
-        reason = str(error).splitlines()[0]
-        raise argparse.ArgumentTypeError(f"{text} is not there: {reason}; use --device cpu") from error
+        reason = "its memory is full" if is_out_of_memory(error) else str(error).splitlines()[0]
+        raise argparse.ArgumentTypeError(f"{text} cannot be used: {reason}; use --device cpu") from error
 
 
 def has_gpu(args: argparse.Namespace) -> bool:
@@ -170,7 +170,7 @@ def choose_device(args: argparse.Namespace, library: Path | None) -> "torch.devi
     """The given device, else a GPU if there is one that the library can use. None: a library is not needed.
 
     Raises:
-        Failure: the library lacks the operator, or the CUDA code for the given device.
+        Failure: the library lacks the operator, or the CUDA code for the given device; or the GPU's memory is full.
     """
     import torch
 
@@ -178,7 +178,10 @@ def choose_device(args: argparse.Namespace, library: Path | None) -> "torch.devi
 
     if library and not hasattr(torch.ops.add2, "torch_launch_add2"):
         raise Failure(f"{library} has no operator add2 in it; give --library a file that a build of add2 has made")
-    asked = args.device if "device" in args else device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        asked = args.device if "device" in args else device("cuda" if torch.cuda.is_available() else "cpu")
+    except argparse.ArgumentTypeError as error:
+        raise Failure(str(error)) from error
     if asked.type == "cuda" and library and not has_cuda_code(library):
         without = f"this build of add2 has no CUDA code: {toolchain.cuda_cure()}"
         if "device" in args:

@@ -3,6 +3,7 @@
 The rest is in test_time.py and test_train.py.
 """
 
+import argparse
 import ast
 import importlib.util
 import json
@@ -14,8 +15,9 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
-from lab import cli, files
+from lab import Failure, cli, files
 
 ROOT = Path(__file__).resolve().parent.parent
 QUICK = {"time.py": ("--device", "cpu", "--sizes", "100"), "train.py": ("--device", "cpu", "--epochs", "2")}
@@ -37,7 +39,7 @@ WRONG = {
         ("--compiler", "make"): "invalid choice: 'make'",
         ("--no-such-flag",): "unrecognized arguments",
         ("--device", "tpu"): "'tpu' is not a device",
-        ("--device", "cuda:99"): "cuda:99 is not there",
+        ("--device", "cuda:99"): "cuda:99 cannot be used",
         ("--dtype", "int8"): "invalid choice: 'int8'",
         ("--sizes", "0"): "not a number of elements",
         ("--sizes", "-5"): "",
@@ -225,6 +227,18 @@ def test_ctrl_c_during_the_imports(name, start):
             break
         assert (process.returncode, err) == (130, f"{name}: error: interrupted\n")
     assert delay > 0
+
+
+def test_full_gpu(monkeypatch):
+    """A GPU that another program has filled: the first use of it fails, before anything is timed."""
+
+    def full(*_, **__):
+        raise RuntimeError("CUDA error: out of memory")
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch, "empty", full)
+    with pytest.raises(Failure, match="cuda cannot be used: its memory is full; use --device cpu"):
+        cli.choose_device(argparse.Namespace(), None)
 
 
 @pytest.mark.thorough
