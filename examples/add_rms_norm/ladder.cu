@@ -1,5 +1,5 @@
 // The lesson in steps, in bfloat16: each kernel here changes one thing of the one before it. The
-// last steps are the kernels in use. `python3 examples/add_rms_norm/bench.py --ladder` times them;
+// last steps are the kernels in use. `python3 examples/add_rms_norm/ladder.py` times them;
 // docs/reduction.md tells what each of them wins.
 #include "add_rms_norm_kernel.cuh"
 
