@@ -158,8 +158,10 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
         parser.error(f"--batch {args.batch} leaves some of {processes.WORLD} processes without an image")
     if cli.has_gpu(args) and (reason := processes.lack_of_gpus()):
         parser.error(reason)
+    if args.save and args.save.exists() and not args.resume and processes.RANK == 0:
+        cli.note(f"{args.save} will be replaced; `--resume {args.save}` goes on from it")
     args.resumed = None
-    if args.resume and (args.resume.exists() or args.resume != args.save):
+    if args.resume and (args.resume.exists() or args.resume.resolve() != (args.save and args.save.resolve())):
         from lab.train import checkpoint
 
         try:

@@ -3,7 +3,7 @@
 It gives way to ops.py wherever the difference could show; everywhere, if torch lacks a private name, or ADD2_FAST is 0.
 """
 
-from torch import Tensor, is_grad_enabled
+from torch import Tensor, is_grad_enabled, nn
 from torch._C import DispatchKey, DispatchKeySet, _increment_version
 from torch._C import _are_functorch_transforms_active as transforms
 from torch._C import _is_tracing as tracing
@@ -12,14 +12,13 @@ from torch._C import _len_torch_function_stack as function_mode
 from torch.autograd import forward_ad, profiler
 from torch.autograd.function import _SingleLevelFunction
 from torch.compiler import is_dynamo_compiling as compiling
-from torch.nn import Parameter
 
 from . import ops
 
 # One C++ function serves both devices. The fallback at Negative applies a minus sign that is still pending.
 _KEYS = DispatchKeySet(DispatchKey.CPU) | DispatchKeySet(DispatchKey.Negative)
 _add2, _launch = ops._add2._handle.redispatch_boxed, ops._launch._handle.redispatch_boxed
-_PLAIN = (Tensor, Parameter)  # other types may have a __torch_function__ or a __torch_dispatch__
+_PLAIN = (Tensor, nn.Parameter)  # other types may have a __torch_function__ or a __torch_dispatch__
 forward_ad._current_level, profiler._is_profiler_enabled  # noqa: B018  (AttributeError here, not in a call)
 
 
@@ -53,8 +52,9 @@ def torch_launch_add2(c: Tensor, a: Tensor, b: Tensor, n: int) -> None:
 class _WithGradient(_SingleLevelFunction):  # Function.apply without its search for transforms of torch.func
     @staticmethod
     def forward(ctx, a: Tensor, b: Tensor) -> Tensor:
+        ctx.set_materialize_grads(False)
         return _add2(_KEYS, a, b)
 
     @staticmethod
-    def backward(ctx, grad: Tensor) -> tuple[Tensor, Tensor]:
+    def backward(ctx, grad: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
         return grad, grad

@@ -22,22 +22,31 @@ class Add2Function(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx, inputs: tuple, output: Tensor) -> None:  # apart from forward(): torch.func.grad needs it so
         ctx.backward_of = inputs[3] if len(inputs) > 3 else None
+        no_zeros(ctx, inputs, output)
 
     @staticmethod
-    def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx, grad: Tensor | None) -> tuple[Tensor | None, ...]:
         """One gradient for each input of forward(): None for what is no tensor, and for what needs none."""
-        grad_a, grad_b = ctx.backward_of(grad) if getattr(ctx, "backward_of", None) else (grad, grad)
+        is_given = grad is not None and getattr(ctx, "backward_of", None)
+        grad_a, grad_b = ctx.backward_of(grad) if is_given else (grad, grad)
         gradients = (grad_a, grad_b, None, None)
         return tuple(x if needed else None for x, needed in zip(gradients, ctx.needs_input_grad, strict=False))
 
     @staticmethod
-    def jvp(ctx, tangent_a: Tensor, tangent_b: Tensor, *_: None) -> Tensor:
+    def jvp(ctx, tangent_a: Tensor | None, tangent_b: Tensor | None, *_: None) -> Tensor:
         with torch.enable_grad(), _forward_derivatives(True):
+            if tangent_a is None or tangent_b is None:
+                return (tangent_b if tangent_a is None else tangent_a).clone()
             return tangent_a + tangent_b
 
     @staticmethod
     def vmap(info, in_dims: tuple, a: Tensor, b: Tensor, *functions: Callable) -> tuple[Tensor, int]:
         return Add2Function.apply(*batch_first(info, in_dims, a, b), *functions), 0
+
+
+def no_zeros(ctx, inputs: tuple, output: Tensor) -> None:
+    """For setup_context: where no gradient arrives, backward gets None and passes it on, instead of zeros."""
+    ctx.set_materialize_grads(False)
 
 
 def batch_first(info, in_dims: tuple, *inputs: Tensor) -> list[Tensor]:

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from . import fake, sharding  # noqa: F401  (fake registers fake kernels)
-from .function import Add2Function, batch_first
+from .function import Add2Function, batch_first, no_zeros
 
 _add2, _launch = torch.ops.add2.add2.default, torch.ops.add2.torch_launch_add2.default
 
@@ -61,7 +61,7 @@ def _is_wrapped(x: Tensor) -> bool:  # by a transform of torch.func
     return torch.func.debug_unwrap(x) is not x
 
 
-torch.library.register_autograd("add2::add2", lambda ctx, grad: (grad, grad))
+torch.library.register_autograd("add2::add2", lambda ctx, grad: (grad, grad), setup_context=no_zeros)
 torch.library.register_vmap("add2::add2", lambda info, dims, a, b: (_add2(*batch_first(info, dims, a, b)), 0))
 _library = torch.library.Library("add2", "FRAGMENT")  # adds to kernel/add2.cpp's
 

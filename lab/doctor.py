@@ -116,4 +116,10 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        status = main()
+        sys.stdout.flush()
+    except OSError as error:
+        print(f"doctor: error: cannot write: {error.strerror}", file=sys.stderr)
+        os._exit(1)  # sys.exit() would try once more to write what is left
+    sys.exit(status)

@@ -18,7 +18,7 @@ def check_writable(path: Path) -> str | None:
     try:
         if path.is_dir():
             return "it is a folder"
-        if path.exists():
+        if path.exists() and not path.is_fifo():  # a pipe's reader would leave when it is closed again
             with path.open("ab", buffering=0) as file:
                 file.write(b"")  # which /dev/full refuses
         if _is_file(path):
@@ -40,9 +40,17 @@ def write(path: Path, content: bytes) -> None:
         if _is_file(path):
             _write_new(path.resolve(), content).replace(path.resolve())
         else:
-            path.write_bytes(content)
+            with open(path, "wb", opener=_open_at_once) as file:  # noqa: PTH123  (Path.open() has no opener)
+                file.write(content)
     except OSError as error:
         raise Failure(f"cannot write {path}: {error.strerror}") from error
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """A pipe without a reader is an error; it does not wait for one."""
+    descriptor = os.open(path, flags | os.O_NONBLOCK)
+    os.set_blocking(descriptor, True)
+    return descriptor
 
 
 def _is_file(path: Path) -> bool:

@@ -278,16 +278,24 @@ def test_commands(build, script):
 def test_clean_removes_only_what_builds_have_made(project, tmp_path):
     """A user's folders with similar names, and what a symbolic link leads to, stay. A closed pipe is no traceback."""
     jit, build = tmp_path / "cache", project / "build"
-    users = ["add2-dispatcher-0123456789abcdef", "add2-dispatcher-2222222222222222", "add2-my-thesis"]
-    for name in (*users, "add2-dispatcher-fedcba9876543210"):
+    users = ["add2-dispatcher-0123456789abcdef", "add2-dispatcher-1111111111111111"]
+    users += ["add2-dispatcher-2222222222222222", "add2-my-thesis"]
+    for name in users:
         (jit / name).mkdir(parents=True)
         (jit / name / "thesis.tex").touch()
     (tmp_path / "elsewhere").mkdir()
-    for folder in (jit / "add2-dispatcher-fedcba9876543210", jit / "add2-my-thesis", tmp_path / "elsewhere"):
-        (folder / cache.RECORD).touch()  # the mark of a build
-    (jit / users[1] / "thesis.tex").unlink()
-    (jit / users[1]).rmdir()
-    (jit / users[1]).symlink_to(tmp_path / "elsewhere")
+    (jit / "add2-dispatcher-fedcba9876543210").mkdir()
+    for folder in (
+        jit / "add2-dispatcher-fedcba9876543210",
+        jit / users[1],
+        jit / "add2-my-thesis",
+        tmp_path / "elsewhere",
+    ):
+        (folder / cache.RECORD).write_text('{"library": "add2.so", "bytes": 0}')  # the mark of a build
+        (folder / "add2.so").touch()
+    (jit / users[2] / "thesis.tex").unlink()
+    (jit / users[2]).rmdir()
+    (jit / users[2]).symlink_to(tmp_path / "elsewhere")
     build.mkdir()
     for file in (build / "libadd2.so", build / "notes", project / "add2" / "_C.abi3.so", project / "add2" / "mine.so"):
         file.touch()
@@ -591,7 +599,7 @@ def test_pybind11(build, copy_of_it, run, tmp_path):
 
 @pytest.mark.thorough
 def test_everything_that_goes_into_a_build_is_in_its_key(project):
-    """Headers in subfolders, setuptools' and CMake's settings; not an editor's hidden files."""
+    """Headers, where they lie, also behind a link; the settings of setuptools and CMake; not hidden files."""
     code = "from lab.build import cache; print(cache.place('dispatcher', None))"
 
     def keys(**variables):
@@ -607,5 +615,42 @@ def test_everything_that_goes_into_a_build_is_in_its_key(project):
     for file in ("include/sub/x.h", "kernel/y.inl", "setup.cfg"):
         (project / file).write_text("// new\n")
         seen.append(keys())
+    (project / "include" / "sub").rename(project / "include" / "other")
+    seen.append(keys())
+    (project.parent / "elsewhere").mkdir()
+    (project / "kernel" / "linked").symlink_to(project.parent / "elsewhere")
+    for text in ("// one", "// two"):
+        (project / "kernel" / "linked" / "z.h").write_text(text)
+        seen.append(keys())
     seen.append(keys(CMAKE_TOOLCHAIN_FILE="/tmp/none.cmake"))
     assert len(set(seen)) == len(seen)
+
+
+@pytest.mark.thorough
+def test_damaged_in_the_cache(script):
+    """A library that a power failure has cut off, a record that is lost or is no record: built again."""
+    code = """
+        first = forked(lambda: str(build.build("jit").library))
+        library, record = Path(first), Path(first).with_name("build.json")
+        seen = []
+        for damage in (lambda: os.truncate(library, 1000), record.unlink, lambda: record.write_text('{"library": 5}')):
+            damage()
+            seen.append(forked(lambda: build.build("jit").cached))
+            seen.append(forked(lambda: build.build("jit").cached))
+        print(json.dumps(seen))
+    """
+    assert script(code) == [False, True] * 3
+
+
+@pytest.mark.thorough
+def test_a_build_tree_of_the_users(script):
+    """What a user has built there with CMake's own commands stays, though its settings are others."""
+    code = """
+        tree = Path("build")
+        tree.mkdir()
+        (tree / "CMakeCache.txt").touch()
+        (tree / "libadd2.so").write_text("the user's")
+        built = build.build("cmake")
+        print(json.dumps([(tree / "libadd2.so").read_text(), built.library.parent.parent == build.cache.folder()]))
+    """
+    assert script(code) == ["the user's", True]

@@ -136,6 +136,11 @@ def test_output_files(tmp_path):
     lost = tmp_path / "lost"
     lost.symlink_to(tmp_path / "no folder" / "x.json")
     assert files.check_writable(lost) == f"there is no folder {tmp_path / 'no folder'}"
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    assert files.check_writable(pipe) is None
+    with pytest.raises(Failure, match="cannot write"):  # without a reader: an error, and no endless wait
+        files.write(pipe, b"x")
     with pytest.raises(Exception, match="cannot write /dev/full: No space left on device"):
         files.write(Path("/dev/full"), b"x")
 

@@ -22,7 +22,11 @@ def main() -> None:
     actions.add_parser("clean", help="remove all that was built: add2's folders in the cache, and the copies here")
     args = parser.parse_args()
     if args.action == "clean":
-        print("\n".join(cache.clean()))  # at once: a reader that has left stops nothing
+        removed: list[str] = []
+        try:
+            removed.extend(cache.clean())  # printed at the end: a reader that has left stops nothing
+        finally:
+            print("\n".join(removed) or "nothing to remove")
         return
     if args.compiler == "cmake" and args.binding == "pybind11":
         parser.error("the cmake build has no pybind11 binding")

@@ -21,16 +21,19 @@ from . import toolchain
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORD = "build.json"  # in each folder that we have made, so the mark of it; how the build was made, if it is finished
-SOURCES = ("include/**/*", "kernel/**/*", "setup.py", "setup.cfg", "pyproject.toml", "CMakeLists.txt")
+SOURCES = ("setup.py", "setup.cfg", "pyproject.toml", "CMakeLists.txt")  # and all files of include/ and kernel/
 VARIABLES = ("CXX", "CC", "CXXFLAGS", "CFLAGS", "CPPFLAGS", "LDFLAGS", "CPATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH")
 VARIABLES += ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN", "CUDAFLAGS", "CUDAHOSTCXX", "CMAKE_BUILD_TYPE")
-VARIABLES += ("CMAKE_TOOLCHAIN_FILE", "CMAKE_GENERATOR", "DIST_EXTRA_CONFIG")
+VARIABLES += ("CMAKE_TOOLCHAIN_FILE", "CMAKE_GENERATOR", "DIST_EXTRA_CONFIG", "PYTORCH_NVCC", "LDSHARED", "LDCXXSHARED")
 
 
 def sources() -> list[Path]:
     """Every file that can go into a build. Hidden ones, such as an editor's, do not."""
-    found = {path for pattern in SOURCES for path in ROOT.glob(pattern) if path.is_file()}
-    return sorted(path for path in found if not path.name.startswith("."))
+    found = [ROOT / name for name in SOURCES]
+    for top in ("include", "kernel"):  # os.walk, because glob() does not enter a folder that is a link
+        for folder, _, names in os.walk(ROOT / top, followlinks=True):
+            found += [Path(folder, name) for name in names if not name.startswith(".")]
+    return sorted(path for path in found if path.is_file())
 
 
 def changes() -> list[int]:
@@ -55,7 +58,8 @@ def place(binding: str, recipe: object) -> Path:
     text = repr(parts).replace(sys.executable, "PYTHON")  # `python` or `python3`, it is the same
     digest = hashlib.sha256(text.encode())
     for source in sources():
-        digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
+        content = source.read_bytes()
+        digest.update(f"{source.relative_to(ROOT)} {len(content)}\n".encode() + content)
     return folder() / f"add2-{binding}-{digest.hexdigest()[:16]}"
 
 
@@ -75,9 +79,9 @@ def find(place: Path) -> dict | None:
     try:
         record = json.loads((place / RECORD).read_text())
         found = record | {"library": place / record["library"]}
-    except (OSError, ValueError, KeyError):
+        return found if found["library"].stat().st_size == record["bytes"] else None  # not cut off by a power failure
+    except (OSError, ValueError, KeyError, TypeError):
         return None
-    return found if found["library"].is_file() else None
 
 
 @contextlib.contextmanager
@@ -115,16 +119,19 @@ def keep(library: Path, place: Path, seconds: float, commands: list[str], tempor
     finished = temporary / "finished"
     finished.mkdir()
     library.rename(finished / library.name)
-    record = {"library": library.name, "seconds": seconds, "commands": commands}
+    size = (finished / library.name).stat().st_size
+    record = {"library": library.name, "bytes": size, "seconds": seconds, "commands": commands}
     (finished / RECORD).write_text(json.dumps(record))
-    if (place / RECORD).exists():  # --rebuild
+    if place.exists():  # --rebuild, or a damaged one
         place.rename(temporary / "replaced")
     finished.rename(place)
 
 
 def copy_to(folder: Path, library: Path) -> Path:
-    """The copy of a library in the project's folder, made anew if it differs. A process that has loaded the old one
-    keeps it."""
+    """The copy of a library in the project's folder, made anew if it differs; in a folder that a user has configured
+    with CMake, none. A process that has loaded the old one keeps it."""
+    if (folder / "CMakeCache.txt").exists():
+        return library
     copy = folder / library.name
     if not copy.is_file() or copy.read_bytes() != library.read_bytes():
         folder.mkdir(exist_ok=True)
@@ -140,12 +147,19 @@ def _ours(pattern: str) -> list[Path]:
     return [path for path in named if (path / RECORD).is_file() and not path.is_symlink()]
 
 
+def _is_whole(place: Path) -> bool:
+    """A finished build, and nothing else in its folder: a user may have put something there."""
+    found = find(place)
+    return found is not None and {path.name for path in place.iterdir()} == {RECORD, found["library"].name}
+
+
 def clean() -> Iterator[str]:
     """Remove every build, and the libraries that builds have left in the project; yields a line for each."""
-    with locked(), temporary() as removed:
-        for path in _ours("(dispatcher|pybind11)-[0-9a-f]{16}"):
-            path.rename(removed / path.name)
-            yield f"removed {path}"
+    if folder().is_dir():
+        with locked(), temporary() as removed:
+            for path in filter(_is_whole, _ours("(dispatcher|pybind11)-[0-9a-f]{16}")):
+                path.rename(removed / path.name)
+                yield f"removed {path}"
     for library in (*ROOT.glob("add2/_C.abi3.so"), *ROOT.glob("add2/_pybind.cpython-*.so"), ROOT / "build/libadd2.so"):
         if library.exists():
             library.unlink()

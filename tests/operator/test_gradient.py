@@ -67,6 +67,26 @@ def test_only_needed_gradients(add, device):
         assert add(a, a).grad_fn is None
 
 
+def test_no_gradient_arrives(add, device):
+    """Where the rest of the graph gives none, a.grad stays None, as with torch.add: zeros would move a parameter."""
+
+    class GivesNone(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, grad):
+            return None
+
+    a, b = torch.randn(2, 5, device=device).requires_grad_().unbind()
+    for x in (a, b):
+        x.retain_grad()
+    GivesNone.apply(add(a, b)).sum().backward()
+    assert a.grad is None
+    assert b.grad is None
+
+
 def test_backward_returns_only_needed_gradients():
     """One for each input of forward(), None where none is needed."""
     from types import SimpleNamespace
