@@ -40,7 +40,7 @@ def write(path: Path, content: bytes) -> None:
         if _is_file(path):
             _write_new(path.resolve(), content).replace(path.resolve())
         else:
-            with open(path, "wb", opener=_open_at_once) as file:  # noqa: PTH123  (Path.open() has no opener)
+            with open(path, "wb", opener=_open_at_once) as file:  # Path.open() takes no opener
                 file.write(content)
     except OSError as error:
         raise Failure(f"cannot write {path}: {error.strerror}") from error

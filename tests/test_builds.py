@@ -644,7 +644,7 @@ def test_damaged_in_the_cache(script):
 
 @pytest.mark.thorough
 def test_a_build_tree_of_the_users(script):
-    """What a user has built there with CMake's own commands stays, though its settings are others."""
+    """A library that a user has built there with CMake's own commands stays, though its settings are others."""
     code = """
         tree = Path("build")
         tree.mkdir()
