@@ -9,7 +9,7 @@ sys.path.insert(0, str(ROOT / "examples" / "minimal"))
 
 
 def exercise_1():
-    """const_data_ptr<float> refuses a float64 tensor."""
+    """The check of the dtype refuses a float64 tensor."""
     import minimal  # noqa: F401  (builds and loads the operator)
 
     x = torch.ones(3, dtype=torch.float64)
@@ -19,7 +19,7 @@ def exercise_1():
     except RuntimeError as error:
         message = str(error).splitlines()[0]
     show(message)
-    assert "expected scalar type" in message
+    assert "expected float32" in message
 
 
 def exercise_2():

@@ -3,16 +3,17 @@
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
-
 using torch::stable::Tensor;
 const char* launch_add(float* c, const float* a, const float* b, int64_t n, void* stream);
 Tensor add(const Tensor& a, const Tensor& b) {
   const bool alike = a.sizes().equals(b.sizes()) && a.get_device_index() == b.get_device_index();
   if (!alike) throw std::runtime_error("add: a and b differ in shape or device");
-  if (!a.is_contiguous() || !b.is_contiguous()) throw std::runtime_error("add: transposed input");
+  for (const Tensor& x : {a, b})
+    if (x.scalar_type() != torch::headeronly::ScalarType::Float || !x.is_contiguous())
+      throw std::runtime_error("add: expected float32 and contiguous");
   const Tensor c = torch::stable::empty_like(a);
   const auto *x = a.const_data_ptr<float>(), *y = b.const_data_ptr<float>();
-  auto* z = c.mutable_data_ptr<float>();  // these three refuse other dtypes than float32
+  auto* z = c.mutable_data_ptr<float>();
   if (a.is_cpu()) {
     for (int64_t i = 0; i < a.numel(); ++i) z[i] = x[i] + y[i];
     return c;

@@ -1,5 +1,4 @@
 #include <cstdint>
-
 __global__ void add(float* c, const float* a, const float* b, int64_t n) {
   const int64_t i = blockIdx.x * int64_t(blockDim.x) + threadIdx.x;
   if (i < n) c[i] = a[i] + b[i];
