@@ -62,7 +62,7 @@ def run(command: str, folder: Path, threads: int | None) -> dict:
 
 def by_dtype(name: str, content: dict) -> dict[str, dict]:
     """Of a long run one file for float32, and one for each other dtype: no file grows past what a reader takes in."""
-    rows = content["results"]
+    rows = content.get("results", [])
     if name or len(rows) < 300:
         return {name: content}
     dtypes = dict.fromkeys(row["dtype"] for row in rows)
