@@ -36,9 +36,10 @@ GPU = {
         "train.py --model residual --check --epochs 10 --dtype bfloat16",
     ],
 }
+ON_A_CPU = "time.py --device cpu --binding pybind11 --dtype all --sizes " + ",".join(f"2^{k}" for k in range(4, 27, 2))
 CPU = {
-    "1-thread": ["time.py --device cpu --binding pybind11 --dtype all --sizes 2^4..2^26"],
-    "2-threads": ["time.py --device cpu --binding pybind11 --dtype all --sizes 2^4..2^26"],
+    "1-thread": [ON_A_CPU],
+    "2-threads": [ON_A_CPU],
     "headers": ["docs/results/headers.py"],
 }
 
