@@ -43,8 +43,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     cli.refuse_same_files(parser, args, "json", "plot", "trace", "library")
     if args.binding == "pybind11" and args.compiler not in (*bench.WITH_PYBIND11, "all"):
         parser.error(f"the {args.compiler} build has no pybind11 binding; use --compiler jit or setup")
-    if args.compiler == "nvrtc" and "device" in args and args.device.type == "cpu":
-        parser.error("--compiler nvrtc compiles for a GPU; it cannot be combined with --device cpu")
+    cli.refuse_nvrtc_on_a_cpu(parser, args)
     if args.kernels and args.compiler == "nvrtc":
         parser.error("--kernels calls the C functions of a library, and the nvrtc build has none; use --compiler jit")
     if args.library and (args.compiler == "all" or args.binding == "pybind11"):

@@ -144,8 +144,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     cli.refuse_same_files(parser, args, "plot", "json", "resume")  # --save may go on where --resume began
     if min(args.epochs, args.batch) < 1 or not 0 <= args.seed < 2**63:
         parser.error("--epochs and --batch start at 1; --seed is from 0 to 2^63 - 1")
-    if args.compiler == "nvrtc" and "device" in args and args.device.type == "cpu":
-        parser.error("--compiler nvrtc compiles for a GPU; it cannot be combined with --device cpu")
+    cli.refuse_nvrtc_on_a_cpu(parser, args)
     if args.model == "residual" and not importlib.util.find_spec("sklearn"):
         parser.error("--model residual needs scikit-learn: `python3 -m pip install scikit-learn`")
     if args.cuda_graph and (args.model != "toy" or processes.WORLD > 1 or not cli.has_gpu(args)):

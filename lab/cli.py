@@ -146,6 +146,12 @@ def refuse_same_files(parser: argparse.ArgumentParser, args: argparse.Namespace,
             parser.error(f"--{first} and --{second} both name {other}, and one would replace the other")
 
 
+def refuse_nvrtc_on_a_cpu(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    """--compiler nvrtc makes no code for a CPU."""
+    if args.compiler == "nvrtc" and "device" in args and args.device.type == "cpu":
+        parser.error("--compiler nvrtc compiles for a GPU; it cannot be combined with --device cpu")
+
+
 def device(text: str) -> "torch.device":
     """A device of this machine; a GPU with its number."""
     import torch
