@@ -16,8 +16,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from . import Failure
-
 if TYPE_CHECKING:
     import torch
     from matplotlib.figure import Figure
@@ -93,13 +91,13 @@ def run(main: Callable[[], int]) -> int:
 
 def _explain(error: Exception) -> str | None:
     """A message in place of the traceback; None if the error is not one that the user can cure."""
+    from .build import Failure, symptoms
+
     if isinstance(error, Failure):
         return str(error)
     if is_out_of_memory(error):
         return f"out of memory: {str(error).partition(chr(10))[0]}\nGive smaller --sizes or a smaller --batch."
     if str(error).startswith(("add2: ", "torch_launch_add2: ")):  # the operator's own words for an error of CUDA's
-        from .build import symptoms
-
         cure = symptoms.explain(str(error), running=True)
         return f"{error}\n{cure}" if cure else None
     return None
@@ -180,7 +178,7 @@ def choose_device(args: argparse.Namespace, library: Path | None) -> "torch.devi
     """
     import torch
 
-    from .build import has_cuda_code, toolchain
+    from .build import Failure, has_cuda_code, toolchain
 
     if library and not hasattr(torch.ops.add2, "torch_launch_add2"):
         raise Failure(f"{library} has no operator add2 in it; give --library a file that a build of add2 has made")
@@ -293,6 +291,7 @@ def save(args: argparse.Namespace, content: dict, draw: "Callable[[dict], Figure
     if not args.json and not args.plot:
         return 0
     from . import files
+    from .build import Failure
 
     status = 0
     picture = args.plot if draw else None

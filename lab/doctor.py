@@ -14,8 +14,6 @@ import sys
 import tempfile
 from collections.abc import Callable
 
-from . import Failure
-
 
 def _torch() -> str:
     """Every other check needs it."""
@@ -24,12 +22,12 @@ def _torch() -> str:
 
         from .build import toolchain
     except ModuleNotFoundError as error:
-        raise Failure(f"{error}: `python3 -m pip install torch`") from error
+        raise RuntimeError(f"{error}: `python3 -m pip install torch`") from error
     except Exception as error:  # anything can go wrong in a broken one
-        raise Failure(f"does not load: {error}. `python3 -m pip install --force-reinstall torch`") from error
+        raise RuntimeError(f"does not load: {error}. `python3 -m pip install --force-reinstall torch`") from error
     toolchain.check_platform()
     if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 10):
-        raise Failure(f"{torch.__version__} is too old: `python3 -m pip install --upgrade torch`")
+        raise RuntimeError(f"{torch.__version__} is too old: `python3 -m pip install --upgrade torch`")
     return f"{torch.__version__}, CUDA {torch.version.cuda or 'none'}, Python {sys.version.split()[0]}"
 
 
@@ -41,7 +39,7 @@ def _gpu() -> str:
     try:
         torch.ones(1, device="cuda").item()
     except RuntimeError as error:
-        raise Failure(f"cannot be used: {error}") from error
+        raise RuntimeError(f"cannot be used: {error}") from error
     return ", ".join(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))
 
 
@@ -58,7 +56,7 @@ def _nvcc() -> str:
 def _setuptools() -> str:
     found = importlib.util.find_spec("setuptools") and importlib.metadata.version("setuptools")
     if not found or int(found.split(".")[0]) < 77:
-        raise Failure(f'{found or "not installed"}: `python3 -m pip install "setuptools>=77"`')
+        raise RuntimeError(f'{found or "not installed"}: `python3 -m pip install "setuptools>=77"`')
     return found
 
 
@@ -70,9 +68,9 @@ def _cache() -> str:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
-        raise Failure(f"{folder}: {error.strerror}. {cure}") from error
+        raise RuntimeError(f"{folder}: {error.strerror}. {cure}") from error
     if os.statvfs(folder).f_flag & os.ST_NOEXEC:
-        raise Failure(f"{folder} is on a disk from which no library can be loaded (mounted with noexec). {cure}")
+        raise RuntimeError(f"{folder} is on a disk from which no library can be loaded (mounted with noexec). {cure}")
     return str(folder)
 
 
@@ -81,7 +79,7 @@ def _print(subject: str, check: Callable[[], str]) -> bool:
     try:
         print(f"ok     {subject:<11} {check()}")
         return True
-    except Failure as error:
+    except RuntimeError as error:
         print(f"WRONG  {subject:<11} {error}")
         return False
 

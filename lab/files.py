@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import Failure
+from .build import Failure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

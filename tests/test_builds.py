@@ -25,14 +25,14 @@ LOAD = """
 import json, sys, torch
 events = []
 sys.addaudithook(lambda event, _: events.append(event))
-from lab.build import BuildError, load
+from lab.build import Failure, load
 build = load(sys.argv[1])
 started = sorted({"subprocess.Popen", "os.posix_spawn", "os.system", "os.exec", "os.fork"} & set(events))
 import add2
 x = torch.arange(7.0)
 assert torch.equal(add2.add2(x, x), 2 * x)
 try: load("cmake")
-except BuildError as error: twice = str(error)
+except Failure as error: twice = str(error)
 print(json.dumps({"seconds": build.seconds, "cached": build.cached, "library": str(build.library), "started": started,
                   "twice": twice}))
 """
@@ -123,7 +123,7 @@ CHANGES = """
 
     def built():
         try: found = build.build(compiler)
-        except build.BuildError as error:
+        except build.Failure as error:
             log = Path(str(error).split("The whole log: ")[1].strip()).read_text()
             return [line for line in (str(error), log) if "no_such_name" in line]
         return [found.cached, b"put_in_by_a_test" in found.library.read_bytes()]
@@ -206,7 +206,7 @@ c++ "$@"
         os.environ |= {"ROOT": os.getcwd(), "CXX": sys.argv[2]}
         def built():
             try: build.build(sys.argv[1])
-            except build.BuildError as error: return str(error)
+            except build.Failure as error: return str(error)
         found = [forked(built), Path("kernel/add2_cpu.cpp").read_text() == Path(sys.argv[2] + ".A").read_text()]
         Path(sys.argv[2]).write_text('#!/bin/sh\\nexec c++ "$@"\\n')
         os.utime(sys.argv[2], ns=(0, int(sys.argv[3])))  # in the key is its time, so this is the same compiler
@@ -246,7 +246,7 @@ def test_commands(build, script):
             sys.argv, out = ["lab.build", "commands", "--compiler", compiler, *arguments], io.StringIO()
             try:
                 with contextlib.redirect_stdout(out): main()
-            except build.BuildError.__base__ as error: return str(error)
+            except build.Failure as error: return str(error)
             return out.getvalue()
         compiler = sys.argv[1]
         found = {"nothing": call()}
@@ -383,12 +383,12 @@ source = Path("kernel/add2_cpu.cpp")
 good = source.read_text()
 source.write_text(good + "int broken = no_such_name;")
 try: build.load("jit")
-except build.BuildError: source.write_text(good)
+except build.Failure: source.write_text(good)
 build.load("jit")
 x = torch.ones(3)
 print(torch.ops.add2.add2(x, x).tolist())
 try: build.build("jit", rebuild=True)
-except build.BuildError as error: print(error)
+except build.Failure as error: print(error)
 """
     done = run("-c", code, root=project, TORCH_EXTENSIONS_DIR=str(tmp_path / "cache"), **CPU_ONLY)
     assert done.stdout.splitlines()[0] == "[2.0, 2.0, 2.0]"
@@ -458,7 +458,7 @@ def test_refused_before_anything_is_compiled(script, tmp_path):
             os.environ.update(env)
             toolchain.find_nvcc.cache_clear()
             try: build.build(compiler)
-            except build.BuildError as error: found[name] = str(error)
+            except build.Failure as error: found[name] = str(error)
             os.environ.clear()
             os.environ.update(before)
         for compiler in ("jit", "setup", "cmake"):
@@ -540,11 +540,11 @@ def test_other_library(run):
     code = """
 import re, torch
 from pathlib import Path
-from lab.build import BuildError, load
+from lab.build import Failure, load
 libm = re.search(r"/.*/libm.so.6", Path("/proc/self/maps").read_text())[0]
 for library in (libm, "no-such-file.so"):
     try: load("jit", library=Path(library))
-    except BuildError as error: print(error)
+    except Failure as error: print(error)
 """
     first, second = run("-c", code).stdout.splitlines()[:2]
     assert "libm.so.6 has no operator add2" in first

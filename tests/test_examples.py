@@ -189,7 +189,7 @@ NAMES += [
 
 def test_new_operator_of_a_bad_name(tmp_path):
     """Names that C++, Python, torch or the project would not take are refused, each with its reason."""
-    from lab.new.__main__ import create, reason_against
+    from lab.new import create, reason_against
 
     assert [name for name in NAMES if reason_against(name) is None] == []
     assert [name for name in ("scaled_add", "my_op2", "relu_sum") if reason_against(name)] == []
@@ -200,7 +200,7 @@ def test_new_operator_of_a_bad_name(tmp_path):
 
 def test_new_operator_overwrites_nothing(run, tmp_path, monkeypatch):
     """Nor does it leave anything half made, or write into this project."""
-    from lab.new import __main__ as new
+    from lab import new
 
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "file").write_text("")

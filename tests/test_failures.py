@@ -63,7 +63,7 @@ def fail(name, compiler="jit", binding="dispatcher", **env):
         toolchain.find_nvcc.cache_clear()
         text = ""
         try: text = str(build.load(compiler, binding).library)
-        except build.BuildError as error: text = str(error)
+        except build.Failure as error: text = str(error)
         finally:
             os.write(to_parent, text.encode())
             os._exit(0)
@@ -248,7 +248,7 @@ def test_read_only_cache(mounted):
 @pytest.mark.thorough
 def test_cache_from_which_nothing_can_be_loaded(mounted):
     done = mounted(
-        "noexec", "-c", "from lab import build\ntry: build.load('jit')\nexcept build.BuildError as error: print(error)"
+        "noexec", "-c", "from lab import build\ntry: build.load('jit')\nexcept build.Failure as error: print(error)"
     )
     assert "no code may run from there" in done.stdout
     assert "TORCH_EXTENSIONS_DIR" in done.stdout.split("Cure: ")[1]

@@ -9,7 +9,7 @@ import sys
 import pytest
 import torch
 
-from lab.build import BuildError, build, toolchain
+from lab.build import Failure, build, toolchain
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_message_of_a_mistake(nvrtc, monkeypatch, tmp_path):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (7, 5))
     nvrtc.compile.cache_clear()
-    with pytest.raises(BuildError, match=rf'kernel/add2_kernel.cuh\({number + 1}\): error: .*"no_such_name"'):
+    with pytest.raises(Failure, match=rf'kernel/add2_kernel.cuh\({number + 1}\): error: .*"no_such_name"'):
         build("nvrtc")
 
 
@@ -84,7 +84,7 @@ def test_what_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "cuda", None)  # as if it were not installed
     monkeypatch.delitem(sys.modules, "cuda.core", raising=False)
     assert "`python3 -m pip install cuda-core`" in toolchain.lack_for_nvrtc()
-    with pytest.raises(BuildError, match="cuda-core is missing"):
+    with pytest.raises(Failure, match="cuda-core is missing"):
         build("nvrtc")
 
 
@@ -97,6 +97,6 @@ def test_jit_names_it(monkeypatch):
         monkeypatch.setattr(torch.cuda, "is_available", lambda gpu=gpu: gpu)
         assert ("--compiler nvrtc" in toolchain.cuda_cure()) == gpu
         assert "\n" not in toolchain.cuda_cure()
-        with pytest.raises(BuildError) as refusal:
+        with pytest.raises(Failure) as refusal:
             toolchain.host_compiler()
         assert ("--compiler nvrtc" in str(refusal.value)) == gpu

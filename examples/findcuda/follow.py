@@ -30,7 +30,7 @@ def main() -> int:
         nvcc = toolchain.find_nvcc()
     except ImportError:
         return _fail("There is no torch. Install it: `python3 -m pip install torch`.")
-    except toolchain.BuildError as error:
+    except toolchain.Failure as error:
         return _fail(str(error))
     if nvcc is None:
         return _fail(f"There is no nvcc for torch's CUDA, and FindCUDA is about nothing else: {toolchain.cuda_cure()}")

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 from .. import cli
-from ..build import COMPILERS, Build, BuildError, build, toolchain
+from ..build import COMPILERS, Build, Failure, build, toolchain
 from ..build.cache import ROOT
 from . import tables
 from .calls import WITH_PYBIND11
@@ -25,7 +25,7 @@ def run(args: argparse.Namespace) -> int:
             continue
         try:
             built[compiler] = build(compiler, rebuild=args.rebuild)
-        except BuildError as error:
+        except Failure as error:
             status = cli.fail(error)
     with tempfile.TemporaryDirectory() as folder:
         for compiler in built:

@@ -16,7 +16,7 @@ import torch
 
 from . import cache, toolchain
 from .cache import ROOT
-from .toolchain import BuildError
+from .toolchain import Failure
 
 COMPILERS = ("jit", "setup", "cmake", "nvrtc")
 BINDINGS = ("dispatcher", "pybind11")
@@ -45,17 +45,17 @@ def build(compiler: str, binding: str = "dispatcher", rebuild: bool = False) -> 
         rebuild: build from nothing even if it is not needed.
 
     Raises:
-        BuildError: a tool is missing, or a compilation failed.
+        Failure: a tool is missing, or a compilation failed.
     """
     if compiler not in COMPILERS or binding not in BINDINGS:
         raise ValueError(f"there is no build {compiler!r} with binding {binding!r}")
     toolchain.check_platform()
     if binding == "pybind11" and compiler in ("cmake", "nvrtc"):
-        raise BuildError(f"The {compiler} build has no pybind11 binding; use jit or setup.")
+        raise Failure(f"The {compiler} build has no pybind11 binding; use jit or setup.")
     start = time.perf_counter()
     if compiler == "nvrtc":
         if reason := toolchain.lack_for_nvrtc():
-            raise BuildError(reason)
+            raise Failure(reason)
         from . import nvrtc
 
         nvrtc.build()
@@ -67,7 +67,7 @@ def build(compiler: str, binding: str = "dispatcher", rebuild: bool = False) -> 
         if not cached:
             if (compiler, binding) == ("jit", "dispatcher") and hasattr(torch.ops.add2, "add2"):
                 loaded = "A build of add2 is loaded, and torch's jit build loads what it builds"
-                raise BuildError(f"{loaded}; use another process.")
+                raise Failure(f"{loaded}; use another process.")
             toolchain.check(compiler, ROOT, cache.folder())
             with cache.locked():
                 found = None if rebuild else last(compiler, binding)  # by the process that we have waited for
@@ -89,11 +89,11 @@ def load(compiler: str, binding: str = "dispatcher", rebuild: bool = False, libr
     library: a ready one, which is loaded instead.
 
     Raises:
-        BuildError: as build() does; and if another build has registered the operator, or the library does not load.
+        Failure: as build() does; and if another build has registered the operator, or the library does not load.
     """
     toolchain.check_platform()
     if binding == "dispatcher" and hasattr(torch.ops.add2, "add2"):
-        raise BuildError("Another build of add2 is loaded: a process can register an operator only once.")
+        raise Failure("Another build of add2 is loaded: a process can register an operator only once.")
     start = time.perf_counter()
     ready = library and Build("library", binding, library, 0.0, cached=True, cold_seconds=0.0)
     found = ready or build(compiler, binding, rebuild)
@@ -111,7 +111,7 @@ def load(compiler: str, binding: str = "dispatcher", rebuild: bool = False, libr
 
         raise symptoms.with_cure(f"{found.library} does not load: {symptoms.whole(error)}") from error
     if binding == "dispatcher" and not hasattr(torch.ops.add2, "add2"):
-        raise BuildError(f"{found.library} has no operator add2: it is not a library of this project's dispatcher.")
+        raise Failure(f"{found.library} has no operator add2: it is not a library of this project's dispatcher.")
     found.seconds = time.perf_counter() - start
     return found
 
@@ -149,7 +149,7 @@ def _build(compiler: str, binding: str) -> dict:
     with cache.temporary() as folder:
         library, commands = _module(compiler).build(folder, binding, cache.folder() / f"add2-{compiler}.log")
         if cache.changes() != before:  # which edit is in the library, the old or the new?
-            raise BuildError("A source was edited while add2 was being built; start again.")
+            raise Failure("A source was edited while add2 was being built; start again.")
         seconds = time.perf_counter() - start
         cache.keep(library, place, seconds, commands, folder)
     for command in commands:

@@ -8,8 +8,7 @@ import argparse
 import signal
 import sys
 
-from .. import Failure
-from . import BINDINGS, COMPILERS, cache, fold, last, toolchain
+from . import BINDINGS, COMPILERS, Failure, cache, fold, last, toolchain
 
 
 def main() -> None:

@@ -71,7 +71,7 @@ def folder() -> Path:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "torch_extensions")
     except RuntimeError as error:
         unknown = "There is no HOME, so no folder for the builds"
-        raise toolchain.BuildError(f"{unknown}. Name one: `export TORCH_EXTENSIONS_DIR=FOLDER`.") from error
+        raise toolchain.Failure(f"{unknown}. Name one: `export TORCH_EXTENSIONS_DIR=FOLDER`.") from error
 
 
 def find(place: Path) -> dict | None:

@@ -12,7 +12,7 @@ def run(steps: list[list[str]], variables: dict[str, str], log: Path) -> list[st
     """Run commands in the project's folder. Returns those of compilers and linkers that ran.
 
     Raises:
-        BuildError: one failed. The log has the whole output.
+        Failure: one failed. The log has the whole output.
     """
     env = toolchain.environment() | variables
     with log.open("w") as output:

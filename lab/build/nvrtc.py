@@ -14,7 +14,7 @@ from cuda import pathfinder
 from cuda.core import Device, LaunchConfig, ObjectCode, Program, ProgramOptions, Stream, launch
 from torch import Tensor
 
-from .toolchain import BuildError
+from .toolchain import Failure
 
 SOURCE = Path(__file__).resolve().parents[2] / "kernel" / "add2_kernel.cuh"
 TYPES = {torch.float32: "float", torch.float64: "double", torch.float16: "__half", torch.bfloat16: "__nv_bfloat16"}
@@ -55,7 +55,7 @@ def build() -> None:
     try:
         compile(arch, torch.float32)
     except Exception as error:  # cuda.core's, which has no public name
-        raise BuildError(str(error).strip(" \n\0")) from error
+        raise Failure(str(error).strip(" \n\0")) from error
 
 
 @functools.cache

@@ -6,7 +6,7 @@ docs/troubleshooting.md has them too, and others that need no table.
 import re
 from pathlib import Path
 
-from .toolchain import BuildError
+from .toolchain import Failure
 
 REBUILD = "build again: `python3 time.py --compiler jit --rebuild` (or setup, cmake)"
 RUNNING = [  # errors of a call of the operator, or of a build: a pattern for the message, the cause, the cure
@@ -77,8 +77,8 @@ def explain(message: str, running: bool = False) -> str | None:
     return None
 
 
-def with_cure(message: str) -> BuildError:
-    return BuildError("\n".join(filter(None, [message, explain(message)])))
+def with_cure(message: str) -> Failure:
+    return Failure("\n".join(filter(None, [message, explain(message)])))
 
 
 def whole(error: BaseException) -> str:
@@ -86,11 +86,11 @@ def whole(error: BaseException) -> str:
     return str(error) + (f"\n{whole(error.__cause__)}" if error.__cause__ else "")
 
 
-def failure(log: Path) -> BuildError:
+def failure(log: Path) -> Failure:
     """The error of a build that failed: from its log, the first lines that matter, and the cure if we know one."""
     text = log.read_text(errors="replace")
     lines = text.splitlines()
     real = [line for line in lines if re.search("error:|error |fatal|cannot find -l|undefined ", line)]
     shown = real or [line for line in lines if re.search("[Ee]rror|FAILED", line)] or lines[-5:]
     parts = ["The build failed:", *(f"    {line}" for line in shown[:5]), explain(text)]
-    return BuildError("\n".join([*filter(None, parts), f"The whole log: {log}"]))
+    return Failure("\n".join([*filter(None, parts), f"The whole log: {log}"]))

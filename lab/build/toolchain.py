@@ -1,6 +1,6 @@
 """The tools that a build needs, and the GPUs to compile for.
 
-Each question has one function; a tool that is missing and needed raises BuildError, whose text is the cure.
+Each question has one function; a tool that is missing and needed raises Failure, whose text is the cure.
 """
 
 import functools
@@ -15,7 +15,6 @@ from pathlib import Path
 
 import torch
 
-from .. import Failure
 from . import workarounds
 from .workarounds import cuda_root
 
@@ -23,23 +22,23 @@ from .workarounds import cuda_root
 PTX_FOR_ALL = "-gencode=arch=compute_75,code=compute_75"
 
 
-class BuildError(Failure):
-    """A build that did not work."""
+class Failure(RuntimeError):
+    """An error that the user can cure. Its text says what was found and what to do; no traceback is needed."""
 
 
 def check_platform() -> None:
-    """Raise BuildError where the project is not supported."""
+    """Raise Failure where the project is not supported."""
     if sys.platform != "linux":
-        raise BuildError(f"add2 needs Linux, and this is {sys.platform}. On Windows, WSL 2 is a Linux.")
+        raise Failure(f"add2 needs Linux, and this is {sys.platform}. On Windows, WSL 2 is a Linux.")
     if torch.version.hip:
-        raise BuildError(f"add2 has CUDA and CPU kernels only, and torch {torch.__version__} was built for ROCm.")
+        raise Failure(f"add2 has CUDA and CPU kernels only, and torch {torch.__version__} was built for ROCm.")
 
 
 def check(compiler: str, *folders: Path) -> None:
-    """Raise BuildError for what would fail later, in words that are harder to read. folders: those of the build."""
+    """Raise Failure for what would fail later, in words that are harder to read. folders: those of the build."""
     for folder in (*folders, Path(torch.__file__).parent):
         if found := re.search(r"""[$:;|{}"'\\\n]""", str(folder)):
-            raise BuildError(f"The path {folder} has {found[0]!r} in it, which ninja or CMake cannot take. Rename it.")
+            raise Failure(f"The path {folder} has {found[0]!r} in it, which ninja or CMake cannot take. Rename it.")
     max_jobs()
     host_compiler()
     check_nvcc()
@@ -51,7 +50,7 @@ def max_jobs() -> str:
     """How many files to compile at once: MAX_JOBS, or what ninja does by itself."""
     given = os.environ.get("MAX_JOBS") or str((os.cpu_count() or 1) + 2)
     if not re.fullmatch("[1-9][0-9]*", given):
-        raise BuildError(f"MAX_JOBS is {given!r}, expected a number from 1 on. Unset it, or `export MAX_JOBS=1`.")
+        raise Failure(f"MAX_JOBS is {given!r}, expected a number from 1 on. Unset it, or `export MAX_JOBS=1`.")
     return given
 
 
@@ -64,11 +63,11 @@ def tool_path() -> str:
 
 
 def require(tool: str, cure: str = "") -> str:
-    """The path of a tool, or a BuildError that names the cure; without one, the package of PyPI of that name."""
+    """The path of a tool, or a Failure that names the cure; without one, the package of PyPI of that name."""
     found = shutil.which(tool, path=tool_path())
     if found is None:
         cure = cure or f"Install it: `python3 -m pip install {tool}`."
-        raise BuildError(f"{tool} is not installed (it is not on PATH). {cure}")
+        raise Failure(f"{tool} is not installed (it is not on PATH). {cure}")
     return found
 
 
@@ -77,7 +76,7 @@ def host_compiler() -> str:
     given = os.environ.get("CXX", "c++")
     if not re.fullmatch(r"""[^\s"']+""", given):
         cure = "Flags go into CXXFLAGS. torch 2.13 and later find ccache on PATH; CMake: CMAKE_CXX_COMPILER_LAUNCHER."
-        raise BuildError(f"CXX is {given!r}, expected the name of a compiler and no more, such as CXX=g++. {cure}")
+        raise Failure(f"CXX is {given!r}, expected the name of a compiler and no more, such as CXX=g++. {cure}")
     cure = (
         "`sudo apt-get install g++`, `sudo dnf install gcc-c++`, `conda install cxx-compiler`, or set CXX to another."
     )
@@ -89,13 +88,13 @@ def find_nvcc() -> Path | None:
     """nvcc, or None where only the CPU part is to be built: torch without CUDA, no toolkit, or ADD2_WITH_CUDA=0.
 
     Raises:
-        BuildError: ADD2_WITH_CUDA=1, and there is none.
+        Failure: ADD2_WITH_CUDA=1, and there is none.
     """
     wanted, found = os.environ.get("ADD2_WITH_CUDA", ""), None
     if wanted != "0" and torch.version.cuda is not None:
         found = workarounds.find_nvcc(torch.version.cuda.split(".")[0])
     if wanted == "1" and found is None:
-        raise BuildError(f"ADD2_WITH_CUDA=1, but {cuda_cure()}")
+        raise Failure(f"ADD2_WITH_CUDA=1, but {cuda_cure()}")
     return found
 
 
@@ -142,23 +141,23 @@ def nvcc_release(nvcc: Path) -> str:
     try:
         done = subprocess.run([nvcc, "--version"], capture_output=True, text=True)
     except OSError as error:
-        raise BuildError(f"{nvcc} does not run: {error.strerror}. {nvcc_cure()}") from error
+        raise Failure(f"{nvcc} does not run: {error.strerror}. {nvcc_cure()}") from error
     if match := re.search(r"release (\d+\.\d+)", done.stdout):
         return match[1]
     said = (done.stdout + done.stderr).strip().splitlines() or ["nothing"]
-    raise BuildError(f"{nvcc} --version says: {said[-1]}. Look at NVCC_PREPEND_FLAGS and NVCC_APPEND_FLAGS, if set.")
+    raise Failure(f"{nvcc} --version says: {said[-1]}. Look at NVCC_PREPEND_FLAGS and NVCC_APPEND_FLAGS, if set.")
 
 
 def check_nvcc() -> None:
-    """Raise BuildError if nvcc has another major version than torch's CUDA, or lies where no linker finds it."""
+    """Raise Failure if nvcc has another major version than torch's CUDA, or lies where no linker finds it."""
     if nvcc := find_nvcc():
         release = nvcc_release(nvcc)
         if release.split(".")[0] != torch.version.cuda.split(".")[0]:
             cure = f"Unset CUDA_HOME and CUDA_PATH, if they name it. {nvcc_cure()}"
-            raise BuildError(f"{nvcc} belongs to CUDA {release}, which does not fit. {cure}")
+            raise Failure(f"{nvcc} belongs to CUDA {release}, which does not fit. {cure}")
         if " " in str(root := cuda_root(nvcc)):
             found = f"The CUDA toolkit lies in a folder with a space in its path, {root}"
-            raise BuildError(f"{found}, which the link commands of CMake and torch cannot take. Install it elsewhere.")
+            raise Failure(f"{found}, which the link commands of CMake and torch cannot take. Install it elsewhere.")
 
 
 def arch_list() -> str | None:

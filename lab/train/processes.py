@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import torch
 import torch.distributed as dist
 
-from .. import Failure
+from ..build import Failure
 
 NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 BY_TORCHRUN = "TORCHELASTIC_RUN_ID" in os.environ

@@ -1,7 +1,7 @@
 """Start an operator of your own from this one: `python3 -m lab.new NAME FOLDER --build setup|cmake|jit`.
 
-A small project: the operator's sources, called NAME; one build; tests and a benchmark from template/. It builds and
-passes its tests as it is: it still adds. docs/your-own.md tells what to change then.
+A small project: the operator's sources, called NAME; one build; and from examples/template/ tests and a benchmark. It
+builds and passes its tests as it is: it still adds. docs/your-own.md tells what to change then.
 """
 
 import argparse
@@ -15,9 +15,9 @@ from pathlib import Path
 
 import torch
 
-from ..build.cache import ROOT
+from .build.cache import ROOT
 
-TEMPLATE = Path(__file__).parent / "template"
+TEMPLATE = ROOT / "examples" / "template"
 TAKEN = Path(__file__).parent / "taken_names.txt"
 OPERATOR = ["include/add2.h", "kernel/add2.cpp", "kernel/add2_cpu.cpp", "kernel/add2_kernel.cuh"]
 OPERATOR += ["kernel/add2_kernel.cu", "add2/ops.py", "add2/fake.py", "add2/function.py"]

@@ -1,1 +1,0 @@
-"""Start an operator of your own: python3 -m lab.new NAME FOLDER --build setup|cmake|jit."""
