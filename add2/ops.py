@@ -4,12 +4,13 @@ It uses torch's public interface, so each part can be copied. (add2/fast.py shor
 """
 
 import operator
+import sys
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from . import fake, sharding  # noqa: F401  (fake registers fake kernels)
+from . import fake  # noqa: F401  (registers fake kernels)
 from .function import Add2Function, batch_first, no_zeros
 
 _add2, _launch = torch.ops.add2.add2.default, torch.ops.add2.torch_launch_add2.default
@@ -24,8 +25,8 @@ def add2(a: Tensor, b: Tensor) -> Tensor:
     """
     if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
         raise TypeError(f"add2: a has type {type(a)} and b {type(b)}, expected two tensors")
-    if type(a) is not Tensor or type(b) is not Tensor:
-        sharding.register_if_needed()
+    if not type(a) is type(b) is Tensor and "torch.distributed.tensor" in sys.modules:
+        from . import sharding  # noqa: F401  (registers add2 for DTensors; not sooner, as that takes a second to import)
     # torch.func and forward derivatives need an autograd.Function with a jvp; register_autograd does not make one.
     if torch.compiler.is_compiling():
         if _has_tangent(a) or _has_tangent(b):  # compiled, a Function's jvp is lost without a message (torch 2.15)
