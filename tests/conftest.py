@@ -4,6 +4,7 @@ python3 -m pytest          # the short run: the operator with one build, each bu
 python3 -m pytest --all    # everything; a test or a file that is named on the command line runs whole, too
 """
 
+import json
 import os
 import shutil
 import signal
@@ -75,18 +76,39 @@ def own_jit_cache(tmp_path_factory):
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder.with_name("inductor"))
 
 
+@pytest.fixture(scope="session")
+def forkserver(own_jit_cache):
+    command = [sys.executable, str(ROOT / "tests" / "forkserver.py")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        yield server
+        server.stdin.close()
+
+
+# Variables that are read when Python starts or torch is imported: a fork comes too late for them.
+EARLY = ("PYTHON", "OMP_", "LD_", "PYTORCH_")
+
+
 @pytest.fixture
-def run():
+def run(forkserver, tmp_path_factory):
     """Run a program of the project (or any Python arguments) in a process of its own; returns the finished process."""
 
     def run(*arguments, root=ROOT, cwd=None, status=0, drop=(), **env):
-        command = [sys.executable, *map(str, arguments)]
-        if str(arguments[0]).endswith(".py"):
-            command[1] = str(root / arguments[0])
+        arguments = [str(argument) for argument in arguments]
+        if arguments[0].endswith(".py"):
+            arguments[0] = str(root / arguments[0])
         environment = {name: value for name, value in os.environ.items() if name not in drop} | env
-        done = subprocess.run(
-            command, cwd=cwd or root, env=environment, capture_output=True, text=True, timeout=600, check=False
-        )
+        options = {"cwd": str(cwd or root), "env": environment}
+        if any(name.startswith(EARLY) for name in (*env, *drop)):
+            command = [sys.executable, *arguments]
+            done = subprocess.run(command, **options, capture_output=True, text=True, timeout=600, check=False)
+        else:
+            outputs = [tmp_path_factory.getbasetemp() / name for name in ("stdout", "stderr")]
+            for path in outputs:
+                path.write_text("")
+            options |= {"arguments": arguments, "outputs": list(map(str, outputs)), "seconds": 600}
+            print(json.dumps(options), file=forkserver.stdin, flush=True)
+            ended = int(forkserver.stdout.readline())
+            done = subprocess.CompletedProcess(arguments, ended, *(path.read_text() for path in outputs))
         assert done.returncode == status, f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}"
         assert "Traceback" not in done.stderr, done.stderr
         return done
