@@ -20,7 +20,8 @@ from lab.build import cache, toolchain
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = sorted((ROOT / "docs").glob("*.md"))
 READMES = [ROOT / "README.md", ROOT / "README.zh-CN.md"]
-PAGES = [*READMES, *DOCS, *sorted((ROOT / "examples").glob("*/README.md")), *figures.RESULTS.glob("README.md")]
+PAGES = [*READMES, *DOCS, *sorted((ROOT / "examples").glob("*/README.md")), ROOT / "lab" / "README.md"]
+PAGES += figures.RESULTS.glob("README.md")
 LESSONS = [page for page in DOCS if "## Exercises" in page.read_text()]
 BLOCK = re.compile(r"^```(\w*)(?: (\w+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
