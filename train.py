@@ -40,10 +40,7 @@ def main() -> int:
 def run(args: argparse.Namespace) -> int:
     # 1. Build, load, register.
     adds, builds, device = load(args)
-    if args.model == "toy":
-        task = tasks.toy(args.world)
-    else:
-        task = tasks.residual(device, args.batch, args.seed, args.rank, args.world)
+    task = tasks.toy(args.world) if args.model == "toy" else tasks.residual(device, args)
     environment = cli.environment(device)
     print(cli.describe(environment, builds))
 

@@ -122,22 +122,22 @@ def parser(description: str, compilers: list[str]) -> argparse.ArgumentParser:
 def parse(parser: argparse.ArgumentParser, argv: list[str] | None) -> argparse.Namespace:
     """The arguments. Output files are tested now, and not after an hour of measuring."""
     args = parser.parse_args(argv)
-    paths = [(name, value) for name, value in vars(args).items() if isinstance(value, Path)]
-    for (first, one), (second, other) in itertools.combinations(paths, 2):
-        is_resumed = {first, second} == {"save", "resume"}  # --save may go on where --resume began
-        if os.path.realpath(one) == os.path.realpath(other) and not is_resumed:
-            parser.error(f"--{first} and --{second} both name {other}, and one would replace the other")
+    paths = {name: value for name, value in vars(args).items() if isinstance(value, Path)}
+    for one, other in itertools.combinations(paths, 2):
+        is_same = os.path.realpath(paths[one]) == os.path.realpath(paths[other])
+        if is_same and {one, other} != {"save", "resume"}:  # --save may go on where --resume began
+            parser.error(f"--{one} and --{other} both name {paths[other]}, and one would replace the other")
     if args.library and not args.library.is_file():
-        parser.error(f"argument --library: there is no file {args.library}")
-    for path in (path for name, path in paths if name not in ("library", "resume")):
+        parser.error(f"--library: there is no file {args.library}")
+    for name in paths.keys() - {"library", "resume"}:
         from . import files
 
         try:
-            files.write(path, None)
+            files.write(paths[name], None)
         except files.Failure as error:
-            parser.error(str(error))
+            parser.error(f"--{name}: {error}")
     if args.plot and args.plot.suffix not in (".png", ".pdf", ".svg"):
-        parser.error(f"argument --plot: '{args.plot}' does not end in .png, .pdf or .svg")
+        parser.error(f"--plot: '{args.plot}' does not end in .png, .pdf or .svg")
     if args.plot and not importlib.util.find_spec("matplotlib"):
         parser.error("--plot needs matplotlib: `python3 -m pip install matplotlib`")
     if args.compiler == "nvrtc" and "device" in args and args.device.type == "cpu":
@@ -166,10 +166,7 @@ def has_gpu(args: argparse.Namespace) -> bool:
 
 
 def choose_device(args: argparse.Namespace, library: Path | None) -> "torch.device":
-    """The given device, else a GPU if there is one that the library can use. None: a library is not needed.
-
-    Raises Failure if the library lacks CUDA code for the given GPU, argparse.ArgumentTypeError if its memory is full.
-    """
+    """The given device, else a GPU if there is one that the library (if any) can use. Failure if it cannot use it."""
     import torch
 
     from .build import Failure, has_cuda_code, toolchain

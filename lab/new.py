@@ -66,10 +66,7 @@ def texts(build: str) -> dict[str, str]:
 
 
 def create(name: str, folder: Path, build: str) -> None:
-    """Write the project into a new folder, all of it or nothing.
-
-    Raises ValueError if the name or the folder will not do, OSError if the folder cannot be written or is not empty.
-    """
+    """Write the project into a new folder, all of it or nothing. ValueError or OSError if that cannot be."""
     if reason := reason_against(name):
         raise ValueError(f"{name!r} cannot be the operator's name: {reason}")
     if (folder := Path(os.path.realpath(folder))).is_relative_to(ROOT):

@@ -1,5 +1,6 @@
 """train.py: the same losses as with torch's own add, by one process and by several, interrupted and resumed."""
 
+import argparse
 import importlib.util
 import json
 import os
@@ -313,7 +314,8 @@ def test_without_scikit_learn(monkeypatch, capsys):
 def test_seeds_of_63_bits(monkeypatch):
     """The largest seed that is accepted gives an order of the images, too."""
     pytest.importorskip("sklearn")
-    task = tasks.residual(torch.device("cpu"), 359, 2**63 - 1, 0, 1)
+    args = argparse.Namespace(batch=359, seed=2**63 - 1, rank=0, world=1)
+    task = tasks.residual(torch.device("cpu"), args)
     assert len(list(task.batches(7))) == 4
 
 

@@ -39,8 +39,7 @@ def train(task: Task, add: Add, device: torch.device, args: argparse.Namespace) 
         network.load_state_dict(args.resumed["network"])
         optimizer.load_state_dict(args.resumed["optimizer"])
         history = History(**args.resumed["history"])
-    # reduce-overhead: on a GPU the compiled code is replayed as CUDA graphs, as most of a small step is launches.
-    # fullgraph: a graph break is an error.
+    # On a GPU, reduce-overhead replays CUDA graphs, as most of a small step is launches; fullgraph: no graph breaks.
     called = torch.compile(network, fullgraph=True, mode="reduce-overhead") if args.compile else network
     called = nn.parallel.DistributedDataParallel(called) if args.world > 1 else called
     autocast = torch.autocast(device.type, torch.bfloat16) if args.dtype == "bfloat16" else contextlib.nullcontext()
@@ -83,13 +82,11 @@ def settings(args: argparse.Namespace) -> dict:
 
 
 def run(step: Callable, task: Task, epochs: list[int], device: torch.device) -> tuple[Tensor, float]:
-    """Train these epochs. Returns the mean loss of each, and the microseconds of a step.
-
-    The losses stay on the device until the end: .item() makes the host wait for the GPU.
-    """
+    """Train these epochs. Returns the mean loss of each, on the device, and the microseconds of a step."""
     synchronize = torch.cuda.synchronize if device.type == "cuda" else lambda: None
     synchronize()
     start = time.perf_counter()
+    # No .item() here: it makes the host wait for the GPU.
     losses = [[step(*batch) for batch in task.batches(epoch)] for epoch in epochs]
     synchronize()
     us_per_step = (time.perf_counter() - start) * 1e6 / sum(map(len, losses))

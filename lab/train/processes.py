@@ -19,10 +19,7 @@ from ..build import Failure
 
 
 def rank_and_world(on_gpus: bool) -> tuple[int, int]:
-    """This process's number, and how many there are.
-
-    Raises Failure if torchrun has not started it, or if there is no GPU for each.
-    """
+    """This process's number, and how many there are. Failure if torchrun has not started it, or GPUs are too few."""
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         found = " and ".join(name for name in ("RANK", "WORLD_SIZE") if name in os.environ)
         cure = "start several by `torchrun --nproc-per-node N train.py ...`; for a single one unset RANK and WORLD_SIZE"
@@ -35,14 +32,11 @@ def rank_and_world(on_gpus: bool) -> tuple[int, int]:
 
 @contextlib.contextmanager
 def connected(args: argparse.Namespace) -> Iterator[None]:
-    """Inside, torch.distributed works: NCCL among GPUs, gloo among CPUs. Each process gets its own GPU.
-
-    Raises Failure if another process has ended, or does not answer.
-    """
+    """Inside, torch.distributed works: NCCL among GPUs, gloo among CPUs. Failure if another process has ended."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # so torchrun ends a process that waits in a collective
     if on_gpus := cli.has_gpu(args):
         own = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
-        torch.cuda.set_device(own)  # the default from here on
+        torch.cuda.set_device(own)
         if "device" in args:
             args.device = own
     try:

@@ -6,6 +6,7 @@ in Deep Residual Networks", 2016. Its group normalization (Wu and He, 2018), unl
 at a batch's other images, so the loss does not depend on the number of processes that share a batch.
 """
 
+import argparse
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
@@ -76,11 +77,11 @@ def residual_network(add: Add) -> nn.Sequential:
     )
 
 
-def residual(device: torch.device, batch: int, seed: int, rank: int, world: int) -> Task:
-    """batch: images a step, over all processes; this one takes its share of them."""
+def residual(device: torch.device, args: argparse.Namespace) -> Task:
+    """args.batch: images a step, over all processes; this one takes its share of them."""
     import sklearn.datasets
 
-    batch = min(batch, TRAIN)
+    batch = min(args.batch, TRAIN)
     digits = sklearn.datasets.load_digits()
     images = torch.tensor(digits.images, dtype=torch.float32, device=device)[:, None] / 16
     labels = torch.tensor(digits.target, device=device)
@@ -89,10 +90,10 @@ def residual(device: torch.device, batch: int, seed: int, rank: int, world: int)
 
     def batches(epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
         # A generator for each epoch, so that a resumed run sees the same batches.
-        generator = torch.Generator().manual_seed((seed * 1_000_003 + epoch) % 2**63)
+        generator = torch.Generator().manual_seed((args.seed * 1_000_003 + epoch) % 2**63)
         order = torch.randperm(TRAIN, generator=generator).to(device)
         for whole in training[order].split(batch)[: TRAIN // batch]:  # images that fill no batch are left out this time
-            mine = whole[rank::world]
+            mine = whole[args.rank :: args.world]
             yield images[mine], labels[mine]
 
     def loss(network: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
