@@ -41,7 +41,7 @@ def connected(args: argparse.Namespace) -> Iterator[None]:
             args.device = own
     try:
         # After a restart by `torchrun --max-restarts` the store still has the addresses of the processes that ended,
-        # and gloo would call them (torch 2.13): so each attempt has a prefix of its own.
+        # and gloo would call them (torch 2.13 to 2.15): so each attempt has a prefix of its own.
         store, rank, world = next(dist.rendezvous("env://"))
         store = dist.PrefixStore(f"attempt {os.environ['TORCHELASTIC_RESTART_COUNT']}", store)
         options = {"store": store, "rank": rank, "world_size": world, "timeout": datetime.timedelta(minutes=5)}
