@@ -12,6 +12,7 @@ import argparse
 import re
 import signal
 import sys
+from pathlib import Path
 
 if __name__ == "__main__":
     from lab import cli
@@ -35,15 +36,10 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     also.add_argument("--kernels", action="store_true", help="each kernel of the lesson, and torch.neg")
     also.add_argument("--host-cost", action="store_true", help="the host's time for a call, at n = 1024")
     also.add_argument("--sync-study", action="store_true", help="four ways to synchronize, and what each measures")
-    also.add_argument("--trace", type=cli.writable, metavar="FILE", help="the same for ui.perfetto.dev")
-    to = parser.add_argument_group("output")
-    to.add_argument("--plot", type=cli.picture, metavar="FILE.png", help="draw GB/s and ratio over the sizes")
-    to.add_argument("--json", type=cli.writable, metavar="FILE", help="write all figures to FILE")
-    args = parser.parse_args(argv)
-    cli.refuse_same_files(parser, args, "json", "plot", "trace", "library")
+    also.add_argument("--trace", type=Path, metavar="FILE", help="the same for ui.perfetto.dev")
+    args = cli.parse(parser, argv)
     if args.binding == "pybind11" and args.compiler not in (*bench.WITH_PYBIND11, "all"):
         parser.error(f"the {args.compiler} build has no pybind11 binding; use --compiler jit or setup")
-    cli.refuse_nvrtc_on_a_cpu(parser, args)
     if args.kernels and args.compiler == "nvrtc":
         parser.error("--kernels calls the C functions of a library, and the nvrtc build has none; use --compiler jit")
     if args.library and (args.compiler == "all" or args.binding == "pybind11"):

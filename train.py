@@ -22,25 +22,25 @@ if __name__ == "__main__":
 import torch
 
 from lab import build, cli
-from lab.train import loop, processes, tasks
+from lab.train import loop, tasks
 
 
 def main() -> int:
-    processes.check_environment()
-    if processes.RANK:  # only the first process prints
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     args = parse()
-    with processes.connected("cuda" if cli.has_gpu(args) else "cpu"):
+    if args.world == 1:
+        return run(args)
+    from lab.train import processes
+
+    if args.rank:  # only the first process prints
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    with processes.connected(args):
         return run(args)
 
 
 def run(args: argparse.Namespace) -> int:
     # 1. Build, load, register.
     adds, builds, device = load(args)
-    if args.model == "toy":
-        task = tasks.toy(processes.WORLD)
-    else:
-        task = tasks.residual(device, args.batch, args.seed, processes.RANK, processes.WORLD)
+    task = tasks.toy(args.world) if args.model == "toy" else tasks.residual(device, args)
     environment = cli.environment(device)
     print(cli.describe(environment, builds))
 
@@ -55,9 +55,9 @@ def run(args: argparse.Namespace) -> int:
 
     # 3. Conclude.
     histories = dict(zip(adds, found, strict=True)) if found else {}
-    conclude(task, histories)
+    conclude(args.model, histories)
     status = 0
-    if processes.RANK == 0:
+    if args.rank == 0:
         content = {"environment": environment, "settings": loop.settings(args), "complete": complete}
         status = write_files(args, content, histories)
     if not complete:
@@ -82,7 +82,7 @@ def load(args: argparse.Namespace) -> tuple[dict[str, tasks.Add], list[build.Bui
         adds[args.compiler] = add2.add2
     if args.compiler == "torch" or args.check:
         adds["torch"] = torch.add
-    return adds, builds, processes.device(device)
+    return adds, builds, device
 
 
 def tell(task: tasks.Task, history: loop.History) -> None:
@@ -93,10 +93,10 @@ def tell(task: tasks.Task, history: loop.History) -> None:
         print(f"epoch {epoch:3d}: loss = {loss:.3f}{accuracy}")
 
 
-def conclude(task: tasks.Task, histories: dict[str, loop.History]) -> None:
+def conclude(model: str, histories: dict[str, loop.History]) -> None:
     """Print a line for each add, and compare the two."""
     for name, history in histories.items():
-        line = f"{task.name} by {name}: loss = {history.losses[-1]:.6g} after {len(history.losses)} epochs"
+        line = f"{model} by {name}: loss = {history.losses[-1]:.6g} after {len(history.losses)} epochs"
         line += f", accuracy = {history.accuracies[-1]:.1%}" if history.accuracies else ""
         each = history.steady_us_per_step()
         print(f"{line}; {each:.1f} us a step, {1e6 / each:.0f} steps/s")
@@ -111,7 +111,7 @@ def conclude(task: tasks.Task, histories: dict[str, loop.History]) -> None:
 def write_files(args: argparse.Namespace, content: dict, histories: dict[str, loop.History]) -> int:
     """--json and --plot. Returns the exit status."""
     content |= {"ways": {name: getattr(args, name) for name in ("compile", "cuda_graph", "check")}}
-    content |= {"processes": processes.WORLD, "training": []}
+    content |= {"processes": args.world, "training": []}
     for name, history in histories.items():
         content["training"].append({"add": name, "median_us_per_step": history.steady_us_per_step(), **vars(history)})
     draw = None
@@ -133,31 +133,29 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     ways.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32", help="bfloat16: by autocast")
     ways.add_argument("--compile", action="store_true", help="torch.compile the network")
     ways.add_argument("--cuda-graph", action="store_true", help="replay each step of the toy as one CUDA graph")
-    to = parser.add_argument_group("output")
-    to.add_argument("--save", type=cli.writable, metavar="FILE", help="write a checkpoint after each epoch")
+    to = parser.add_argument_group("checkpoints")
+    to.add_argument("--save", type=Path, metavar="FILE", help="write a checkpoint after each epoch")
     to.add_argument("--resume", type=Path, metavar="FILE", help="go on from one; from nothing if --save will write it")
-    to.add_argument("--plot", type=cli.picture, metavar="FILE.png", help="draw losses and accuracy")
-    to.add_argument("--json", type=cli.writable, metavar="FILE", help="write all figures to FILE")
-    args = parser.parse_args(argv)
+    args = cli.parse(parser, argv)
     args.epochs = getattr(args, "epochs", 500 if args.model == "toy" else 20)
-    cli.refuse_same_files(parser, args, "save", "plot", "json", "library")
-    cli.refuse_same_files(parser, args, "plot", "json", "resume")  # --save may go on where --resume began
     if min(args.epochs, args.batch) < 1 or not 0 <= args.seed < 2**63:
         parser.error("--epochs and --batch start at 1; --seed is from 0 to 2^63 - 1")
-    cli.refuse_nvrtc_on_a_cpu(parser, args)
     if args.model == "residual" and not importlib.util.find_spec("sklearn"):
         parser.error("--model residual needs scikit-learn: `python3 -m pip install scikit-learn`")
-    if args.cuda_graph and (args.model != "toy" or processes.WORLD > 1 or not cli.has_gpu(args)):
+    args.rank, args.world = 0, 1
+    if {"RANK", "WORLD_SIZE"} & os.environ.keys():  # torchrun sets both
+        from lab.train import processes
+
+        args.rank, args.world = processes.rank_and_world(cli.has_gpu(args))
+    if args.cuda_graph and (args.model != "toy" or args.world > 1 or not cli.has_gpu(args)):
         parser.error("--cuda-graph is for --model toy, one process, and a GPU")
     if args.cuda_graph and args.compile:
         parser.error("--cuda-graph captures the eager step; it cannot be combined with --compile")
     if args.check and (args.compiler == "torch" or args.save or args.resume):
         parser.error("--check trains twice: with a build of add2, and without --save and --resume")
-    if args.batch < processes.WORLD:
-        parser.error(f"--batch {args.batch} leaves some of {processes.WORLD} processes without an image")
-    if cli.has_gpu(args) and (reason := processes.lack_of_gpus()):
-        parser.error(reason)
-    if args.save and args.save.exists() and not args.resume and processes.RANK == 0:
+    if args.batch < args.world:
+        parser.error(f"--batch {args.batch} leaves some of {args.world} processes without an image")
+    if args.save and args.save.exists() and not args.resume and args.rank == 0:
         cli.note(f"{args.save} will be replaced; `--resume {args.save}` goes on from it")
     args.resumed = None
     if args.resume and (args.resume.exists() or args.resume.resolve() != (args.save and args.save.resolve())):

@@ -1,47 +1,41 @@
-"""Shared by both programs: arguments, the machine, output files, and how they end.
+"""Shared by both programs: how they start and end, arguments, the device, the machine, output files.
 
 torch is imported inside functions only: start() has to run before that takes its seconds.
 """
 
 import argparse
-import contextlib
 import importlib.util
+import io
 import itertools
 import os
+import re
 import shlex
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import torch
-    from matplotlib.figure import Figure
 
     from .build import Build
 
 
-# --- start and end
-
-
-class _Stream:
+class _Stream(io.TextIOWrapper):
     """stdout or stderr whose reader may leave, as `| head` does: the rest goes nowhere, and the program goes on."""
 
-    def __init__(self, stream: TextIO) -> None:
-        self.stream, self.error = stream, None
-
-    def __getattr__(self, name: str):
-        return getattr(self.stream, name)
+    error: OSError | None = None
 
     def write(self, text: str) -> int:
         try:
-            self.stream.write(text)
-            self.stream.flush()  # so that no error is left for later
+            super().write(text)
+            self.flush()  # so that no error is left for later
         except OSError as error:
             self.error = error
-            os.dup2(os.open(os.devnull, os.O_WRONLY), self.stream.fileno())
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
         return len(text)
 
 
@@ -50,19 +44,13 @@ def start() -> None:
     while (descriptor := os.open(os.devnull, os.O_RDWR)) < 3:
         pass  # it was closed, and would otherwise go to the next file that is opened
     os.close(descriptor)
-    for name in ("stdout", "stderr"):
-        stream = getattr(sys, name) or Path(os.devnull).open("w")  # noqa: SIM115
-        stream.reconfigure(errors="backslashreplace")
-        setattr(sys, name, _Stream(stream))
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        encoding = getattr(getattr(sys, name), "encoding", None)
+        setattr(sys, name, _Stream(open(number, "wb", closefd=False), encoding, "backslashreplace"))  # noqa: SIM115
     if sys.platform != "linux":
         sys.exit(fail(f"add2 needs Linux, and this is {sys.platform}; use WSL 2, a container or another machine", 2))
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where a shell's `&` has it ignored
-        signal.signal(signal.SIGINT, _leave)
-
-
-def _leave(*_: object) -> None:
-    os.write(2, f"{Path(sys.argv[0]).name}: error: interrupted\n".encode())
-    os._exit(130)
+        signal.signal(signal.SIGINT, lambda *_: os._exit(fail("interrupted", 130)))
 
 
 def run(main: Callable[[], int]) -> int:
@@ -70,7 +58,7 @@ def run(main: Callable[[], int]) -> int:
 
     Other errors keep their traceback; with ADD2_DEBUG=1 all do. SIGTERM ends the program as Ctrl-C does.
     """
-    if signal.getsignal(signal.SIGINT) is _leave:
+    if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -78,13 +66,12 @@ def run(main: Callable[[], int]) -> int:
     except KeyboardInterrupt:
         status = fail("interrupted", 130)
     except Exception as error:
-        message = _explain(error)
-        if message is None or os.environ.get("ADD2_DEBUG"):
+        if os.environ.get("ADD2_DEBUG") or not (message := _explain(error)):
             raise
         status = fail(message)
     sys.stdout.flush()
     lost = getattr(sys.stdout, "error", None)
-    if lost is not None and not isinstance(lost, BrokenPipeError):
+    if lost and not isinstance(lost, BrokenPipeError):
         status = fail(f"cannot write to stdout: {lost.strerror}", max(status, 1))
     return status
 
@@ -93,21 +80,21 @@ def _explain(error: Exception) -> str | None:
     """A message in place of the traceback; None if the error is not one that the user can cure."""
     from .build import Failure, symptoms
 
-    if isinstance(error, Failure):
-        return str(error)
+    text = str(error)
+    if isinstance(error, (Failure, argparse.ArgumentTypeError)):
+        return text
     if is_out_of_memory(error):
-        return f"out of memory: {str(error).partition(chr(10))[0]}\nGive smaller --sizes or a smaller --batch."
-    if str(error).startswith(("add2: ", "torch_launch_add2: ")):  # the operator's own words for an error of CUDA's
-        cure = symptoms.explain(str(error), running=True)
-        return f"{error}\n{cure}" if cure else None
-    return None
+        return f"out of memory: {text.partition(chr(10))[0]}\nGive smaller --sizes or a smaller --batch."
+    # The operator's own words for an error of CUDA's begin so.
+    cure = text.startswith(("add2: ", "torch_launch_add2: ")) and symptoms.explain(text, running=True)
+    return f"{text}\n{cure}" if cure else None
 
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Also where it broke the capture of a graph, whose own error then comes last."""
-    text = f"{error} {error.__context__}"
-    words = ("out of memory", "can't allocate memory", "could not allocate", "bad_alloc")
-    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and any(word in text for word in words))
+    words = "MemoryError|out of memory|can't allocate memory|could not allocate|bad_alloc"
+    found = re.search(words, f"{type(error)} {error} {error.__context__}")
+    return isinstance(error, (MemoryError, RuntimeError)) and found is not None
 
 
 def fail(message: object, status: int = 1) -> int:
@@ -120,34 +107,42 @@ def note(text: str) -> None:
     print(text, file=sys.stderr)
 
 
-# --- arguments; a wrong one ends in one line on stderr and exit status 2
-
-
 def parser(description: str, compilers: list[str]) -> argparse.ArgumentParser:
-    import torch
-
+    """The options of both programs. A wrong one ends in one line on stderr and exit status 2."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    if torch.version.hip:
-        parser.error(f"add2 has CUDA kernels only, and torch {torch.__version__} is built for ROCm")
     parser.add_argument("--compiler", choices=compilers, default="jit", help="how add2 is built")
-    parser.add_argument("--library", type=library, metavar="FILE", help="load this library; build nothing")
+    parser.add_argument("--library", type=lambda text: Path(text).absolute(), help="load this file; build nothing")
     parser.add_argument("--rebuild", action="store_true", help="build from nothing, even if nothing has changed")
     parser.add_argument("--device", type=device, default=argparse.SUPPRESS, help="cuda, cuda:1, cpu (default: a GPU)")
+    parser.add_argument("--plot", type=Path, metavar="FILE.png", help="draw the results; .pdf and .svg, too")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to FILE")
     return parser
 
 
-def refuse_same_files(parser: argparse.ArgumentParser, args: argparse.Namespace, *names: str) -> None:
-    """No two of these options may name one file: an output would replace another, or an input."""
-    for first, second in itertools.combinations(names, 2):
-        one, other = getattr(args, first), getattr(args, second)
-        if one and other and one.resolve() == other.resolve():
-            parser.error(f"--{first} and --{second} both name {other}, and one would replace the other")
+def parse(parser: argparse.ArgumentParser, argv: list[str] | None) -> argparse.Namespace:
+    """The arguments. Output files are tested now, and not after an hour of measuring."""
+    args = parser.parse_args(argv)
+    paths = {name: value for name, value in vars(args).items() if isinstance(value, Path)}
+    for one, other in itertools.combinations(paths, 2):
+        is_same = os.path.realpath(paths[one]) == os.path.realpath(paths[other])
+        if is_same and {one, other} != {"save", "resume"}:  # --save may go on where --resume began
+            parser.error(f"--{one} and --{other} both name {paths[other]}, and one would replace the other")
+    if args.library and not args.library.is_file():
+        parser.error(f"--library: there is no file {args.library}")
+    for name in paths.keys() - {"library", "resume"}:
+        from . import files
 
-
-def refuse_nvrtc_on_a_cpu(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
-    """--compiler nvrtc makes no code for a CPU."""
+        try:
+            files.write(paths[name], None)
+        except files.Failure as error:
+            parser.error(f"--{name}: {error}")
+    if args.plot and args.plot.suffix not in (".png", ".pdf", ".svg"):
+        parser.error(f"--plot: '{args.plot}' does not end in .png, .pdf or .svg")
+    if args.plot and not importlib.util.find_spec("matplotlib"):
+        parser.error("--plot needs matplotlib: `python3 -m pip install matplotlib`")
     if args.compiler == "nvrtc" and "device" in args and args.device.type == "cpu":
         parser.error("--compiler nvrtc compiles for a GPU; it cannot be combined with --device cpu")
+    return args
 
 
 def device(text: str) -> "torch.device":
@@ -171,58 +166,21 @@ def has_gpu(args: argparse.Namespace) -> bool:
 
 
 def choose_device(args: argparse.Namespace, library: Path | None) -> "torch.device":
-    """The given device, else a GPU if there is one that the library can use. None: a library is not needed.
-
-    Raises:
-        Failure: the library lacks the operator, or the CUDA code for the given device; or the GPU's memory is full.
-    """
+    """The given device, else a GPU if there is one that the library (if any) can use. Failure if it cannot use it."""
     import torch
 
     from .build import Failure, has_cuda_code, toolchain
 
-    if library and not hasattr(torch.ops.add2, "torch_launch_add2"):
-        raise Failure(f"{library} has no operator add2 in it; give --library a file that a build of add2 has made")
-    try:
-        asked = args.device if "device" in args else device("cuda" if torch.cuda.is_available() else "cpu")
-    except argparse.ArgumentTypeError as error:
-        raise Failure(str(error)) from error
-    if asked.type == "cuda" and library and not has_cuda_code(library):
+    chosen = args.device if "device" in args else device("cuda" if has_gpu(args) else "cpu")
+    if chosen.type == "cuda" and library and not has_cuda_code(library):
         without = f"this build of add2 has no CUDA code: {toolchain.cuda_cure()}"
         if "device" in args:
             raise Failure(without)
         note(f"using the CPU, not the GPU: {without}")
-        return device("cpu")
-    if asked.type == "cuda":
-        torch.cuda.set_device(asked)  # for streams, events and graphs, which belong to the current device
-    return asked
-
-
-def writable(text: str) -> Path:
-    """An output file, tested now and not after an hour of measuring."""
-    from .files import check_writable
-
-    if reason := check_writable(Path(text)):
-        raise argparse.ArgumentTypeError(f"cannot write {text}: {reason}")
-    return Path(text)
-
-
-def library(text: str) -> Path:
-    """A shared library that exists."""
-    if not os.path.isfile(text):
-        raise argparse.ArgumentTypeError(f"there is no file {text}")
-    return Path(text).resolve()
-
-
-def picture(text: str) -> Path:
-    """A file for a picture, of a kind that can be drawn; and matplotlib to draw it with."""
-    if not text.endswith((".png", ".pdf", ".svg")):
-        raise argparse.ArgumentTypeError(f"'{text}' does not end in .png, .pdf or .svg")
-    if not importlib.util.find_spec("matplotlib"):
-        raise argparse.ArgumentTypeError("needs matplotlib: `python3 -m pip install matplotlib`")
-    return writable(text)
-
-
-# --- the machine, and the output files
+        return torch.device("cpu")
+    if chosen.type == "cuda":
+        torch.cuda.set_device(chosen)  # for streams, events and graphs, which belong to the current device
+    return chosen
 
 
 def command() -> str:
@@ -232,18 +190,18 @@ def command() -> str:
 
 def environment(device: "torch.device") -> dict[str, str | int | float]:
     """The machine and the versions that a figure depends on."""
-    import datetime
-    import platform
-
     import torch
 
-    found: dict[str, str | int | float] = {"device": str(device), "name": _cpu_name() or platform.machine()}
-    found |= {"torch": torch.__version__, "cuda": torch.version.cuda or "none", "python": platform.python_version()}
-    found |= {"threads": torch.get_num_threads(), "date": str(datetime.datetime.now(datetime.timezone.utc).date())}
+    cpu = re.search(r"model name\s*: (.+)", Path("/proc/cpuinfo").read_text())
+    found = {"device": str(device), "name": cpu[1] if cpu else os.uname().machine, "torch": torch.__version__}
+    found |= {"cuda": torch.version.cuda or "none", "python": sys.version.split()[0]}
+    found |= {"threads": torch.get_num_threads(), "date": time.strftime("%Y-%m-%d", time.gmtime())}
     found["command"] = command()
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)
-        found |= {"name": properties.name, "l2_bytes": properties.L2_cache_size, **_driver(str(properties.uuid))}
+        found |= {"name": properties.name, "l2_bytes": properties.L2_cache_size}
+        smi = subprocess.getoutput("nvidia-smi --query-gpu=driver_version --format=csv,noheader")
+        found["driver"] = driver[0] if (driver := re.match(r"[\d.]+", smi)) else "unknown"
         if clock_khz := getattr(properties, "memory_clock_rate", 0):
             # Two transfers in each cycle of the memory's clock, each as wide as the bus.
             found["peak_gb_per_s"] = 2 * clock_khz * 1e3 * properties.memory_bus_width / 8 / 1e9
@@ -255,50 +213,25 @@ def describe(environment: dict, builds: "Sequence[Build]" = ()) -> str:
     cuda = f", CUDA {environment['cuda']}" if environment["cuda"] != "none" else ""
     driver = f"driver {environment['driver']}" if "driver" in environment else f"{environment['threads']} threads"
     lines = ["{device}: {name}, {}; torch {torch}{}, Python {python}".format(driver, cuda, **environment)]
-    if environment.get("busy_percent", 0) >= 5:
-        lines.append(f"warning: the GPU was {environment['busy_percent']}% busy before we started")
     for build in builds:
-        what = "loaded, built before," if build.cached else "built and loaded"
+        how = "loaded, built before," if build.cached else "built and loaded"
         library = f": {build.library}" if build.library else ""
-        lines.append(f"add2 by {build.compiler} ({build.binding}): {what} in {build.seconds:.2f} s{library}")
+        lines.append(f"add2 by {build.compiler} ({build.binding}): {how} in {build.seconds:.2f} s{library}")
     return "\n".join(lines)
 
 
-def _cpu_name() -> str:
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return ""
-
-
-def _driver(uuid: str) -> dict[str, str | int]:
-    """The driver's version; and how busy the GPU is, where nvidia-smi lists it: another program may use it."""
-    query = ["nvidia-smi", "--query-gpu=driver_version,utilization.gpu,uuid", "--format=csv,noheader,nounits"]
-    with contextlib.suppress(OSError, subprocess.SubprocessError, ValueError):
-        lines = subprocess.run(query, capture_output=True, text=True, check=True, timeout=30).stdout.splitlines()
-        found: dict[str, str | int] = {}
-        for driver, busy, card in (line.split(", ") for line in lines):
-            found["driver"] = driver
-            if uuid in card and busy.isdecimal():
-                found["busy_percent"] = int(busy)
-        return found
-    return {"driver": "unknown"}
-
-
-def save(args: argparse.Namespace, content: dict, draw: "Callable[[dict], Figure] | None") -> int:
-    """--json and --plot; one that cannot be written does not keep back the other. Returns the exit status."""
+def save(args: argparse.Namespace, content: dict, draw: Callable | None) -> int:
+    """Write --json and --plot; draw is None if there is nothing to draw. Returns the exit status."""
     if not args.json and not args.plot:
         return 0
     from . import files
     from .build import Failure
 
-    status = 0
-    picture = args.plot if draw else None
-    for path, render in ((args.json, files.to_json), (picture, lambda found: files.to_picture(draw(found), picture))):
-        try:
-            if path:
-                files.write(path, render(content))
-        except Failure as error:
-            status = fail(error)
-    return status
+    try:
+        if args.json:
+            files.write(args.json, files.to_json(content))
+        if args.plot and draw:
+            files.write(args.plot, files.to_picture(draw(content), args.plot))
+    except Failure as error:
+        return fail(error)
+    return 0

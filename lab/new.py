@@ -8,6 +8,7 @@ import argparse
 import builtins
 import importlib.util
 import keyword
+import os
 import re
 import sys
 import tempfile
@@ -17,20 +18,17 @@ import torch
 
 from .build.cache import ROOT
 
+TAKEN = Path(__file__).with_name("taken_names.txt")
 TEMPLATE = ROOT / "examples" / "template"
-TAKEN = Path(__file__).parent / "taken_names.txt"
 OPERATOR = ["include/add2.h", "kernel/add2.cpp", "kernel/add2_cpu.cpp", "kernel/add2_kernel.cuh"]
 OPERATOR += ["kernel/add2_kernel.cu", "add2/ops.py", "add2/fake.py", "add2/function.py"]
-COMMON = {"__init__.py": "add2/__init__.py", "tests.py": "tests/test_add2.py", "benchmark.py": "benchmark.py"}
-COMMON |= {"README.md": "README.md", "gitignore": ".gitignore"}
-BUILDS = {  # the file of each, and the command
-    "setup": ("setup.py", "setup.py", "python3 -m pip install --no-build-isolation -e ."),
-    "cmake": (
-        "CMakeLists.txt",
-        "CMakeLists.txt",
-        "cmake -S . -B build -DTORCH_DIR=$(python3 -c 'import torch; print(torch.__path__[0])') && cmake --build build",
-    ),
-    "jit": ("jit.py", "add2/jit.py", "python3 -c 'import add2'"),
+COMMON = {"tests.py": "tests/test_add2.py", "benchmark.py": "benchmark.py", "README.md": "README.md"}
+COMMON |= {"gitignore": ".gitignore", "__init__.py": "add2/__init__.py"}
+CMAKE = "cmake -S . -B build -DTORCH_DIR=$(python3 -c 'import torch; print(torch.__path__[0])') && cmake --build build"
+BUILDS = {  # the files of each, and the command
+    "setup": ({"setup.py": "setup.py"}, "python3 -m pip install --no-build-isolation -e ."),
+    "cmake": ({"CMakeLists.txt": "CMakeLists.txt"}, CMAKE),
+    "jit": ({"jit.py": "add2/jit.py", "jit_init.py": "add2/__init__.py"}, "python3 -c 'import add2'"),
 }
 
 
@@ -38,20 +36,15 @@ def reason_against(name: str) -> str | None:
     """Why an operator cannot be called so; None if it can."""
     if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name):
         return "expected small letters, digits and single _, with a letter first"
-    if keyword.iskeyword(name) or name in sys.stdlib_module_names or hasattr(builtins, name):
-        return "it is a keyword, a module or a function of Python's own"
-    for reason, words in re.findall(r"(.*):\n((?:.+\n)+)", TAKEN.read_text()):
-        if name in words.split():
-            return reason
-    if name in dir(torch.ops):
-        return "torch.ops has something else of that name"
-    prose = re.compile(r'//.*|# .*|"""(?:.|\n)*?"""|"(?:\\.|[^"\\\n])*"')  # comments and texts
-    for part in OPERATOR:
-        if re.search(rf"\b{name}\b", prose.sub(" ", (ROOT / part).read_text())):
-            return f"{part} uses it for something else"
+    prose = r'//.*|# .*|"""(?:.|\n)*?"""|"(?:\\.|[^"\\\n])*"'  # comments and texts
+    code = {part: re.sub(prose, " ", (ROOT / part).read_text()) for part in OPERATOR}
+    taken = [(f"{part} uses it for something else", re.findall(r"\w+", text)) for part, text in code.items()]
+    taken += [(reason, words.split()) for reason, words in re.findall(r"(.*):\n((?:.+\n)+)", TAKEN.read_text())]
+    taken += [("Python has it as a keyword or a function", keyword.kwlist + dir(builtins))]
+    taken += [("it is a module of Python's own", sys.stdlib_module_names), ("torch.ops has it already", dir(torch.ops))]
     if (spec := importlib.util.find_spec(name)) and spec.origin:
-        return f"a Python package of that name is installed, in {Path(spec.origin).parent}"
-    return None
+        taken += [(f"a package of that name is installed, in {Path(spec.origin).parent}", [name])]
+    return next((reason for reason, words in reversed(taken) if name in words), None)
 
 
 def rename(text: str, name: str) -> str:
@@ -63,37 +56,24 @@ def rename(text: str, name: str) -> str:
 def texts(build: str) -> dict[str, str]:
     """The project's files, in which the operator is still called add2."""
     found = {part: (ROOT / part).read_text() for part in OPERATOR}
-    # Without DTensors (add2/sharding.py) and the layer: few operators need them at first.
-    ops = re.sub(r"^    if .*\n        sharding\.\w+\(\)\n", "", found["add2/ops.py"], flags=re.MULTILINE)
-    found["add2/ops.py"] = ops.replace("import fake, sharding", "import fake")
-    found["add2/function.py"] = found["add2/function.py"].split("\n\n\ndef launch(")[0].rstrip("\n") + "\n"
-    source, target, command = BUILDS[build]
-    for part, where in (COMMON | {source: target}).items():
+    # Without the rule for DTensors and the layer: few operators need them at first.
+    found["add2/ops.py"] = re.sub(r"    if .*\n +from \. import sharding.*\n|import sys\n", "", found["add2/ops.py"])
+    found["add2/function.py"] = found["add2/function.py"].partition("\n\n\ndef launch(")[0] + "\n"
+    files, command = BUILDS[build]
+    for part, where in (COMMON | files).items():
         found[where] = (TEMPLATE / part).read_text().replace("BUILD_COMMAND", command)
-    if build == "jit":  # which loads the library itself
-        block = re.compile(r"^    if not \(_library.*?^(?=\n)", re.MULTILINE | re.DOTALL)
-        text = block.sub("    from . import jit  # noqa: F401  (builds what has changed)\n", found["add2/__init__.py"])
-        found["add2/__init__.py"] = text.replace("from pathlib import Path\n\n", "")
     return found
 
 
 def create(name: str, folder: Path, build: str) -> None:
-    """Write the project into a new folder, all of it or nothing.
-
-    Raises:
-        ValueError: the name or the folder will not do.
-    """
+    """Write the project into a new folder, all of it or nothing. ValueError or OSError if that cannot be."""
     if reason := reason_against(name):
         raise ValueError(f"{name!r} cannot be the operator's name: {reason}")
-    folder = folder.resolve()
-    if folder.is_relative_to(ROOT):
+    if (folder := Path(os.path.realpath(folder))).is_relative_to(ROOT):
         raise ValueError(f"{folder} is inside this project; name a folder outside, such as ../{name}")
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ValueError(f"{folder} is there already, and not empty")
-    files = texts(build)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as unfinished:
-        for target, text in files.items():
+        for target, text in texts(build).items():
             path = Path(unfinished, "project", rename(target, name))
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(rename(text, name))
@@ -108,10 +88,11 @@ def main() -> int:
     args = parser.parse_args()
     try:
         create(args.name, args.folder, args.build)
-    except (ValueError, OSError, RuntimeError) as error:  # RuntimeError: links in a circle, up to Python 3.12
-        parser.error(str(error))
+    except (ValueError, OSError) as error:
+        reason = f"{args.folder}: {error.strerror}" if isinstance(error, OSError) else error
+        parser.error(str(reason))
     print(f"{args.folder} has the operator {args.name}, which adds. Next:\n\n    cd {args.folder}")
-    print(f"    {rename(BUILDS[args.build][2], args.name)}\n    python3 -m pytest\n    python3 benchmark.py")
+    print(f"    {rename(BUILDS[args.build][1], args.name)}\n    python3 -m pytest\n    python3 benchmark.py")
     print("\nWhat to change then: README.md there, and docs/your-own.md here.")
     return 0
 

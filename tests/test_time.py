@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from lab import cli, files
+from lab import files
 from lab.bench import calls, clock, sync_study, tables
 from lab.build import cache
 
@@ -191,34 +191,6 @@ def test_noisy_figures_are_marked(monkeypatch):
         assert rows[0].get("noisy", False) == wide
         assert ("10.00~" in tables.table(rows)) == wide
         assert ("~: noisy" in tables.legend(rows)) == wide
-
-
-@pytest.mark.parametrize(
-    ("listed", "found"),
-    [
-        ("580.1, 37, GPU-mine\n580.1, 0, GPU-other", {"driver": "580.1", "busy_percent": 37}),
-        ("580.1, [N/A], GPU-mine", {"driver": "580.1"}),  # as with MIG
-        ("no devices were found", {"driver": "unknown"}),
-        ("exit", {"driver": "unknown"}),
-    ],
-)
-def test_a_busy_gpu_is_told(listed, found, monkeypatch, tmp_path):
-    """By a nvidia-smi of our own."""
-    fake = tmp_path / "nvidia-smi"
-    fake.write_text("#!/bin/sh\n" + ("exit 9" if listed == "exit" else f"cat <<END\n{listed}\nEND\n"))
-    fake.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    assert cli._driver("mine") == found
-    environment = cli.environment(torch.device("cpu")) | found
-    assert ("the GPU was 37% busy" in cli.describe(environment)) == ("busy_percent" in found)
-
-
-def test_pictures_need_matplotlib(tmp_path, monkeypatch):
-    """Said at the start, before anything is built."""
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(Exception, match="python3 -m pip install matplotlib"):
-        cli.picture(str(tmp_path / "x.png"))
-    assert list(tmp_path.iterdir()) == []
 
 
 # --- runs of their own

@@ -1,5 +1,6 @@
 """train.py: the same losses as with torch's own add, by one process and by several, interrupted and resumed."""
 
+import argparse
 import importlib.util
 import json
 import os
@@ -15,8 +16,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from lab.build import COMPILERS, cache
-from lab.train import checkpoint, processes, tasks
+from lab.build import COMPILERS, Failure, cache
+from lab.train import checkpoint, tasks
 
 ROOT = Path(__file__).resolve().parent.parent
 RESIDUAL = ("--model", "residual", "--device", "cpu")
@@ -290,7 +291,7 @@ def test_damaged_checkpoints(run, tmp_path):
     damaged.append(bad.read_bytes())
     for each in damaged:
         bad.write_bytes(each)
-        with pytest.raises(ValueError, match=r"is not a checkpoint of train\.py|is damaged"):
+        with pytest.raises(ValueError, match=r"is not a checkpoint of train\.py, or damaged"):
             checkpoint.load(bad)
     done = run("train.py", "--resume", bad, status=2)
     assert "is not a checkpoint of train.py" in done.stderr.splitlines()[-1]
@@ -313,34 +314,34 @@ def test_without_scikit_learn(monkeypatch, capsys):
 def test_seeds_of_63_bits(monkeypatch):
     """The largest seed that is accepted gives an order of the images, too."""
     pytest.importorskip("sklearn")
-    task = tasks.residual(torch.device("cpu"), 359, 2**63 - 1, 0, 1)
+    args = argparse.Namespace(batch=359, seed=2**63 - 1, rank=0, world=1)
+    task = tasks.residual(torch.device("cpu"), args)
     assert len(list(task.batches(7))) == 4
 
 
-@pytest.fixture
-def environment(monkeypatch):
-    """lab.train.processes, as it is in a process with this environment."""
-
-    def environment(**variables):
-        for name in (*processes.NAMES, "TORCHELASTIC_RUN_ID"):
-            monkeypatch.delenv(name, raising=False)
-        for name, value in variables.items():
-            monkeypatch.setenv(name, value)
-        return importlib.reload(processes)
-
-    yield environment
-    monkeypatch.undo()
-    importlib.reload(processes)
+def set_environment(monkeypatch, **variables):
+    """As it is for a process that torchrun has started, or that it has not."""
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
 
 
-def test_incomplete_environment(environment):
+def test_incomplete_environment(monkeypatch):
     """RANK and WORLD_SIZE that do not come from torchrun are refused: each process would train for itself."""
+    import train
+
     by_torchrun = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
-    environment(**by_torchrun, TORCHELASTIC_RUN_ID="none").check_environment()
-    environment().check_environment()
+    set_environment(monkeypatch, **by_torchrun, TORCHELASTIC_RUN_ID="none")
+    args = train.parse(["--device", "cpu"])
+    assert (args.rank, args.world) == (1, 2)
+    set_environment(monkeypatch)
+    args = train.parse([])
+    assert (args.rank, args.world) == (0, 1)
     for variables in ({"WORLD_SIZE": "2"}, {"RANK": "1"}, {"RANK": "abc"}, by_torchrun):
+        set_environment(monkeypatch, **variables)
         with pytest.raises(Exception, match="torchrun has not started this process"):
-            environment(**variables).check_environment()
+            train.parse([])
 
 
 @pytest.mark.thorough
@@ -351,20 +352,18 @@ def test_incomplete_environment_is_told(run):
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_too_many_processes(environment, monkeypatch, capsys):
+def test_too_many_processes(monkeypatch, capsys):
     """More than images in a batch, more than GPUs."""
     import train
 
     numbers = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "99"}
-    found = environment(**numbers, TORCHELASTIC_RUN_ID="none")
-    assert re.match(r"99 processes, but \d+ GPU\(s\).*--device cpu", found.lack_of_gpus())
+    set_environment(monkeypatch, **numbers, TORCHELASTIC_RUN_ID="none")
     with pytest.raises(SystemExit):
         train.parse([*RESIDUAL, "--batch", "1"])
     assert "--batch 1 leaves some of 2 processes without an image" in capsys.readouterr().err
     monkeypatch.setattr(train.cli, "has_gpu", lambda args: True)
-    with pytest.raises(SystemExit):
+    with pytest.raises(Failure, match=r"99 processes, but \d+ GPU\(s\).*--device cpu"):
         train.parse([])
-    assert "99 processes" in capsys.readouterr().err
 
 
 @pytest.mark.thorough

@@ -12,18 +12,15 @@ from torch import nn
 
 from .. import files
 
-MARK = b"checkpoint of train.py, sha256 "
-
 
 def save(path: Path, settings: dict, network: nn.Module, optimizer: torch.optim.Optimizer, history: dict) -> None:
     content = {"settings": settings, "network": network.state_dict(), "optimizer": optimizer.state_dict()}
-    buffer = io.BytesIO()
-    torch.save(content | {"history": history}, buffer)
+    torch.save(content | {"history": history}, buffer := io.BytesIO())
     files.write(path, _first_line(buffer.getvalue()) + buffer.getvalue())
 
 
 def _first_line(content: bytes) -> bytes:
-    return MARK + hashlib.sha256(content).hexdigest().encode() + b"\n"
+    return f"checkpoint of train.py, sha256 {hashlib.sha256(content).hexdigest()}\n".encode()
 
 
 def load(path: Path, settings: dict | None = None) -> dict:
@@ -32,10 +29,8 @@ def load(path: Path, settings: dict | None = None) -> dict:
         line, _, content = path.read_bytes().partition(b"\n")
     except OSError as error:
         raise ValueError(f"cannot read {path}: {error.strerror}") from error
-    if not line.startswith(MARK):
-        raise ValueError(f"{path} is not a checkpoint of train.py")
     if line + b"\n" != _first_line(content):
-        raise ValueError(f"{path} is damaged: its checksum differs. Give an older one, or none")
+        raise ValueError(f"{path} is not a checkpoint of train.py, or damaged: its checksum differs. Give an older one")
     found = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     for name, value in (settings or {}).items():
         if (other := found["settings"].get(name)) != value:

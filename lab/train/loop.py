@@ -2,7 +2,9 @@
 
 import argparse
 import contextlib
+import itertools
 import os
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -11,14 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from .. import cli
-from . import processes
 from .tasks import Add, Task
 
 
 @dataclass
 class History:
-    """An entry for each epoch: the mean loss of its steps, the accuracy on the test images (if the task has some),
-    microseconds a step."""
+    """An entry for each epoch: mean loss of its steps, accuracy on the test images (if there are some), us a step."""
 
     losses: list[float] = field(default_factory=list)
     accuracies: list[float] = field(default_factory=list)
@@ -26,44 +26,49 @@ class History:
 
     def steady_us_per_step(self) -> float:
         """The median, without the first tenth, in which caches fill, kernels are loaded and torch.compile compiles."""
-        late = sorted(self.us_per_step[(len(self.us_per_step) + 9) // 10 :] or self.us_per_step)
-        return late[len(late) // 2]
+        return statistics.median(self.us_per_step[(len(self.us_per_step) + 9) // 10 :] or self.us_per_step)
 
 
 def train(task: Task, add: Add, device: torch.device, args: argparse.Namespace) -> Iterator[History]:
     """Train until args.epochs; yield the history after each epoch whose loss is printed."""
     torch.manual_seed(args.seed)  # on the CPU, before the network moves: the same numbers for every device
     network = task.network(add).to(device)
-    optimizer = torch.optim.SGD(network.parameters(), lr=task.lr, momentum=task.momentum)
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.01, momentum=task.momentum)
     history = History()
-    if args.save:
-        from . import checkpoint
     if args.resumed:
         network.load_state_dict(args.resumed["network"])
         optimizer.load_state_dict(args.resumed["optimizer"])
         history = History(**args.resumed["history"])
-    # reduce-overhead: on a GPU the compiled code is replayed as CUDA graphs, as most of a small step is launches.
-    # fullgraph: a graph break is an error.
+    # On a GPU, reduce-overhead replays CUDA graphs, as most of a small step is launches; fullgraph: no graph breaks.
     called = torch.compile(network, fullgraph=True, mode="reduce-overhead") if args.compile else network
-    called = nn.parallel.DistributedDataParallel(called) if processes.WORLD > 1 else called
+    called = nn.parallel.DistributedDataParallel(called) if args.world > 1 else called
     autocast = torch.autocast(device.type, torch.bfloat16) if args.dtype == "bfloat16" else contextlib.nullcontext()
 
     def step(*batch) -> Tensor:
         optimizer.zero_grad()
         with autocast:
             loss = task.loss(called, *batch)
-        (loss * processes.WORLD).backward()  # DistributedDataParallel takes the mean over the processes, we the sum
+        (loss * args.world).backward()  # DistributedDataParallel takes the mean over the processes, we the sum
         optimizer.step()
         return loss.detach().clone() if args.compile else loss.detach()  # a replayed graph writes the next loss there
 
     if args.cuda_graph:
         step = captured(step, network)
-    done = len(history.losses)
-    for epochs in _portions(done, args.epochs, 1 if args.save else task.every):
-        run(step, task, epochs, device, history)
+    done, every = len(history.losses), 1 if args.save else task.every
+    # Portions end with an epoch that is printed: a multiple of `every`, or the last.
+    for _, epochs in itertools.groupby(range(done, args.epochs), lambda epoch: -(-epoch // every)):
+        means, us_per_step = run(step, task, list(epochs), device)
+        if args.world > 1:  # each has its share of every batch's loss
+            from . import processes
+
+            processes.add_up(means)
+        history.losses += means.tolist()
+        history.us_per_step += [us_per_step] * len(means)
         if task.accuracy:
             history.accuracies.append(task.accuracy(network))
-        if args.save and processes.RANK == 0:
+        if args.save and args.rank == 0:
+            from . import checkpoint
+
             checkpoint.save(args.save, settings(args), network, optimizer, vars(history))
         yield history
     if done >= args.epochs:
@@ -76,43 +81,21 @@ def settings(args: argparse.Namespace) -> dict:
     return {name: getattr(args, name) for name in ("model", "seed", "batch", "dtype")}
 
 
-def _portions(first: int, end: int, every: int) -> Iterator[range]:
-    """Epochs first to end, cut after each that is printed: the multiples of `every`, and the last."""
-    while first < end:
-        last = min(-(-first // every) * every + 1, end)
-        yield range(first, last)
-        first = last
-
-
-def _synchronize(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
-def run(step: Callable[..., Tensor], task: Task, epochs: range, device: torch.device, history: History) -> None:
-    """Train these epochs, and append them to the history.
-
-    The losses are fetched at the end and not one by one: .item() makes the host wait for the GPU.
-    """
-    _synchronize(device)
+def run(step: Callable, task: Task, epochs: list[int], device: torch.device) -> tuple[Tensor, float]:
+    """Train these epochs. Returns the mean loss of each, on the device, and the microseconds of a step."""
+    synchronize = torch.cuda.synchronize if device.type == "cuda" else lambda: None
+    synchronize()
     start = time.perf_counter()
+    # No .item() here: it makes the host wait for the GPU.
     losses = [[step(*batch) for batch in task.batches(epoch)] for epoch in epochs]
-    _synchronize(device)
-    seconds = time.perf_counter() - start
-    means = [torch.stack(steps).double().mean() for steps in losses]
-    if processes.WORLD > 1:  # each has its share of every batch's loss
-        for mean in means:
-            processes.add_up(mean)
-    history.us_per_step += [seconds * 1e6 / sum(map(len, losses))] * len(epochs)
-    history.losses += [mean.item() for mean in means]
+    synchronize()
+    us_per_step = (time.perf_counter() - start) * 1e6 / sum(map(len, losses))
+    return torch.stack([torch.stack(steps) for steps in losses]).double().mean(dim=1), us_per_step
 
 
 def captured(step: Callable[[], Tensor], network: nn.Module) -> Callable[[], Tensor]:
-    """A step without a batch as a CUDA graph: one call launches forward, backward and the optimizer.
-
-    Everything that the step allocates lies in the graph's memory, so the loss is copied before the next replay.
-    """
-    before = [parameter.detach().clone() for parameter in network.parameters()]
+    """A step without a batch as a CUDA graph: one call launches forward, backward and the optimizer."""
+    before = {name: value.clone() for name, value in network.state_dict().items()}
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):  # warm-up, which torch.cuda.graph needs
@@ -122,13 +105,11 @@ def captured(step: Callable[[], Tensor], network: nn.Module) -> Callable[[], Ten
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         loss = step()
-    with torch.no_grad():  # a captured step has not run, but the warm-up's have
-        for parameter, value in zip(network.parameters(), before, strict=True):
-            parameter.copy_(value)
+    network.load_state_dict(before)  # a captured step has not run, but the warm-up's have
 
     def replay() -> Tensor:
         graph.replay()
-        return loss.clone()
+        return loss.clone()  # out of the graph's memory, which the next replay writes again
 
     return replay
 

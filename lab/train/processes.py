@@ -3,6 +3,7 @@
 `torchrun --nproc-per-node N train.py ...` starts them, and tells each by its environment which one it is.
 """
 
+import argparse
 import contextlib
 import datetime
 import os
@@ -13,72 +14,52 @@ from collections.abc import Iterator
 import torch
 import torch.distributed as dist
 
+from .. import cli
 from ..build import Failure
 
-NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
-BY_TORCHRUN = "TORCHELASTIC_RUN_ID" in os.environ
-RANK, WORLD, LOCAL_RANK, LOCAL_WORLD = (int(os.environ[name]) for name in NAMES) if BY_TORCHRUN else (0, 1, 0, 1)
 
-# How long to wait for a process that does not answer. torchrun notices at once when one ends.
-PATIENCE = datetime.timedelta(minutes=5)
-
-
-def check_environment() -> None:
-    """Raises Failure if the environment speaks of several processes, and torchrun has not started them."""
-    if not BY_TORCHRUN and (found := [name for name in NAMES[:2] if name in os.environ]):
+def rank_and_world(on_gpus: bool) -> tuple[int, int]:
+    """This process's number, and how many there are. Failure if torchrun has not started it, or GPUs are too few."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        found = " and ".join(name for name in ("RANK", "WORLD_SIZE") if name in os.environ)
         cure = "start several by `torchrun --nproc-per-node N train.py ...`; for a single one unset RANK and WORLD_SIZE"
-        raise Failure(f"{' and '.join(found)} in the environment, but torchrun has not started this process: {cure}")
-
-
-def lack_of_gpus() -> str | None:
-    """Why these processes cannot have a GPU each, or None."""
-    if (gpus := torch.cuda.device_count()) < LOCAL_WORLD:
-        return f"{LOCAL_WORLD} processes, but {gpus} GPU(s): one process a GPU. Start {gpus}, or give --device cpu"
-    return None
+        raise Failure(f"{found} in the environment, but torchrun has not started this process: {cure}")
+    here, gpus = int(os.environ["LOCAL_WORLD_SIZE"]), torch.cuda.device_count()
+    if on_gpus and gpus < here:
+        raise Failure(f"{here} processes, but {gpus} GPU(s): one process a GPU. Start {gpus}, or give --device cpu")
+    return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 
 
 @contextlib.contextmanager
-def connected(device_type: str) -> Iterator[None]:
-    """Inside, torch.distributed works: NCCL among GPUs, gloo among CPUs. Does nothing for a single process.
-
-    Raises:
-        Failure: another process has ended, or does not answer.
-    """
-    if WORLD == 1:
-        yield
-        return
+def connected(args: argparse.Namespace) -> Iterator[None]:
+    """Inside, torch.distributed works: NCCL among GPUs, gloo among CPUs. Failure if another process has ended."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # so torchrun ends a process that waits in a collective
-    if device_type == "cuda":
-        torch.cuda.set_device(LOCAL_RANK)
+    if on_gpus := cli.has_gpu(args):
+        own = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(own)
+        if "device" in args:
+            args.device = own
     try:
         # After a restart by `torchrun --max-restarts` the store still has the addresses of the processes that ended,
-        # and gloo would call them (torch 2.13): so each attempt has a prefix of its own.
-        store, _, _ = next(dist.rendezvous("env://"))
-        store = dist.PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
-        backend = "cpu:gloo,cuda:nccl" if device_type == "cuda" else "gloo"
-        dist.init_process_group(backend, store=store, rank=RANK, world_size=WORLD, timeout=PATIENCE)
+        # and gloo would call them (torch 2.13 to 2.15): so each attempt has a prefix of its own.
+        store, rank, world = next(dist.rendezvous("env://"))
+        store = dist.PrefixStore(f"attempt {os.environ['TORCHELASTIC_RESTART_COUNT']}", store)
+        options = {"store": store, "rank": rank, "world_size": world, "timeout": datetime.timedelta(minutes=5)}
+        dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpus else "gloo", **options)
         yield
-    except Failure:
-        raise
     except RuntimeError as error:
         if not isinstance(error, dist.DistError) and "gloo" not in str(error):
             raise
         reason = str(error).splitlines()[0]
-        raise Failure(f"process {RANK} of {WORLD}: another one has ended or does not answer ({reason})") from error
+        found = f"process {args.rank} of {args.world}: another one has ended or does not answer"
+        raise Failure(f"{found} ({reason})") from error
     dist.destroy_process_group()
 
 
 def add_up(values: torch.Tensor) -> None:
-    """Replace each process's values by the sum over all processes. Waits for all of them.
-
-    gloo's own thread may release the tensor after we do. If Python is about to end then, the process is aborted
-    (https://github.com/pytorch/pytorch/issues/190489; seen with torch 2.13): so we wait, and release it last.
-    """
+    """Replace each process's values by the sum over all processes."""
     dist.all_reduce(values)
+    # If gloo's own thread releases the tensor last, while Python ends, the process is aborted (seen with torch 2.13,
+    # https://github.com/pytorch/pytorch/issues/190489).
     while values.device.type == "cpu" and values._use_count() > 1:
         time.sleep(0.0001)
-
-
-def device(chosen: torch.device) -> torch.device:
-    """Among several processes, each its own GPU."""
-    return torch.device("cuda", LOCAL_RANK) if WORLD > 1 and chosen.type == "cuda" else chosen

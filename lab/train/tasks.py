@@ -1,12 +1,12 @@
 """The two tasks of train.py: a toy, and a residual network on images. `add` is the operator under test in both.
 
 The images are scikit-learn's: 1797 handwritten digits of 8 x 8 pixels (Alpaydin and Kaynak, "Optical Recognition of
-Handwritten Digits", 1998), which come with the package, so nothing is downloaded. The network follows He et al.,
-"Identity Mappings in Deep Residual Networks", 2016, and is small. It has group normalization (Wu and He, 2018) instead
-of batch normalization: that does not look at the other images of a batch, so the loss does not depend on the number of
-processes that share a batch.
+Handwritten Digits", 1998), which come with the package. The network is a small one after He et al., "Identity Mappings
+in Deep Residual Networks", 2016. Its group normalization (Wu and He, 2018), unlike batch normalization, does not look
+at a batch's other images, so the loss does not depend on the number of processes that share a batch.
 """
 
+import argparse
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
@@ -24,14 +24,12 @@ TRAIN = 1437  # of 1797 images; the others test
 class Task:
     """A network, its data and its loss."""
 
-    name: str
     network: Callable[[Add], nn.Module]
     batches: Callable[[int], Iterable[tuple]]  # for an epoch: the arguments of loss(), this process's share of each
     loss: Callable[..., Tensor]  # for a network and a batch; its sum over the processes is the batch's loss
-    accuracy: Callable[[nn.Module], float] | None
-    lr: float
-    momentum: float
-    every: int  # print the loss once in so many epochs
+    accuracy: Callable[[nn.Module], float] | None = None
+    momentum: float = 0.0
+    every: int = 1  # print the loss once in so many epochs
 
 
 class Toy(nn.Module):
@@ -40,8 +38,7 @@ class Toy(nn.Module):
     def __init__(self, add: Add) -> None:
         super().__init__()
         self.add = add
-        self.a = nn.Parameter(torch.randn(1024))
-        self.b = nn.Parameter(torch.randn(1024))
+        self.a, self.b = (nn.Parameter(torch.randn(1024)) for _ in "ab")
 
     def forward(self) -> Tensor:
         return self.add(self.a**2, self.b**2).sum()
@@ -49,7 +46,7 @@ class Toy(nn.Module):
 
 def toy(world: int = 1) -> Task:
     """One step an epoch, and no data."""
-    return Task("toy", Toy, lambda epoch: [()], lambda network: network() / world, None, 0.01, 0.0, every=25)
+    return Task(Toy, batches=lambda epoch: [()], loss=lambda network: network() / world, every=25)
 
 
 class Block(nn.Module):
@@ -58,59 +55,52 @@ class Block(nn.Module):
     def __init__(self, add: Add) -> None:
         super().__init__()
         self.add = add
-        self.norms = nn.ModuleList(nn.GroupNorm(GROUPS, CHANNELS) for _ in "12")
-        self.convolutions = nn.ModuleList(nn.Conv2d(CHANNELS, CHANNELS, 3, padding=1, bias=False) for _ in "12")
+        self.f = nn.Sequential()
+        for _ in "12":
+            self.f.extend([nn.GroupNorm(GROUPS, CHANNELS), nn.ReLU()])
+            self.f.append(nn.Conv2d(CHANNELS, CHANNELS, 3, padding=1, bias=False))
 
     def forward(self, x: Tensor) -> Tensor:
-        y = x
-        for norm, convolution in zip(self.norms, self.convolutions, strict=True):
-            y = convolution(functional.relu(norm(y)))
-        return self.add(x, y)
+        return self.add(x, self.f(x))
 
 
-class Residual(nn.Module):
-    """Images (N, 1, 8, 8) of float32 to logits (N, 10)."""
-
-    def __init__(self, add: Add) -> None:
-        super().__init__()
-        self.layers = nn.Sequential(
-            nn.Conv2d(1, CHANNELS, 3, padding=1),
-            *(Block(add) for _ in range(BLOCKS - 1)),
-            nn.AvgPool2d(2),
-            Block(add),
-            nn.ReLU(),
-            nn.Flatten(),
-            nn.Linear(CHANNELS * 4 * 4, 10),
-        )
-
-    def forward(self, images: Tensor) -> Tensor:
-        return self.layers(images)
+def residual_network(add: Add) -> nn.Sequential:
+    """From images (N, 1, 8, 8) of float32 to logits (N, 10)."""
+    return nn.Sequential(
+        nn.Conv2d(1, CHANNELS, 3, padding=1),
+        *(Block(add) for _ in range(BLOCKS - 1)),
+        nn.AvgPool2d(2),
+        Block(add),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(CHANNELS * 4 * 4, 10),
+    )
 
 
-def residual(device: torch.device, batch: int, seed: int, rank: int, world: int) -> Task:
-    """batch: images a step, over all processes; this one takes its share of them."""
+def residual(device: torch.device, args: argparse.Namespace) -> Task:
+    """args.batch: images a step, over all processes; this one takes its share of them."""
     import sklearn.datasets
 
-    batch = min(batch, TRAIN)
+    batch = min(args.batch, TRAIN)
     digits = sklearn.datasets.load_digits()
     images = torch.tensor(digits.images, dtype=torch.float32, device=device)[:, None] / 16
     labels = torch.tensor(digits.target, device=device)
     mixed = torch.randperm(len(images), generator=torch.Generator().manual_seed(0)).to(device)  # always the same split
     training, test = mixed[:TRAIN], mixed[TRAIN:]
 
-    def batches(epoch: int) -> Iterator[tuple[Tensor, Tensor, int]]:
+    def batches(epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
         # A generator for each epoch, so that a resumed run sees the same batches.
-        generator = torch.Generator().manual_seed((seed * 1_000_003 + epoch) % 2**63)
+        generator = torch.Generator().manual_seed((args.seed * 1_000_003 + epoch) % 2**63)
         order = torch.randperm(TRAIN, generator=generator).to(device)
         for whole in training[order].split(batch)[: TRAIN // batch]:  # images that fill no batch are left out this time
-            mine = whole[rank::world]
-            yield images[mine], labels[mine], batch
+            mine = whole[args.rank :: args.world]
+            yield images[mine], labels[mine]
 
-    def loss(network: nn.Module, images: Tensor, labels: Tensor, whole: int) -> Tensor:
-        return functional.cross_entropy(network(images), labels, reduction="sum") / whole
+    def loss(network: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+        return functional.cross_entropy(network(images), labels, reduction="sum") / batch
 
     def accuracy(network: nn.Module) -> float:
         with torch.no_grad():
             return (network(images[test]).argmax(dim=1) == labels[test]).float().mean().item()
 
-    return Task("residual", Residual, batches, loss, accuracy, lr=0.01, momentum=0.9, every=1)
+    return Task(residual_network, batches, loss, accuracy, momentum=0.9)
