@@ -50,7 +50,12 @@ def start() -> None:
     if sys.platform != "linux":
         sys.exit(fail(f"add2 needs Linux, and this is {sys.platform}; use WSL 2, a container or another machine", 2))
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where a shell's `&` has it ignored
-        signal.signal(signal.SIGINT, lambda *_: os._exit(fail("interrupted", 130)))
+        signal.signal(signal.SIGINT, _leave)
+
+
+def _leave(*_: object) -> None:
+    os.write(2, f"{Path(sys.argv[0]).name}: error: interrupted\n".encode())  # print() may be what is interrupted
+    os._exit(130)
 
 
 def run(main: Callable[[], int]) -> int:

@@ -20,7 +20,7 @@ def save(path: Path, settings: dict, network: nn.Module, optimizer: torch.optim.
 
 
 def _first_line(content: bytes) -> bytes:
-    return f"checkpoint of train.py, sha256 {hashlib.sha256(content).hexdigest()}\n".encode()
+    return f"checkpoint 2 of train.py, sha256 {hashlib.sha256(content).hexdigest()}\n".encode()
 
 
 def load(path: Path, settings: dict | None = None) -> dict:
