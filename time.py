@@ -69,7 +69,7 @@ def main() -> int:
     print(cli.describe(content["environment"], builds))
 
     # 2. Check against torch, 3. time against torch.
-    calls = bench.calls(device, builds[-1].module)
+    calls = bench.calls(builds[-1].module)
     if args.kernels:
         calls |= bench.kernels(builds[0].library, device)
     problems: list[str] = []

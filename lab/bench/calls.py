@@ -16,14 +16,12 @@ from . import clock
 DTYPES = {name: getattr(torch, name) for name in ("float32", "float64", "float16", "bfloat16")}  # as enum Add2Dtype
 ENUM_ADD2_KERNEL = ("plain", "vector", "small", "medium", "unaligned")  # of include/add2.h
 WITH_PYBIND11 = ("jit", "setup")  # the builds that also have the classic binding
+WIDE = 0.25  # a figure is noisy if its spread, 5th to 95th percentile, exceeds this share of the median
 
-# A spread, from the 5th to the 95th percentile, of more than this share of the median marks a figure as noisy.
-WIDE = 0.25
-
-Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+Tensors = tuple[torch.Tensor, ...]  # c, a, b
 
 
-def calls(device: torch.device, module: ModuleType | None = None) -> dict[str, Callable]:
+def calls(module: ModuleType | None = None) -> dict[str, Callable]:
     """The functions to compare, each of (c, a, b, n); those that return a tensor leave c as it is."""
     import add2
 
@@ -99,7 +97,7 @@ def wrong(calls: dict[str, Callable], tensors: Tensors) -> list[str]:
 
 
 def measure(compiler: str, calls: dict[str, Callable], sets: list[Tensors], every_clock: bool) -> list[dict]:
-    """Time every call: rows for a table, as in the JSON file. every_clock: else only clock.best()."""
+    """Time every call: rows for a table, as in the JSON file. every_clock: else only the GPU's; on a CPU the host's."""
     c = sets[0][0]
     timings: dict[tuple[str, str], clock.Timing] = {}
     if every_clock or not c.is_cuda:
@@ -110,7 +108,18 @@ def measure(compiler: str, calls: dict[str, Callable], sets: list[Tensors], ever
         for name, call in calls.items():
             with clock.phase(f"{name}, {c.numel()} elements of {c.dtype}"):
                 timings |= {(name, key): timing for key, timing in _on_gpu(call, sets, every_clock, flush).items()}
-    return [_row(compiler, name, key, c, timings) for name, key in timings]
+    rows = []
+    for (call, key), timing in timings.items():
+        moved = (2 if call == "torch.neg" else 3) * c.nbytes  # tensors that are read or written
+        # The torch call that does the same work in the same way: with a new tensor for the result, or without.
+        counterpart = "torch.add" if call in ("torch.add", "add2") else "torch.add(out)"
+        row = {"compiler": compiler, "call": call, "dtype": str(c.dtype).removeprefix("torch."), "n": c.numel()}
+        row |= {"bytes": moved, "clock": key, **vars(timing), "gb_per_s": moved / timing.median_us / 1e3}
+        row["ratio_to_torch"] = timing.median_us / timings[counterpart, key].median_us
+        if timing.high_us - timing.low_us > WIDE * timing.median_us:
+            row["noisy"] = True
+        rows.append(row)
+    return rows
 
 
 def _on_gpu(call: Callable, sets: list[Tensors], every_clock: bool, flush: clock.Call) -> dict[str, clock.Timing]:
@@ -125,17 +134,3 @@ def _on_gpu(call: Callable, sets: list[Tensors], every_clock: bool, flush: clock
     if every_clock and size <= cache:
         found["gpu warm"] = clock.gpu(*([one] * repeats for one in on_each[:4]))
     return found
-
-
-def _row(compiler: str, call: str, key: str, c: torch.Tensor, timings: dict) -> dict:
-    """Bytes are those read and written: three tensors, for torch.neg two."""
-    timing = timings[call, key]
-    moved = (2 if call == "torch.neg" else 3) * c.nbytes
-    # The torch call that does the same work in the same way: with a new tensor for the result, or without.
-    counterpart = "torch.add" if call in ("torch.add", "add2") else "torch.add(out)"
-    row = {"compiler": compiler, "call": call, "dtype": str(c.dtype).removeprefix("torch."), "n": c.numel()}
-    row |= {"bytes": moved, "clock": key, **vars(timing), "gb_per_s": moved / timing.median_us / 1e3}
-    row["ratio_to_torch"] = timing.median_us / timings[counterpart, key].median_us
-    if timing.high_us - timing.low_us > WIDE * timing.median_us:
-        row["noisy"] = True
-    return row

@@ -1,6 +1,4 @@
-"""Clocks: how long a call takes, on the host and on the GPU. All times are in microseconds.
-
-A launch is asynchronous: the call returns before the kernel has run. So each clock says what it reads:
+"""Clocks, in microseconds. A launch is asynchronous: the call returns before the kernel has run. Each clock reads:
 
     host        launch + kernel + synchronization: synchronized before (otherwise earlier calls are timed too) and after
                 (otherwise only the launch is timed; sync_study.py shows all four ways)
@@ -24,6 +22,7 @@ import torch
 Call = Callable[[], object]
 
 BUDGET_S = 0.06  # for each call: a shared machine is slow for longer than a few samples take
+_first_graph: list[torch.cuda.CUDAGraph] = []  # of this process; gpu() says why it is kept
 
 
 @dataclass
@@ -60,9 +59,6 @@ def repeat(name: str, samplers: Sequence[Callable[[], list[float]]], warm_up: in
     return timings
 
 
-# --- the host's clock
-
-
 def synchronize(device: torch.device) -> None:
     """Wait for everything that is queued on a GPU. On a CPU a call has finished when it returns."""
     if device.type == "cuda":
@@ -91,9 +87,6 @@ def host(calls: Sequence[Call], device: torch.device) -> list[Timing]:
     return repeat("host", [partial(sample, call) for call in calls], warm_up=3)
 
 
-# --- the GPU's clock
-
-
 def cache_size(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).L2_cache_size
 
@@ -117,26 +110,20 @@ def _between_events(calls: Iterable[Call], flush: Call | None) -> list[float]:
 
 
 def events(calls: Sequence[Call], flush: Call) -> Timing:
-    """Time single calls between two events, each with a cold cache. The flush also keeps the GPU busy until the host
-    has queued the call; otherwise the GPU would wait between the events, and the host's launch would be timed.
+    """Time single calls, the same on different memory, between two events, each with a cold cache.
 
-    calls: the same on different memory, taken in turn, as it matters where in the cache a tensor comes to lie.
+    The flush also keeps the GPU busy until the host has queued the call: otherwise the launch would be timed.
     """
     turns = itertools.cycle(calls)
-
-    def sample() -> list[float]:
-        return _between_events(itertools.islice(turns, 10), flush)
-
-    return repeat("events", [sample])[0]
+    return repeat("events", [lambda: _between_events(itertools.islice(turns, 10), flush)])[0]
 
 
 def gpu(*rounds: Sequence[Call], flush: Call | None = None) -> Timing:
     """Time calls by the GPU's clock, without their launches: captured once in a CUDA graph, which is then replayed.
 
     A sample is one replay, from event to event, over the number of calls in it. For a cold cache the calls should do
-    the same on different memory ("rotating buffers"), either more than the cache holds, or with a flush before each
-    replay. One call, repeated, finds its data in the cache if it fits there. Each round has a graph of its own, and all
-    of them are sampled: for warm calls, whose time depends on where in the cache their one set of tensors lies.
+    the same on different memory ("rotating buffers"), more than the cache holds, or with a flush before each replay.
+    Each round has a graph of its own: warm calls depend on where in the cache their one set of tensors lies.
     """
     if not _first_graph:
         # The first graph of a process differs from all later ones: on an H100 and a H200 its kernels took 0.3 us less
@@ -149,16 +136,10 @@ def gpu(*rounds: Sequence[Call], flush: Call | None = None) -> Timing:
     graphs = [(_capture(calls), len(calls)) for calls in rounds]
 
     def sample() -> list[float]:
-        times = []
-        for graph, calls in graphs:
-            # The first of six is left out: the host was still on its way to queue it.
-            times += [us / calls for us in _between_events([graph.replay] * 6, flush)[1:]]
-        return times
+        # The first of six replays is left out: the host was still on its way to queue it.
+        return [us / calls for graph, calls in graphs for us in _between_events([graph.replay] * 6, flush)[1:]]
 
     return repeat("graph", [sample])[0]
-
-
-_first_graph: list[torch.cuda.CUDAGraph] = []
 
 
 def _capture(calls: Sequence[Call]) -> torch.cuda.CUDAGraph:

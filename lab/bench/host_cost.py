@@ -61,7 +61,7 @@ def medians(calls: dict[str, Callable], device: torch.device) -> dict[str, float
 
 
 def measure(calls: dict[str, Callable], device: torch.device) -> list[dict]:
-    """Print a table, and return its rows. calls: those of calls.calls()."""
+    """Print a table, and return its rows. calls: of calls.calls()."""
     print(f"\nHost microseconds a call, asynchronous, n = {N}\n{'call':<32}{'us':>8}{'ratio':>8}")
     rows, torchs = [], 0.0
     for name, us in medians(compared(calls, device), device).items():

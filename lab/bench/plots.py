@@ -29,12 +29,13 @@ def sweep(content: dict) -> Figure:
     figure, (upper, lower) = _panels(content, 2, 2.6)
     for call, (colour, marker) in LINES.items():
         line = [row for row in rows if row["call"] == call]
+        if not line:
+            continue
         n = [row["n"] for row in line]
         band = [[row["bytes"] / row[end] / 1e3 for row in line] for end in ("high_us", "low_us")]
-        if line:
-            upper.plot(n, [row["gb_per_s"] for row in line], color=colour, marker=marker, label=call)
-            upper.fill_between(n, *band, color=colour, alpha=0.2, linewidth=0)
-        if line and call != "plain kernel":  # far off; the upper panel shows it
+        upper.plot(n, [row["gb_per_s"] for row in line], color=colour, marker=marker, label=call)
+        upper.fill_between(n, *band, color=colour, alpha=0.2, linewidth=0)
+        if call != "plain kernel":  # far off; the upper panel shows it
             lower.plot(n, [row["ratio_to_torch"] for row in line], color=colour, marker=marker)
     if peak := content["environment"].get("peak_gb_per_s"):
         upper.axhline(peak, color="black", linestyle="--", linewidth=1, label="peak of the memory")
@@ -43,8 +44,7 @@ def sweep(content: dict) -> Figure:
     shown = [row["ratio_to_torch"] for row in rows if row["call"] == "torch_launch_add2"]
     lower.set_ylim(min(0.9, *shown) - 0.005, max(1.1, *shown) + 0.005)  # wide enough that noise looks small
     lower.set_xlabel("elements")
-    reads = "GPU time, cold L2 cache" if clock == "gpu" else "host time"
-    upper.set_title(f"GB/s, {dtype}, {reads}", loc="left")
+    upper.set_title(f"GB/s, {dtype}, {'GPU time, cold L2 cache' if clock == 'gpu' else 'host time'}", loc="left")
     lower.set_title("time over torch's; below 1 is faster", loc="left")
     upper.legend()
     return figure
@@ -54,8 +54,7 @@ def sweep(content: dict) -> Figure:
 def training(content: dict) -> Figure:
     """For each epoch the loss; and the accuracy on the test images, if there is one."""
     runs = content["training"]
-    curves = {"loss": "losses", "accuracy on the test images": "accuracies"}
-    curves = {title: name for title, name in curves.items() if runs[0][name]}
+    curves = {"loss": "losses"} | ({"accuracy on the test images": "accuracies"} if runs[0]["accuracies"] else {})
     figure, panels = _panels(content, len(curves), 2.2)
     for panel, (title, name) in zip(panels, curves.items(), strict=True):
         for run, colour, style in zip(runs, (BLUE, ORANGE), ("-", "--"), strict=False):

@@ -1,7 +1,6 @@
-"""The experiment that shows how not to time a launch: synchronize before, after, both, or not at all.
+"""How not to time a launch, and how to: synchronize before, after, both, or not at all.
 
-Ten warm-up calls, ten timed calls, the time of each kept. A launch is asynchronous, so a clock that does not wait for
-the GPU reads only the launch; one that waits only afterwards may also wait for earlier calls.
+A clock that does not wait for the GPU reads only the launch; one that waits only afterwards reads earlier calls, too.
 """
 
 import itertools
@@ -37,12 +36,10 @@ def samples(call: Callable[[], object], device: torch.device, before: bool, afte
 
 
 def run(calls: dict[str, Callable], dtype: torch.dtype, device: torch.device) -> Iterator[dict]:
-    """Measure the four cases, for torch and for add2, print a table for each, and yield its rows.
-
-    The articles' size; on a GPU also one whose kernel takes much longer than its launch.
-    """
+    """Measure the four cases, for torch and for add2, print a table for each, and yield its rows."""
     on_gpu = device.type == "cuda"
-    for n, name in itertools.product((2**20, 2**26) if on_gpu else (2**20,), ("torch.add", "torch_launch_add2")):
+    sizes = (2**20, 2**26) if on_gpu else (2**20,)  # the articles'; one whose kernel takes much longer than its launch
+    for n, name in itertools.product(sizes, ("torch.add", "torch_launch_add2")):
         if not fits(n, dtype, device):
             continue
         call = partial(calls[name], *buffers(n, dtype, device)[0], n)

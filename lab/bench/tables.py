@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-# The columns in their order. GB/s and ratio belong to the first clock that there is.
+# The columns in their order. GB/s and ratio belong to the first clock that a call has.
 CLOCKS = {"gpu": "GPU us", "host": "host us", "events": "events us", "gpu warm": "warm GPU us"}
 
 
@@ -43,7 +43,7 @@ def table(rows: Sequence[dict], peak: float | None = None) -> str:
             for key in columns:
                 row = found.get(key)
                 line += f"{figure(row['median_us']) + ' ~'[row.get('noisy', False)] if row else '':>13}"
-            best = found[columns[0]]
+            best = next(found[key] for key in columns if key in found)
             line += f"{figure(best['gb_per_s']):>9}" + (f"{best['gb_per_s'] / peak:>8.1%}" if peak else "")
             text.append(line + ("" if best["call"] == "torch.neg" else f"{best['ratio_to_torch']:>8.3f}"))
     return "\n".join(text)
