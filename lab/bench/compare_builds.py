@@ -5,8 +5,6 @@ A process can register an operator only once, so a time.py of its own builds and
 
 import argparse
 import json
-import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -35,10 +33,9 @@ def run(args: argparse.Namespace) -> int:
             with subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True) as child:
                 try:
                     child.wait()
-                except KeyboardInterrupt:
+                except KeyboardInterrupt:  # the child saves what it has, and ends
                     status = 130
-                    if child.poll() is None:  # it saves what it has; its compilers end
-                        os.killpg(child.pid, signal.SIGTERM)
+                    child.terminate()
                     child.wait()
             status = max(status, abs(child.returncode))  # below 0: killed by a signal
             if file.exists():
