@@ -5,6 +5,8 @@ A process can register an operator only once, so a time.py of its own builds and
 
 import argparse
 import json
+import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -33,9 +35,10 @@ def run(args: argparse.Namespace) -> int:
             with subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True) as child:
                 try:
                     child.wait()
-                except KeyboardInterrupt:  # the child saves what it has, and ends
+                except KeyboardInterrupt:
                     status = 130
-                    child.terminate()
+                    if child.poll() is None:  # it saves what it has; if it was still building, its compilers end, too
+                        os.killpg(child.pid, signal.SIGTERM)
                     child.wait()
             status = max(status, abs(child.returncode))  # below 0: killed by a signal
             if file.exists():
