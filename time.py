@@ -12,7 +12,6 @@ import argparse
 import re
 import signal
 import sys
-from pathlib import Path
 
 if __name__ == "__main__":
     from lab import cli
@@ -36,7 +35,6 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     also.add_argument("--kernels", action="store_true", help="each kernel of the lesson, and torch.neg")
     also.add_argument("--host-cost", action="store_true", help="the host's time for a call, at n = 1024")
     also.add_argument("--sync-study", action="store_true", help="four ways to synchronize, and what each measures")
-    also.add_argument("--trace", type=Path, metavar="FILE", help="the same for ui.perfetto.dev")
     args = cli.parse(parser, argv)
     if args.binding == "pybind11" and args.compiler not in (*bench.WITH_PYBIND11, "all"):
         parser.error(f"the {args.compiler} build has no pybind11 binding; use --compiler jit or setup")
@@ -44,8 +42,8 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
         parser.error("--kernels calls the C functions of a library, and the nvrtc build has none; use --compiler jit")
     if args.library and (args.compiler == "all" or args.binding == "pybind11"):
         parser.error("--library cannot be combined with --compiler all or --binding pybind11")
-    if args.compiler == "all" and (args.kernels or args.sync_study or args.trace):
-        parser.error("--kernels, --sync-study and --trace cannot be combined with --compiler all")
+    if args.compiler == "all" and (args.kernels or args.sync_study):
+        parser.error("--kernels and --sync-study cannot be combined with --compiler all")
     return args
 
 
@@ -66,7 +64,7 @@ def main() -> int:
     print(cli.describe(content["environment"], builds))
 
     # 2. Check against torch, 3. time against torch.
-    calls = bench.calls(device, builds[-1].module)
+    calls = bench.calls(builds[-1].module)
     if args.kernels:
         calls |= bench.kernels(builds[0].library, device)
     problems: list[str] = []
@@ -74,7 +72,7 @@ def main() -> int:
     try:
         sweep(args, content, calls, device, problems)
         if not problems:
-            study(args, content, calls, device, builds[-1].module)
+            study(args, content, calls, device)
     except KeyboardInterrupt:
         status = cli.fail("interrupted; what was measured until then is below, and in the files", 130)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # from here on it takes a moment, and must not be lost
@@ -85,7 +83,7 @@ def main() -> int:
     content |= {"complete": status == 0 and not problems}
     if content["results"]:
         print(tables.legend(content["results"]))
-    status = max(status, tables.save(args, content))
+    status = max(status, cli.save(args, content, tables.draw if content["results"] else None))
     for problem in problems:
         status = max(status, cli.fail(problem))
     if not content["results"] and not status:
@@ -119,21 +117,18 @@ def sweep(args, content: dict, calls: dict, device, problems: list[str]) -> None
         print(tables.table(rows, content["environment"].get("peak_gb_per_s")))
 
 
-def study(args, content: dict, calls: dict, device, module) -> None:
+def study(args, content: dict, calls: dict, device) -> None:
     """Measure what only an option asks for."""
     if args.host_cost:
         from lab.bench import host_cost
 
-        content["host_cost"] = host_cost.measure(device, module)
-    if args.sync_study or args.trace:
+        content["host_cost"] = host_cost.measure(calls, device)
+    if args.sync_study:
         from lab.bench import sync_study
 
         dtype = bench.DTYPES["float32" if args.dtype == "all" else args.dtype]
-        if args.sync_study:
-            for each in sync_study.run(calls, dtype, device):
-                content["sync_study"].append(each)
-        if args.trace:
-            sync_study.trace(calls, dtype, device, args.trace)
+        for each in sync_study.run(calls, dtype, device):
+            content["sync_study"].append(each)
 
 
 def row(build) -> dict:

@@ -3,274 +3,46 @@
     python3 -m lab.figures            # write them again
     python3 -m lab.figures --check    # print which pages would change; exit status 1 if any would
 
-A table stands in a page between `<!-- figures: NAME -->` and `<!-- end -->`; NAME is one of TABLES below.
+A table stands in a page between `<!-- figures: NAME -->` and `<!-- end -->`. docs/results/tables.py makes it.
 """
 
 import argparse
 import json
 import re
+import runpy
 import sys
-from pathlib import Path
-from types import SimpleNamespace
 
 from . import cli, files
-from .bench import tables
-from .bench.sync_study import CASES
-from .bench.tables import power
 from .build.cache import ROOT
 
 RESULTS = ROOT / "docs" / "results"
 PAGES = [*ROOT.glob("README*.md"), *sorted((ROOT / "docs").glob("*.md")), RESULTS / "README.md"]
 MARKED = re.compile(r"(<!-- figures: ([\w-]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
-# Files of one machine that time.py wrote. Where two have the same figure, the last one counts.
-RUNS = ("h200", "h200-float64", "h200-float16", "h200-bfloat16", "h200-clocks")
-STEPS = {  # call: its description in the page
-    "torch.add(out)": "`torch.add(a, b, out=c)`",
-    "plain kernel": "plain: one element at a time",
-    "vector kernel": "vector: 16 bytes a thread",
-    "small kernel": "small: blocks of 256 threads",
-    "medium kernel": "medium: two vectors a thread",
-    "unaligned kernel": "unaligned",
-}
-FIRST = ("torch.add", "torch.add(out)", "add2", "torch_launch_add2")
-WAYS = ("torch.add", "torch.compile", "triton_op", "nvrtc", "jit", "setup", "cmake", "pybind11")
-DTYPES = ("float32", "float64", "float16", "bfloat16")
-RESIDENT = 132 * 2048  # threads that an H100 or H200 holds at once: multiprocessors x threads on each
-
 
 def load(name: str) -> dict | list[dict]:
+    """A file of docs/results."""
     return json.loads((RESULTS / f"{name}.json").read_text())
-
-
-def timings(*names: str, clock: str = "gpu") -> dict[tuple, dict]:
-    """The rows of these files by (call, dtype, n)."""
-    rows = [row for name in names or RUNS for row in load(name).get("results", []) if row["clock"] == clock]
-    return {(row["call"], row["dtype"], row["n"]): row for row in rows}
-
-
-def part(name: str) -> list[dict]:
-    """A part of time.py's file other than the results, such as "sync_study"; of the last run that has it."""
-    return next(found for run in reversed(RUNS) if (found := load(run).get(name)))
-
-
-def table(head: list[str], rows: list[list[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
-
-
-def microseconds(value: float) -> str:
-    return f"{value:.{2 if value < 100 else 1 if value < 1000 else 0}f}"
-
-
-def steps() -> str:
-    """Each kernel of the lesson at each size of float32, GPU time in microseconds."""
-    found = timings()
-    sizes = [2**k for k in (10, 20, 22, 26)]
-    times = {call: [microseconds(found[call, "float32", n]["median_us"]) for n in sizes] for call in STEPS}
-    return table(["kernel", *map(power, sizes)], [[STEPS[call], *cells] for call, cells in times.items()])
-
-
-def life() -> str:
-    """Bytes a thread, speed, and the life of a thread that follows from them, at 2^30 elements."""
-    cards = [timings(), timings("h100-sweep")]
-    lines = []
-    for label, call, dtype, carried in (
-        ("plain float16", "plain kernel", "float16", 6),
-        ("plain float32", "plain kernel", "float32", 12),
-        ("plain float64", "plain kernel", "float64", 24),
-        ("add2 float32", "torch_launch_add2", "float32", 48),
-    ):
-        speeds = [found[call, dtype, 2**30]["gb_per_s"] for found in cards]
-        cells = [f"{speed / 1e3:.2f} ({RESIDENT * carried / speed / 1e3:.2f})" for speed in speeds]
-        lines.append([label, str(carried), *cells, f"{speeds[0] / speeds[1]:.2f}"])
-    return table(["kernel", "bytes a thread", "H200: TB/s (life, us)", "H100", "H200 / H100"], lines)
-
-
-def ratios(*names: str, clock: str = "gpu") -> str:
-    """The time over torch's, for each size and dtype."""
-    found = {key[1:]: row for key, row in timings(*names, clock=clock).items() if key[0] == "torch_launch_add2"}
-    sizes = sorted({n for _, n in found if all((dtype, n) in found for dtype in DTYPES)})
-    lines = [[power(n), *(f"{found[dtype, n]['ratio_to_torch']:.3f}" for dtype in DTYPES)] for n in sizes]
-    return table(["n", *DTYPES], lines)
-
-
-READS = {  # clock: what it reads, the state of the L2 cache
-    "host": ("launch + kernel + synchronization", "warm: the same tensors each time"),
-    "events": ("the kernel and the two events around it", "cold: flushed before each call"),
-    "gpu": ("the kernel: calls replayed from a CUDA graph", "cold: tensors in turn"),
-    "gpu warm": ("the same on one set of tensors", "warm"),
-}
-
-
-def clocks() -> str:
-    """The clocks, and one call by each of them, at all sizes that were timed by all."""
-    found = {clock: timings(clock=clock) for clock in READS}
-    mine = ("torch_launch_add2", "float32")
-    sizes = [2**k for k in range(31) if all((*mine, 2**k) in rows for rows in found.values())]
-    times = {clock: [microseconds(rows[(*mine, n)]["median_us"]) for n in sizes] for clock, rows in found.items()}
-    lines = [[f"`{clock}`", *READS[clock], *cells] for clock, cells in times.items()]
-    return table(["clock", "it reads", "L2 cache", *map(power, sizes)], lines)
-
-
-def studied() -> list[dict]:
-    """The study of add2, where the kernel is longer than its launch."""
-    return [row for row in part("sync_study") if row["call"] == "torch_launch_add2" and row["n"] == 2**26]
-
-
-def study() -> str:
-    """The four synchronizations."""
-    cells = []
-    for row in studied():
-        name, reads = CASES[row["before"], row["after"]]
-        cells.append([name, *(microseconds(row[key]) for key in ("first_us", "median_us")), reads])
-    return table(["synchronize", "first call", "median", "what the clock reads"], cells)
-
-
-def lies() -> str:
-    """A list: each mistake, its figure, and the right figure of the same machine."""
-    found, us = timings(), microseconds
-    both, _, after, neither = studied()
-    kernel = found["torch_launch_add2", "float32", 2**26]["median_us"]
-    mean = sum(after["samples_us"]) / len(after["samples_us"])
-    warm, cold = (timings(clock=clock)["torch.add(out)", "float16", 2**22] for clock in ("gpu warm", "gpu"))
-    into, new, ours = (found[call, "float32", 2**20]["median_us"] for call in ("torch.add(out)", "torch.add", "add2"))
-    doubles = [row for key, row in found.items() if key[:2] == ("torch_launch_add2", "float64")]
-    best = min(doubles, key=lambda row: row["ratio_to_torch"])
-    large = max(doubles, key=lambda row: row["n"])
-    return f"""\
-1. **Do not wait for the GPU:** 2^26 elements in {us(neither["median_us"])} us: \
-{12 * 2**26 / neither["median_us"] / 1e6:.0f} TB/s. The kernel takes {us(kernel)} us, the call with its wait \
-{us(both["median_us"])}.
-2. **Take the mean, with the first call in it** ('after only'): {us(mean)} us. The median is \
-{us(after["median_us"])}; one call waited for earlier ones.
-3. **Repeat on the same tensors:** {warm["gb_per_s"] / 1e3:.1f} TB/s for float16 at 2^22, more than the memory has. \
-From memory it is {cold["gb_per_s"] / 1e3:.1f}.
-4. **Compare a call that allocates with one that does not:** `add2` takes {ours / into:.2f} of the time of \
-`torch.add(out=)` at 2^20, and {ours / new:.2f} of that of `torch.add`, which allocates too.
-5. **Choose the size:** {best["ratio_to_torch"]:.2f} of torch's time, for float64 at {power(best["n"])}. \
-At {power(large["n"])} it is {large["ratio_to_torch"]:.2f}.
-"""
-
-
-def training() -> str:
-    """Each way to run a step, in microseconds, with add2 and with torch's own add in one run."""
-    cells = []
-    for run in load("h200-training"):
-        ways = run["ways"]
-        way = "compiled" if ways["compile"] else "CUDA graph" if ways["cuda_graph"] else "eager"
-        way += ", bfloat16" if run["settings"]["dtype"] == "bfloat16" else ""
-        ours, torchs = (row["median_us_per_step"] for row in run["training"])
-        cells.append([run["settings"]["model"], way, f"{ours:.0f}", f"{torchs:.0f}", f"{ours / torchs:.3f}"])
-    return table(["model", "step", "add2", "torch.add", "ratio"], sorted(cells, key=lambda row: row[0], reverse=True))
-
-
-def processes() -> str:
-    """Steps a second of the residual network by batch and number of GPUs."""
-    found = {(run["settings"]["batch"], run["processes"]): run["training"][0] for run in load("h200-several-gpus")}
-    cells = [
-        [str(batch), str(gpus), f"{1e6 / row['median_us_per_step']:.0f}"]
-        for (batch, gpus), row in sorted(found.items())
-    ]
-    return table(["batch", "GPUs", "steps/s"], cells)
-
-
-def cpu_call() -> str:
-    """A call on tensors so small that only the call counts, on a CPU, one thread."""
-    found = timings("cpu-1-thread", clock="host")
-    lines = []
-    for call, text in (
-        ("torch.add(out)", "`torch.add(a, b, out=c)`"),
-        ("torch_launch_add2", "`add2.torch_launch_add2(c, a, b, n)`"),
-        ("pybind11", "the pybind11 binding's `torch_launch_add2`"),
-    ):
-        row = found[call, "float32", 16]
-        lines.append([text, f"{row['median_us']:.2f}", f"{row['ratio_to_torch']:.2f}"])
-    return table(["call, 16 elements of float32", "us", "ratio"], lines)
-
-
-def headers() -> str:
-    rows = load("cpu-headers")["headers"]
-    return table(["header", "seconds"], [[f"`{row['headers']}`", f"{row['seconds']:.1f}"] for row in rows])
-
-
-def host_cost() -> str:
-    """The host's time for each call, without and with a gradient wanted."""
-    found = {row["call"]: f"{row['median_us']:.2f}" for row in part("host_cost")}
-    names = dict.fromkeys(name.removesuffix(", with grad") for name in found)
-    lines = [[f"`{name}`", found.get(name, ""), found.get(f"{name}, with grad", "")] for name in names]
-    return table(["call", "no gradient", "with gradient"], lines)
-
-
-def first_run() -> str:
-    """The output of time.py, by its own functions; folders, compilers' commands and the small sizes are left out."""
-    content = load("h200-first-run")
-    build = SimpleNamespace(**content["build"][0])
-    build.library = f".../{build.library}"
-    largest = max(row["n"] for row in content["results"])
-    rows = [row for row in content["results"] if row["n"] == largest and row["clock"] == "gpu" and row["call"] in FIRST]
-    lines = [f"building add2 with {build.compiler} ({build.binding}) for CUDA for 9.0a, and the CPU ..."]
-    lines += ["  $ ... (the compilers' and the linker's commands)", cli.describe(content["environment"], [build])]
-    lines += ["...", tables.table(rows, content["environment"]["peak_gb_per_s"]), tables.legend(rows)]
-    return "\n".join(["```", *lines, "```"]) + "\n"
-
-
-def ways() -> str:
-    """The price of each way to make an operator."""
-    found = {row["way"]: row for row in load("h200-ways")["ways"]}
-    lines = []
-    for way in WAYS:
-        row = found[way]
-        host = f"{row['us']:.1f} ({row['torch_us']:.1f})"
-        lines.append([way, f"{row['first_s']:.2g}", host, f"{row['gb_per_s']:.0f}"])
-    return table(["way", "first result, s", "us a call", "GB/s at 2^26"], lines)
-
-
-TABLES = {
-    "steps": steps,
-    "life": life,
-    "ratios": ratios,
-    "cpu-ratios": lambda: ratios("cpu-2-threads", clock="host"),
-    "cpu-call": cpu_call,
-    "clocks": clocks,
-    "lies": lies,
-    "first-run": first_run,
-    "headers": headers,
-    "host-cost": host_cost,
-    "study": study,
-    "training": training,
-    "processes": processes,
-    "ways": ways,
-}
-
-
-def rewritten(page: str) -> str:
-    """The page with its tables made again; the text between two of them is not touched."""
-    return MARKED.sub(lambda match: f"{match[1]}\n{TABLES[match[2]]()}\n{match[4]}", page)
-
-
-def pictures() -> dict[Path, bytes]:
-    """The sweep, and the curves of a training run, as SVG."""
-    from .bench import plots
-
-    sweep = {"environment": load(RUNS[0])["environment"], "results": list(timings().values())}
-    runs = [run for run in load("h200-training") if run["settings"]["model"] == "residual"]
-    figures = {"sweep": plots.sweep(sweep), "training": plots.training(runs[0])}
-    paths = {name: RESULTS / f"h200-{name}.svg" for name in figures}
-    return {path: files.to_picture(figures[name], path) for name, path in paths.items()}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python3 -m lab.figures", description="Write the pages' tables and pictures.")
     parser.add_argument("--check", action="store_true", help="write nothing; exit status 1 if a table would change")
     args = parser.parse_args()
-    pages = {page: page.read_text() for page in PAGES}
-    stale = {page: new.encode() for page, text in pages.items() if (new := rewritten(text)) != text}
+    made = runpy.run_path(str(RESULTS / "tables.py"))
+    stale = {}
+    for page in PAGES:
+        text = page.read_text()
+        new = MARKED.sub(lambda match: f"{match[1]}\n{made['TABLES'][match[2]]()}\n{match[4]}", text)
+        if new != text:
+            stale[page] = new.encode()
     if args.check:
         for page in stale:
             cli.note(f"{page.relative_to(ROOT)} does not show what is in docs/results: run `python3 -m lab.figures`")
         return 1 if stale else 0
-    for path, content in (stale | pictures()).items():
+    for name, draw in made["PICTURES"].items():
+        stale[RESULTS / name] = files.to_picture(draw(), RESULTS / name)
+    for path, content in stale.items():
         files.write(path, content)
         print(str(path.relative_to(ROOT)))
     return 0

@@ -1,10 +1,11 @@
 """The calls that time.py compares, the memory they work on, and their measurement."""
 
 import ctypes
-import functools
 import itertools
 import math
+import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
@@ -13,23 +14,14 @@ import torch
 from . import clock
 
 DTYPES = {name: getattr(torch, name) for name in ("float32", "float64", "float16", "bfloat16")}  # as enum Add2Dtype
-
 ENUM_ADD2_KERNEL = ("plain", "vector", "small", "medium", "unaligned")  # of include/add2.h
-
 WITH_PYBIND11 = ("jit", "setup")  # the builds that also have the classic binding
+WIDE = 0.25  # a figure is noisy if its spread, 5th to 95th percentile, exceeds this share of the median
 
-# A spread, from the 5th to the 95th percentile, of more than this share of the median marks a figure as noisy.
-WIDE = 0.25
-
-Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+Tensors = tuple[torch.Tensor, ...]  # c, a, b
 
 
-def counterpart(call: str) -> str:
-    """The torch call that does the same work in the same way: with a new tensor for the result, or without."""
-    return "torch.add" if call in ("torch.add", "add2") else "torch.add(out)"
-
-
-def calls(device: torch.device, module: ModuleType | None = None) -> dict[str, Callable]:
+def calls(module: ModuleType | None = None) -> dict[str, Callable]:
     """The functions to compare, each of (c, a, b, n); those that return a tensor leave c as it is."""
     import add2
 
@@ -45,40 +37,36 @@ def calls(device: torch.device, module: ModuleType | None = None) -> dict[str, C
 
 
 def kernels(library: Path, device: torch.device) -> dict[str, Callable]:
-    """Every kernel, and torch.neg, which shows what the memory can do.
+    """Each kernel by its C function (no torch, no checks, no dispatcher); torch.neg, to show what the memory can do.
 
     torch.neg reads one tensor and writes one, by a kernel. c.copy_(a) would be a cudaMemcpyAsync, which reaches 2.8
     instead of 4.2 TB/s when a graph replays it, from 512 MB on (H200).
     """
-    names = ENUM_ADD2_KERNEL if device.type == "cuda" else ()  # on a CPU there is only one kernel
-    found = {f"{name} kernel": _kernel(library, device, name) for name in names}
-    return found | {"torch.neg": lambda c, a, b, n: torch.neg(a, out=c)}
-
-
-def _kernel(library: Path, device: torch.device, name: str) -> Callable:
-    """One kernel's launcher, called as the C function that it is: no torch, no checks, no dispatcher."""
-    number, dtypes = ENUM_ADD2_KERNEL.index(name), list(DTYPES.values())
+    found: dict[str, Callable] = {"torch.neg": lambda c, a, b, n: torch.neg(a, out=c)}
+    if device.type == "cpu":  # which has only one kernel
+        return found
     launcher = ctypes.CDLL(str(library)).launch_add2_cuda_kernel
     launcher.argtypes = [ctypes.c_int] + [ctypes.c_void_p] * 3 + [ctypes.c_int64, ctypes.c_int, ctypes.c_void_p]
     launcher.restype = ctypes.c_char_p
+    dtypes = list(DTYPES.values())
 
-    def launch(c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, n: int) -> None:
+    def launch(kernel: int, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, n: int) -> None:
         stream = torch.cuda.current_stream(device).cuda_stream
-        error = launcher(number, c.data_ptr(), a.data_ptr(), b.data_ptr(), n, dtypes.index(c.dtype), stream)
+        error = launcher(kernel, c.data_ptr(), a.data_ptr(), b.data_ptr(), n, dtypes.index(c.dtype), stream)
         if error:
-            raise RuntimeError(f"{name} kernel: {error.decode()}")
+            raise RuntimeError(f"{ENUM_ADD2_KERNEL[kernel]} kernel: {error.decode()}")
 
-    return launch
+    return {f"{name} kernel": partial(launch, kernel) for kernel, name in enumerate(ENUM_ADD2_KERNEL)} | found
 
 
 def fits(n: int, dtype: torch.dtype, device: torch.device) -> bool:
     """Whether the inputs, the result and the tensors that torch returns fit in the device's free memory."""
-    needed = 7 * n * dtype.itemsize
     if device.type == "cuda":
         free = torch.cuda.mem_get_info(device)[0]
-        return needed < free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    lines = Path("/proc/meminfo").read_text().splitlines()
-    return needed < 1024 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
+        free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    else:
+        free = 1024 * int(re.search(r"MemAvailable:\s*(\d+)", Path("/proc/meminfo").read_text())[1])
+    return 7 * n * dtype.itemsize < free
 
 
 def buffers(n: int, dtype: torch.dtype, device: torch.device) -> list[Tensors]:
@@ -88,16 +76,11 @@ def buffers(n: int, dtype: torch.dtype, device: torch.device) -> list[Tensors]:
     """
     sets = 1
     if device.type == "cuda":
-        sets = max(1, min(512, math.ceil(4 * cache_size(device) / (3 * n * dtype.itemsize))))
+        sets = max(1, min(512, math.ceil(4 * clock.cache_size(device) / (3 * n * dtype.itemsize))))
     generator = torch.Generator(device).manual_seed(0)
     step = math.ceil(n * dtype.itemsize / 256) * 256 // dtype.itemsize
-    flat = [torch.randn(sets, step, generator=generator, device=device, dtype=dtype) for _ in range(2)]
-    flat.insert(0, torch.empty_like(flat[0]))
-    return [tuple(x[:n] for x in tensors) for tensors in zip(*flat, strict=True)]
-
-
-def cache_size(device: torch.device) -> int:
-    return torch.cuda.get_device_properties(device).L2_cache_size
+    a, b = (torch.randn(sets, step, generator=generator, device=device, dtype=dtype) for _ in range(2))
+    return [tuple(x[:n] for x in tensors) for tensors in zip(torch.empty_like(a), a, b, strict=True)]
 
 
 def wrong(calls: dict[str, Callable], tensors: Tensors) -> list[str]:
@@ -114,43 +97,40 @@ def wrong(calls: dict[str, Callable], tensors: Tensors) -> list[str]:
 
 
 def measure(compiler: str, calls: dict[str, Callable], sets: list[Tensors], every_clock: bool) -> list[dict]:
-    """Time every call: rows for a table, as in the JSON file. every_clock: else only clock.best()."""
+    """Time every call: rows for a table, as in the JSON file. every_clock: else only the GPU's; on a CPU the host's."""
     c = sets[0][0]
     timings: dict[tuple[str, str], clock.Timing] = {}
     if every_clock or not c.is_cuda:
-        once = [functools.partial(call, *sets[0], c.numel()) for call in calls.values()]
-        for name, timing in zip(calls, clock.host(once, c.device), strict=True):
-            timings[name, "host"] = timing
+        once = [partial(call, *sets[0], c.numel()) for call in calls.values()]
+        timings |= zip(((name, "host") for name in calls), clock.host(once, c.device), strict=True)
     if c.is_cuda:
         flush = clock.flush(c.device)
         for name, call in calls.items():
             with clock.phase(f"{name}, {c.numel()} elements of {c.dtype}"):
                 timings |= {(name, key): timing for key, timing in _on_gpu(call, sets, every_clock, flush).items()}
-    return [_row(compiler, name, key, c, timings) for name, key in timings]
+    rows = []
+    for (call, key), timing in timings.items():
+        moved = (2 if call == "torch.neg" else 3) * c.nbytes  # tensors that are read or written
+        # The torch call that does the same work in the same way: with a new tensor for the result, or without.
+        counterpart = "torch.add" if call in ("torch.add", "add2") else "torch.add(out)"
+        row = {"compiler": compiler, "call": call, "dtype": str(c.dtype).removeprefix("torch."), "n": c.numel()}
+        row |= {"bytes": moved, "clock": key, **vars(timing), "gb_per_s": moved / timing.median_us / 1e3}
+        row["ratio_to_torch"] = timing.median_us / timings[counterpart, key].median_us
+        if timing.high_us - timing.low_us > WIDE * timing.median_us:
+            row["noisy"] = True
+        rows.append(row)
+    return rows
 
 
 def _on_gpu(call: Callable, sets: list[Tensors], every_clock: bool, flush: clock.Call) -> dict[str, clock.Timing]:
     c = sets[0][0]
-    size = 3 * c.nbytes
-    on_each = [functools.partial(call, *tensors, c.numel()) for tensors in sets]
+    size, cache = 3 * c.nbytes, clock.cache_size(c.device)
+    on_each = [partial(call, *tensors, c.numel()) for tensors in sets]
     # Enough calls in a graph to outlast its own launch, about 500 us at 3 TB/s.
     repeats = max(len(sets), min(512, math.ceil(500 / max(1, size / 3e6))))
     rotating = list(itertools.islice(itertools.cycle(on_each), repeats))
-    enough = len(sets) * size >= 4 * cache_size(c.device)
     found = {"events": clock.events(on_each, flush)} if every_clock else {}
-    found["gpu"] = clock.gpu(rotating, flush=None if enough else flush)
-    if every_clock and size <= cache_size(c.device):
+    found["gpu"] = clock.gpu(rotating, flush=None if len(sets) * size >= 4 * cache else flush)
+    if every_clock and size <= cache:
         found["gpu warm"] = clock.gpu(*([one] * repeats for one in on_each[:4]))
     return found
-
-
-def _row(compiler: str, call: str, clock_name: str, c: torch.Tensor, timings: dict) -> dict:
-    """Bytes are those read and written: three tensors, for torch.neg two."""
-    timing = timings[call, clock_name]
-    moved = (2 if call == "torch.neg" else 3) * c.nbytes
-    row = {"compiler": compiler, "call": call, "dtype": str(c.dtype).removeprefix("torch."), "n": c.numel()}
-    row |= {"bytes": moved, "clock": clock_name, **vars(timing), "gb_per_s": moved / timing.median_us / 1e3}
-    row["ratio_to_torch"] = timing.median_us / timings[counterpart(call), clock_name].median_us
-    if timing.high_us - timing.low_us > WIDE * timing.median_us:
-        row["noisy"] = True
-    return row

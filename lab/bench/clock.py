@@ -1,6 +1,4 @@
-"""Clocks: how long a call takes, on the host and on the GPU. All times are in microseconds.
-
-A launch is asynchronous: the call returns before the kernel has run. So each clock says what it reads:
+"""Clocks, in microseconds. A launch is asynchronous: the call returns before the kernel has run. Each clock reads:
 
     host        launch + kernel + synchronization: synchronized before (otherwise earlier calls are timed too) and after
                 (otherwise only the launch is timed; sync_study.py shows all four ways)
@@ -14,15 +12,17 @@ A launch is asynchronous: the call returns before the kernel has run. So each cl
 import itertools
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
 Call = Callable[[], object]
 
 BUDGET_S = 0.06  # for each call: a shared machine is slow for longer than a few samples take
+_first_graph: list[torch.cuda.CUDAGraph] = []  # of this process; gpu() says why it is kept
 
 
 @dataclass
@@ -35,34 +35,28 @@ class Timing:
     samples: int
 
 
-def repeat(samplers: Sequence[Callable[[], list[float]]]) -> list[Timing]:
+def phase(name: str) -> AbstractContextManager:
+    """Name a part of a run: an NVTX range, which `nsys profile` shows."""
+    return torch.cuda.nvtx.range(name) if torch.cuda.is_available() else nullcontext()
+
+
+def repeat(name: str, samplers: Sequence[Callable[[], list[float]]], warm_up: int = 1) -> list[Timing]:
     """Take samples in turn, so that all see the same machine, until the time is up; at least ten of each."""
+    with phase(f"{name}: warm-up"):
+        for _ in range(warm_up):
+            for sampler in samplers:
+                sampler()
     found: list[list[float]] = [[] for _ in samplers]
     end = time.perf_counter() + BUDGET_S * len(samplers)
-    while len(found[0]) < 10 or time.perf_counter() < end:
-        for samples, sampler in zip(found, samplers, strict=True):
-            samples += sampler()
+    with phase(f"{name}: timed"):
+        while len(found[0]) < 10 or time.perf_counter() < end:
+            for samples, sampler in zip(found, samplers, strict=True):
+                samples += sampler()
     timings = []
     for samples in found:
         low, *_, high = statistics.quantiles(samples, n=20, method="inclusive")
         timings.append(Timing(statistics.median(samples), low, high, len(samples)))
     return timings
-
-
-def best(clocks: Iterable[str]) -> str:
-    """The clock that says most about the kernel: the GPU's own where there is one, else the host's."""
-    return "gpu" if "gpu" in clocks else "host"
-
-
-@contextmanager
-def phase(name: str) -> Iterator[None]:
-    """Name a part of a run, for torch.profiler and, as an NVTX range, for `nsys profile`."""
-    with torch.profiler.record_function(name):
-        if not torch.cuda.is_available():
-            yield
-            return
-        with torch.cuda.nvtx.range(name):
-            yield
 
 
 def synchronize(device: torch.device) -> None:
@@ -71,68 +65,65 @@ def synchronize(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
+def span(call: Call, device: torch.device, before: bool = True, after: bool = True) -> float:
+    """Time one call, synchronized before, after, both or not at all."""
+    if before:
+        synchronize(device)
+    start = time.perf_counter()
+    call()
+    if after:
+        synchronize(device)
+    return (time.perf_counter() - start) * 1e6
+
+
 def host(calls: Sequence[Call], device: torch.device) -> list[Timing]:
     """Time single calls by the host's clock, synchronized before and after, on the same tensors each time."""
 
-    def sampler(call: Call) -> Callable[[], list[float]]:
-        def sample() -> list[float]:
-            call()  # not timed: it brings back to the caches what the other calls have driven out
-            synchronize(device)
-            start = time.perf_counter()
-            call()
-            synchronize(device)
-            return [(time.perf_counter() - start) * 1e6]
+    def sample(call: Call) -> list[float]:
+        call()  # not timed: it brings back to the caches what the other calls have driven out
+        return [span(call, device)]
 
-        return sample
+    # The warm-up also loads the kernel, fills the allocator's cache and wakes the GPU.
+    return repeat("host", [partial(sample, call) for call in calls], warm_up=3)
 
-    samplers = [sampler(call) for call in calls]
-    end = time.perf_counter() + BUDGET_S * len(calls)
-    with phase("host: warm-up"):  # the first calls also load the kernel, fill the allocator's cache, wake the GPU
-        for i in range(10):
-            if i == 0 or time.perf_counter() < end:
-                for sample in samplers:
-                    sample()
-    with phase("host: timed"):
-        return repeat(samplers)
+
+def cache_size(device: torch.device) -> int:
+    return torch.cuda.get_device_properties(device).L2_cache_size
 
 
 def flush(device: torch.device) -> Call:
     """A call that empties the GPU's L2 cache: it writes four times the cache's size, as NVBench and Triton do."""
-    ballast = torch.empty(torch.cuda.get_device_properties(device).L2_cache_size, dtype=torch.float32, device=device)
-    return ballast.zero_
+    return torch.empty(cache_size(device), dtype=torch.float32, device=device).zero_
+
+
+def _between_events(calls: Iterable[Call], flush: Call | None) -> list[float]:
+    """Time each call on the GPU, from the event before it to the event after it, each with a cold cache if flush."""
+    stamped = [(call, *(torch.cuda.Event(enable_timing=True) for _ in range(2))) for call in calls]
+    for call, start, end in stamped:
+        if flush:
+            flush()
+        start.record()
+        call()
+        end.record()
+    torch.cuda.synchronize()
+    return [start.elapsed_time(end) * 1e3 for _, start, end in stamped]
 
 
 def events(calls: Sequence[Call], flush: Call) -> Timing:
-    """Time single calls between two events, each with a cold cache. The flush also keeps the GPU busy until the host
-    has queued the call; otherwise the GPU would wait between the events, and the host's launch would be timed.
+    """Time single calls, the same on different memory, between two events, each with a cold cache.
 
-    calls: the same on different memory, taken in turn, as it matters where in the cache a tensor comes to lie.
+    The flush also keeps the GPU busy until the host has queued the call: otherwise the launch would be timed.
     """
     turns = itertools.cycle(calls)
-
-    def sample() -> list[float]:
-        pairs = [[torch.cuda.Event(enable_timing=True) for _ in "ab"] for _ in range(10)]
-        for start, end in pairs:
-            call = next(turns)
-            flush()
-            start.record()
-            call()
-            end.record()
-        torch.cuda.synchronize()
-        return [start.elapsed_time(end) * 1e3 for start, end in pairs]
-
-    sample()  # warm-up
-    with phase("events: timed"):
-        return repeat([sample])[0]
+    return repeat("events", [lambda: _between_events(itertools.islice(turns, 10), flush)])[0]
 
 
 def gpu(*rounds: Sequence[Call], flush: Call | None = None) -> Timing:
     """Time calls by the GPU's clock, without their launches: captured once in a CUDA graph, which is then replayed.
 
     A sample is one replay, from event to event, over the number of calls in it. For a cold cache the calls should do
-    the same on different memory ("rotating buffers"), either more than the cache holds, or with a flush before each
-    replay. One call, repeated, finds its data in the cache if it fits there. Each round has a graph of its own, and all
-    of them are sampled: for warm calls, whose time depends on where in the cache their one set of tensors lies.
+    the same on different memory ("rotating buffers"), more than the cache holds, or with a flush before each replay.
+    Each round has a graph of its own: warm calls depend on where in the cache their one set of tensors lies.
     """
     if not _first_graph:
         # The first graph of a process differs from all later ones: on an H100 and a H200 its kernels took 0.3 us less
@@ -145,25 +136,10 @@ def gpu(*rounds: Sequence[Call], flush: Call | None = None) -> Timing:
     graphs = [(_capture(calls), len(calls)) for calls in rounds]
 
     def sample() -> list[float]:
-        times = []
-        for graph, calls in graphs:
-            pairs = [[torch.cuda.Event(enable_timing=True) for _ in "ab"] for _ in range(6)]
-            for start, end in pairs:
-                if flush:
-                    flush()
-                start.record()
-                graph.replay()
-                end.record()
-            torch.cuda.synchronize()
-            times += [start.elapsed_time(end) * 1e3 / calls for start, end in pairs[1:]]
-        return times
+        # The first of six replays is left out: the host was still on its way to queue it.
+        return [us / calls for graph, calls in graphs for us in _between_events([graph.replay] * 6, flush)[1:]]
 
-    sample()  # warm-up. The first of each six is left out, because the host was still on its way to queue it.
-    with phase("graph: replayed"):
-        return repeat([sample])[0]
-
-
-_first_graph: list[torch.cuda.CUDAGraph] = []
+    return repeat("graph", [sample])[0]
 
 
 def _capture(calls: Sequence[Call]) -> torch.cuda.CUDAGraph:

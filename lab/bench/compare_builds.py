@@ -1,97 +1,60 @@
 """`time.py --compiler all`: every build, side by side.
 
-A process can register an operator only once, so a time.py of its own measures each build.
+A process can register an operator only once, so a time.py of its own builds and measures each.
 """
 
 import argparse
 import json
+import os
+import signal
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 from .. import cli
-from ..build import COMPILERS, Build, Failure, build, toolchain
+from ..build import COMPILERS, toolchain
 from ..build.cache import ROOT
 from . import tables
 from .calls import WITH_PYBIND11
 
 
 def run(args: argparse.Namespace) -> int:
-    """Build what is missing, time each build, print one table. Returns the exit status."""
-    built, parts, status, interrupted = {}, {}, 0, False
-    for compiler in COMPILERS:
-        if compiler == "nvrtc" and (not cli.has_gpu(args) or toolchain.lack_for_nvrtc()):
-            continue
-        try:
-            built[compiler] = build(compiler, rebuild=args.rebuild)
-        except Failure as error:
-            status = cli.fail(error)
+    """Time each build that can be made here, print one table, write one file. Returns the exit status."""
+    parts, status = {}, 0
     with tempfile.TemporaryDirectory() as folder:
-        for compiler in built:
+        for compiler in COMPILERS:
+            if compiler == "nvrtc" and (not cli.has_gpu(args) or toolchain.lack_for_nvrtc()):
+                continue
             file = Path(folder, f"{compiler}.json")
+            binding = [] if compiler in WITH_PYBIND11 else ["--binding", "dispatcher"]
+            options = [*sys.argv[1:], *binding, "--compiler", compiler, "--json", file]  # the last one of a name counts
             # In a session of its own: a terminal's Ctrl-C reaches only us, and we pass it on.
-            command = _command(args, compiler, file)
+            command = [sys.executable, ROOT / "time.py", *options]
             with subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True) as child:
                 try:
                     child.wait()
-                except KeyboardInterrupt:  # the child saves what it has, and ends
-                    interrupted = True
-                    child.terminate()
+                except KeyboardInterrupt:
+                    status = 130
+                    if child.poll() is None:  # it saves what it has; if it was still building, its compilers end, too
+                        os.killpg(child.pid, signal.SIGTERM)
                     child.wait()
-            status = 130 if interrupted else max(status, abs(child.returncode))  # below 0: killed by a signal
+            status = max(status, abs(child.returncode))  # below 0: killed by a signal
             if file.exists():
                 parts[compiler] = json.loads(file.read_text())
-            if interrupted:
+            if status == 130:
                 break
     if not parts:
         return status
-
-    content = dict(next(iter(parts.values())))  # with its environment
-    for name in ("build", "results", "host_cost"):
-        content[name] = [row for part in parts.values() for row in part[name]]
-    content["compare"] = [_row(built[compiler], part) for compiler, part in parts.items()]
+    content = next(iter(parts.values()))  # with its environment
+    content |= {name: [row for part in parts.values() for row in part[name]] for name in ("build", "results")}
+    content["host_cost"] = [{"compiler": name} | row for name, part in parts.items() for row in part["host_cost"]]
     content["environment"]["command"] = cli.command()
-    content["correct"] = all(part["correct"] for part in parts.values())
-    content["complete"] = status == 0
+    content |= {"correct": all(part["correct"] for part in parts.values()), "complete": status == 0}
 
-    print(cli.describe(content["environment"]))
+    print(cli.describe(content["environment"], [SimpleNamespace(**row) for row in content["build"]]))
     if content["results"]:
         print(tables.table(content["results"], content["environment"].get("peak_gb_per_s")))
         print(tables.legend(content["results"]))
-    print(table(content["compare"]))
-    return max(status, tables.save(args, content))
-
-
-def _command(args: argparse.Namespace, compiler: str, file: Path) -> list[str]:
-    binding = args.binding if compiler in WITH_PYBIND11 else "dispatcher"
-    command = [sys.executable, str(ROOT / "time.py"), "--compiler", compiler, "--binding", binding, "--host-cost"]
-    command += ["--json", str(file), "--dtype", args.dtype]
-    command += ["--sizes", ",".join(map(str, args.sizes))] if args.sizes else []
-    command += ["--clocks"] if args.clocks else []
-    return command + (["--device", str(args.device)] if "device" in args else [])
-
-
-def _row(build: Build, part: dict) -> dict:
-    """GPU time belongs to the first size and dtype."""
-    row = {"compiler": build.compiler, "cold_s": build.cold_seconds, "warm_s": part["build"][0]["seconds"]}
-    row["library_bytes"] = build.library.stat().st_size if build.library else 0
-    times = [("host_us", part["host_cost"])]
-    times += [("gpu_clock_us", [each for each in part["results"] if each["clock"] == "gpu"])]
-    for name, rows in times:
-        ours = [each["median_us"] for each in rows if each["call"] == "torch_launch_add2"]
-        row |= {name: ours[0] if ours else None}
-    return row
-
-
-def table(rows: list[dict]) -> str:
-    """Seconds, sizes and costs of the builds."""
-    head = {"cold_s": "cold build s", "warm_s": "warm load s", "library_bytes": "library bytes", "host_us": "host us"}
-    head |= {"gpu_clock_us": "GPU us"}
-    text = ["\n" + "".join(f"{title:>14}" for title in ("build", *head.values()))]
-    for row in rows:
-        cells = [row["compiler"], *(tables.figure(row[name]) for name in head)]
-        text.append("".join(f"{cell:>14}" for cell in cells))
-    text.append("cold build: from nothing, when it was last built; warm load: of the library, after import torch")
-    text.append("host: torch_launch_add2 until it returns, n = 1024; GPU: the same at the first size and dtype")
-    return "\n".join(text)
+    return max(status, cli.save(args, content, tables.draw if content["results"] else None))

@@ -3,8 +3,6 @@
 import matplotlib
 from matplotlib.figure import Figure
 
-from .clock import best
-
 # From the palette by Okabe and Ito, which colour-blind readers can tell apart ("Color Universal Design", 2008).
 ORANGE, BLUE, RED = "#e69f00", "#0072b2", "#d55e00"
 LINES = {"torch.add(out)": (ORANGE, "s"), "torch_launch_add2": (BLUE, "o"), "plain kernel": (RED, "^")}
@@ -24,19 +22,20 @@ def _panels(content: dict, count: int, height: float) -> tuple[Figure, list]:
 def sweep(content: dict) -> Figure:
     """Over the number of elements: GB/s, with the memory's peak; the ratio to torch's time. One dtype, one build."""
     results = content["results"]
-    clock = best(row["clock"] for row in results)
+    clock = "gpu" if any(row["clock"] == "gpu" for row in results) else "host"
     dtype = "float32" if any(row["dtype"] == "float32" for row in results) else results[0]["dtype"]
     chosen = {"clock": clock, "dtype": dtype, "compiler": results[0]["compiler"]}
     rows = sorted((row for row in results if chosen.items() <= row.items()), key=lambda row: row["n"])
     figure, (upper, lower) = _panels(content, 2, 2.6)
     for call, (colour, marker) in LINES.items():
         line = [row for row in rows if row["call"] == call]
+        if not line:
+            continue
         n = [row["n"] for row in line]
         band = [[row["bytes"] / row[end] / 1e3 for row in line] for end in ("high_us", "low_us")]
-        if line:
-            upper.plot(n, [row["gb_per_s"] for row in line], color=colour, marker=marker, label=call)
-            upper.fill_between(n, *band, color=colour, alpha=0.2, linewidth=0)
-        if line and call != "plain kernel":  # far off; the upper panel shows it
+        upper.plot(n, [row["gb_per_s"] for row in line], color=colour, marker=marker, label=call)
+        upper.fill_between(n, *band, color=colour, alpha=0.2, linewidth=0)
+        if call != "plain kernel":  # far off; the upper panel shows it
             lower.plot(n, [row["ratio_to_torch"] for row in line], color=colour, marker=marker)
     if peak := content["environment"].get("peak_gb_per_s"):
         upper.axhline(peak, color="black", linestyle="--", linewidth=1, label="peak of the memory")
@@ -45,8 +44,7 @@ def sweep(content: dict) -> Figure:
     shown = [row["ratio_to_torch"] for row in rows if row["call"] == "torch_launch_add2"]
     lower.set_ylim(min(0.9, *shown) - 0.005, max(1.1, *shown) + 0.005)  # wide enough that noise looks small
     lower.set_xlabel("elements")
-    reads = "GPU time, cold L2 cache" if clock == "gpu" else "host time"
-    upper.set_title(f"GB/s, {dtype}, {reads}", loc="left")
+    upper.set_title(f"GB/s, {dtype}, {'GPU time, cold L2 cache' if clock == 'gpu' else 'host time'}", loc="left")
     lower.set_title("time over torch's; below 1 is faster", loc="left")
     upper.legend()
     return figure
@@ -56,8 +54,7 @@ def sweep(content: dict) -> Figure:
 def training(content: dict) -> Figure:
     """For each epoch the loss; and the accuracy on the test images, if there is one."""
     runs = content["training"]
-    curves = {"loss": "losses", "accuracy on the test images": "accuracies"}
-    curves = {title: name for title, name in curves.items() if runs[0][name]}
+    curves = {"loss": "losses"} | ({"accuracy on the test images": "accuracies"} if runs[0]["accuracies"] else {})
     figure, panels = _panels(content, len(curves), 2.2)
     for panel, (title, name) in zip(panels, curves.items(), strict=True):
         for run, colour, style in zip(runs, (BLUE, ORANGE), ("-", "--"), strict=False):

@@ -1,27 +1,20 @@
-"""The experiment that shows how not to time a launch: synchronize before, after, both, or not at all.
+"""How not to time a launch, and how to: synchronize before, after, both, or not at all.
 
-Ten warm-up calls, ten timed calls, the time of each kept. A launch is asynchronous, so a clock that does not wait for
-the GPU reads only the launch; one that waits only afterwards may also wait for earlier calls.
+A clock that does not wait for the GPU reads only the launch; one that waits only afterwards reads earlier calls, too.
 """
 
-import functools
 import itertools
 import statistics
-import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from functools import partial
 
 import torch
 
 from . import clock
-from .calls import fits
+from .calls import buffers, fits
 from .tables import figure, power
 
-CALLS = ("torch.add", "torch_launch_add2")
-WARM_UP = TIMED = 10
-
-# (before, after): its name, and what the clock then reads.
-CASES = {
+CASES = {  # (before, after): its name, and what the clock then reads
     (True, True): ("before and after", "launch + kernel + synchronization"),
     (True, False): ("before only", "only the launch"),
     (False, True): ("after only", "launch + kernel + synchronization, and whatever is still queued"),
@@ -30,33 +23,26 @@ CASES = {
 
 
 def samples(call: Callable[[], object], device: torch.device, before: bool, after: bool) -> list[float]:
-    """The times of TIMED calls, in microseconds, after WARM_UP calls without a wait."""
+    """The times of ten calls, in microseconds, after ten calls without a wait."""
+    name = f"synchronize {CASES[before, after][0]}"
     clock.synchronize(device)
-    with clock.phase(f"synchronize {CASES[before, after][0]}: warm-up"):
-        for _ in range(WARM_UP):
+    with clock.phase(f"{name}: warm-up"):
+        for _ in range(10):
             call()
-    times = []
-    with clock.phase(f"synchronize {CASES[before, after][0]}: timed"):
-        for _ in range(TIMED):
-            if before:
-                clock.synchronize(device)
-            start = time.perf_counter()
-            call()
-            if after:
-                clock.synchronize(device)
-            times.append((time.perf_counter() - start) * 1e6)
+    with clock.phase(f"{name}: timed"):
+        times = [clock.span(call, device, before, after) for _ in range(10)]
     clock.synchronize(device)
     return times
 
 
 def run(calls: dict[str, Callable], dtype: torch.dtype, device: torch.device) -> Iterator[dict]:
-    """Measure the four cases, for torch and for add2, print a table for each, and yield its rows.
-
-    The articles' size; on a GPU also one whose kernel takes much longer than its launch.
-    """
-    sizes = (2**20, 2**26) if device.type == "cuda" else (2**20,)
-    for n, name in itertools.product((n for n in sizes if fits(n, dtype, device)), CALLS):
-        call = _call(calls[name], dtype, n, device)
+    """Measure the four cases, for torch and for add2, print a table for each, and yield its rows."""
+    on_gpu = device.type == "cuda"
+    sizes = (2**20, 2**26) if on_gpu else (2**20,)  # the articles'; one whose kernel takes much longer than its launch
+    for n, name in itertools.product(sizes, ("torch.add", "torch_launch_add2")):
+        if not fits(n, dtype, device):
+            continue
+        call = partial(calls[name], *buffers(n, dtype, device)[0], n)
         samples(call, device, True, True)  # the very first calls load the kernel and fill the allocator's cache
         row = {"call": name, "dtype": str(dtype).removeprefix("torch."), "n": n}
         print(f"\nThe four synchronizations: {name}, {power(n)} elements of {row['dtype']}, microseconds")
@@ -64,23 +50,9 @@ def run(calls: dict[str, Callable], dtype: torch.dtype, device: torch.device) ->
         for (before, after), (case, reads) in CASES.items():
             times = samples(call, device, before, after)
             first, median = times[0], statistics.median(times)
-            reads = reads if device.type == "cuda" else "the whole call, which has ended when it returns"
+            reads = reads if on_gpu else "the whole call, which has ended when it returns"
             print(f"{case:<18}{figure(first):>10}{figure(median):>10}  {reads}")
             yield row | {"before": before, "after": after, "first_us": first, "median_us": median, "samples_us": times}
-        if device.type == "cuda":
+        if on_gpu:
             kernel = clock.gpu([call] * (2**26 // n)).median_us  # on the same tensors as in the study
             print(f"Only the kernel, by the GPU's clock: {figure(kernel)}")
-
-
-def trace(calls: dict[str, Callable], dtype: torch.dtype, device: torch.device, path: Path) -> None:
-    """Write what torch.profiler sees of the four cases, for chrome://tracing and ui.perfetto.dev."""
-    call = _call(calls["torch_launch_add2"], dtype, 2**24, device)  # launch and kernel are both long enough to see
-    with torch.profiler.profile() as profiler:
-        for before, after in CASES:
-            samples(call, device, before, after)
-    profiler.export_chrome_trace(str(path))
-
-
-def _call(call: Callable, dtype: torch.dtype, n: int, device: torch.device) -> Callable[[], object]:
-    a, b = torch.randn(2, n, device=device, dtype=dtype)
-    return functools.partial(call, torch.empty_like(a), a, b, n)
