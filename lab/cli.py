@@ -114,9 +114,9 @@ def note(text: str) -> None:
 
 def parser(description: str, compilers: list[str]) -> argparse.ArgumentParser:
     """The options of both programs. A wrong one ends in one line on stderr and exit status 2."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument("--compiler", choices=compilers, default="jit", help="how add2 is built")
-    parser.add_argument("--library", type=lambda text: Path(text).absolute(), help="load this file; build nothing")
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--compiler", choices=compilers, default="jit", help="how add2 is built (default: jit)")
+    parser.add_argument("--library", type=Path, metavar="FILE", help="load this library; build nothing")
     parser.add_argument("--rebuild", action="store_true", help="build from nothing, even if nothing has changed")
     parser.add_argument("--device", type=device, default=argparse.SUPPRESS, help="cuda, cuda:1, cpu (default: a GPU)")
     parser.add_argument("--plot", type=Path, metavar="FILE.png", help="draw the results; .pdf and .svg, too")
@@ -134,6 +134,7 @@ def parse(parser: argparse.ArgumentParser, argv: list[str] | None) -> argparse.N
             parser.error(f"--{one} and --{other} both name {paths[other]}, and one would replace the other")
     if args.library and not args.library.is_file():
         parser.error(f"--library: there is no file {args.library}")
+    args.library = args.library and args.library.absolute()  # the loader looks for a bare name elsewhere
     for name in paths.keys() - {"library", "resume"}:
         from . import files
 
