@@ -27,9 +27,7 @@ SIZES = (2**10, 2**20, 2**26)
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser = cli.parser("Build add2, check it against torch, time it against torch.", [*build.COMPILERS, "all"])
-    parser.add_argument(
-        "--binding", choices=build.BINDINGS, default="dispatcher", help="pybind11: time that binding, too"
-    )
+    parser.add_argument("--binding", choices=build.BINDINGS, default="dispatcher", help="pybind11: time it, too")
     parser.add_argument("--dtype", choices=[*bench.DTYPES, "all"], default="float32", help="(default: float32)")
     parser.add_argument("--sizes", type=sizes, help="elements: 1000,2^20 or 2^10..2^28 (default: 2^10,2^20,2^26)")
     also = parser.add_argument_group("also measure")

@@ -127,14 +127,10 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--model", choices=["toy", "residual"], default="toy", help="(default: toy)")
     parser.add_argument("--epochs", type=int, default=argparse.SUPPRESS, help="(default: toy 500, residual 20)")
     parser.add_argument("--batch", type=int, default=64, help="images a step, over all processes (default: 64)")
-    parser.add_argument(
-        "--seed", type=int, default=0, help="for the first values and the order of the images (default: 0)"
-    )
+    parser.add_argument("--seed", type=int, default=0, help="for first values and the images' order (default: 0)")
     parser.add_argument("--check", action="store_true", help="train with torch's own add, too, and compare the losses")
     ways = parser.add_argument_group("ways to run it")
-    ways.add_argument(
-        "--dtype", choices=["float32", "bfloat16"], default="float32", help="bfloat16: by autocast (default: float32)"
-    )
+    ways.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32", help="bfloat16: by autocast")
     ways.add_argument("--compile", action="store_true", help="torch.compile the network")
     ways.add_argument("--cuda-graph", action="store_true", help="replay each step of the toy as one CUDA graph")
     to = parser.add_argument_group("checkpoints")
