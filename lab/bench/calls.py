@@ -16,8 +16,6 @@ DTYPES = {name: getattr(torch, name) for name in ("float32", "float64", "float16
 
 ENUM_ADD2_KERNEL = ("plain", "vector", "small", "medium", "unaligned")  # of include/add2.h
 
-WITH_PYBIND11 = ("jit", "setup")  # the builds that also have the classic binding
-
 # A spread, from the 5th to the 95th percentile, of more than this share of the median marks a figure as noisy.
 WIDE = 0.25
 

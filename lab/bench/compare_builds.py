@@ -14,7 +14,6 @@ from .. import cli
 from ..build import COMPILERS, Build, Failure, build, toolchain
 from ..build.cache import ROOT
 from . import tables
-from .calls import WITH_PYBIND11
 
 
 def run(args: argparse.Namespace) -> int:
@@ -64,8 +63,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _command(args: argparse.Namespace, compiler: str, file: Path) -> list[str]:
-    binding = args.binding if compiler in WITH_PYBIND11 else "dispatcher"
-    command = [sys.executable, str(ROOT / "time.py"), "--compiler", compiler, "--binding", binding, "--host-cost"]
+    command = [sys.executable, str(ROOT / "time.py"), "--compiler", compiler, "--binding", args.binding, "--host-cost"]
     command += ["--json", str(file), "--dtype", args.dtype]
     command += ["--sizes", ",".join(map(str, args.sizes))] if args.sizes else []
     command += ["--clocks"] if args.clocks else []

@@ -1,27 +1,35 @@
-"""Commands that a build starts, and those of compilers and linkers in what they print."""
+"""Builds that run commands, setup and cmake; and the commands of compilers and linkers in what they print."""
 
 import re
 import shlex
 import subprocess
 from pathlib import Path
 
-from . import symptoms, toolchain
+from . import cmake, setup, toolchain
+from .cache import COPIES, ROOT
+
+STEPS = {"setup": setup.steps, "cmake": cmake.steps}
 
 
-def run(steps: list[list[str]], variables: dict[str, str], log: Path) -> list[str]:
-    """Run commands in the project's folder. Returns those of compilers and linkers that ran.
+def recipe(compiler: str) -> list[list[str]]:
+    """The commands, for any folder."""
+    return STEPS[compiler]("FOLDER")
+
+
+def build(compiler: str, folder: Path) -> tuple[Path, list[str]]:
+    """The library, built in a folder, and the commands of compilers and linkers that ran.
 
     Raises:
-        Failure: one failed. The log has the whole output.
+        RuntimeError: a command failed. The text is all that was printed.
     """
-    env = toolchain.environment() | variables
-    with log.open("w") as output:
-        for step in steps:
-            print("$", shlex.join(step), file=output, flush=True)
-            root = Path(__file__).resolve().parents[2]
-            if subprocess.run(step, cwd=root, env=env, stdout=output, stderr=subprocess.STDOUT).returncode:
-                raise symptoms.failure(log)
-    return from_log(log.read_text(errors="replace"))
+    said = ""
+    for step in STEPS[compiler](str(folder)):
+        to = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}
+        done = subprocess.run(step, cwd=ROOT, env=toolchain.environment(), **to)
+        said += f"$ {shlex.join(step)}\n{done.stdout}"
+        if done.returncode:
+            raise RuntimeError(said)
+    return folder / COPIES[compiler], from_log(said)
 
 
 def from_log(log: str) -> list[str]:

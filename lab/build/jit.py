@@ -1,7 +1,7 @@
 """The jit build: one call of torch.utils.cpp_extension.load, which runs ninja and loads the library.
 
 add2() is that call, as you would write it in your own project; with an ordinary toolkit it needs nothing else.
-workarounds.py has what other machines need, and cache.py keeps the library for the next run.
+workarounds.py has what some machines need, and cache.py keeps the library for the next run.
 """
 
 import os
@@ -10,8 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from . import toolchain
-
-ROOT = Path(__file__).resolve().parents[2]
+from .cache import ROOT
 
 
 def add2(load: Callable, with_cuda: bool, gpus: list[str], **options):
@@ -53,30 +52,31 @@ def add2_pybind(load: Callable, with_cuda: bool, gpus: list[str], **options):
     )
 
 
-def recipe(binding: str, load: Callable = dict, **options):
-    """All that the call gives to load()."""
+CALLS = {"jit": add2, "pybind11": add2_pybind}
+
+
+def recipe(name: str, load: Callable = dict, **options):
+    """All that a call gives to load()."""
     with_cuda = toolchain.find_nvcc() is not None
     gpus = [] if toolchain.arch_list() else [toolchain.PTX_FOR_ALL]
-    return (add2 if binding == "dispatcher" else add2_pybind)(load, with_cuda, gpus, **options)
+    return CALLS[name](load, with_cuda, gpus, **options)
 
 
-def build(folder: Path, binding: str, log: Path) -> tuple[Path, list[str]]:
-    """The library, built in a folder, and the commands that ran. log: for the output of a build that fails."""
+def build(name: str, folder: Path) -> tuple[Path, list[str]]:
+    """The library, built in a folder, and the commands that ran."""
     before = dict(os.environ)
     try:
         os.environ.update(toolchain.environment())  # which load() reads
         from torch.utils import cpp_extension
 
-        from . import workarounds
+        home = os.environ.get("CUDA_HOME")
+        odd = home and (home != cpp_extension.CUDA_HOME or not any(Path(home).glob("lib*/libcudart.so")))
+        if odd or " " in cpp_extension.TORCH_LIB_PATH:
+            from . import workarounds
 
-        workarounds.for_jit(folder)
-        recipe(binding, cpp_extension.load, build_directory=str(folder))
+            workarounds.for_jit(folder)
+        recipe(name, cpp_extension.load, build_directory=str(folder))
         commands = subprocess.check_output(["ninja", "-t", "commands"], cwd=folder, text=True).splitlines()
-    except (RuntimeError, ValueError, OSError, ImportError) as error:
-        from . import symptoms
-
-        log.write_text(symptoms.whole(error))
-        raise symptoms.failure(log) from error
     finally:
         os.environ.clear()
         os.environ.update(before)
