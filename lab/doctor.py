@@ -21,9 +21,7 @@ try:  # all that follows needs torch
     import torch
 
     from .build import cache, symptoms, toolchain
-except ModuleNotFoundError as error:
-    BROKEN = f"{error}: `python3 -m pip install torch`"
-except Exception as error:  # anything can go wrong in a broken one
+except Exception as error:  # none is there, or anything can go wrong in a broken one
     BROKEN = f"does not load: {error}. `python3 -m pip install --force-reinstall torch`"
 
 
@@ -74,12 +72,12 @@ def examine() -> int:
     checks = {"torch": _torch, "GPU": _gpu, "nvcc": _nvcc, "C++": lambda: toolchain.host_compiler()}
     checks |= {tool: lambda tool=tool: toolchain.require(tool) for tool in ("ninja", "cmake")}
     checks |= {"setuptools": _setuptools, "cache": _cache}
-    checks["nvrtc"] = lambda: toolchain.lack_for_nvrtc() or "--compiler nvrtc works"
+    checks["nvrtc"] = lambda: f"--compiler nvrtc: {toolchain.lack_for_nvrtc() or 'works'}"
     status = 0
     for subject, check in checks.items():
         try:
             print(f"ok     {subject:<11} {check()}")
-        except RuntimeError as error:
+        except (RuntimeError, OSError) as error:
             print(f"WRONG  {subject:<11} {error}")
             status = 1
             if subject == "torch":

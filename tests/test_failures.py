@@ -383,7 +383,7 @@ def test_doctor(run):
     assert "WRONG" not in done.stdout
     for subject in ("torch", "GPU", "nvcc", "C++", "ninja", "cmake", "setuptools", "cache"):
         assert row(done.stdout, subject).startswith("ok")
-    assert ("--compiler nvrtc works" in done.stdout) == (toolchain.lack_for_nvrtc() is None)
+    assert ("--compiler nvrtc: works" in done.stdout) == (toolchain.lack_for_nvrtc() is None)
 
 
 def test_doctor_on_odd_settings(run, tmp_path):
@@ -396,7 +396,7 @@ def test_doctor_on_odd_settings(run, tmp_path):
 def test_doctor_without_torch(run, tmp_path):
     """-S: no site-packages. And a torch that does not load."""
     output = run("-S", "-m", "lab.doctor", status=1, drop=("PYTHONPATH",)).stdout
-    assert row(output, "torch").endswith("No module named 'torch': `python3 -m pip install torch`")
+    assert row(output, "torch").endswith("No module named 'torch'. `python3 -m pip install --force-reinstall torch`")
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch" / "__init__.py").write_text("raise ImportError('libc10.so: cannot open shared object file')")
     output = run("-m", "lab.doctor", status=1, PYTHONPATH=str(tmp_path)).stdout

@@ -5,6 +5,8 @@ jit.py, setup.py, cmake.py and nvrtc.py say how each build is made; cache.py kno
 
 import importlib.util
 import re
+import shlex
+import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
@@ -16,8 +18,7 @@ import torch
 from . import cache, jit, toolchain
 from .toolchain import Failure
 
-COMPILERS = ("jit", "setup", "cmake", "nvrtc")  # for the operator
-NAMES = {"pybind11": ("jit", "pybind11")}  # the fields compiler and binding of the classic binding, a Python module
+COMPILERS = ("jit", "setup", "cmake", "nvrtc")
 
 
 @dataclass
@@ -35,17 +36,13 @@ class Build:
 
 
 def build(compiler: str, rebuild: bool = False) -> Build:
-    """Build add2 if that is needed, with progress on stderr.
+    """Build add2 if that is needed, or rebuild is true, with progress on stderr.
 
-    Args:
-        compiler: one of COMPILERS, for the operator torch.ops.add2; or "pybind11", jit's build of the classic binding.
-        rebuild: build from nothing even if it is not needed.
+    compiler: one of COMPILERS, for the operator torch.ops.add2; or "pybind11", the classic binding, made by jit.
 
     Raises:
         Failure: a tool is missing, or a compilation failed.
     """
-    if compiler not in (*COMPILERS, *NAMES):
-        raise ValueError(f"there is no build {compiler!r}")
     toolchain.check_platform()
     start = time.perf_counter()
     if compiler == "nvrtc":
@@ -74,9 +71,7 @@ def build(compiler: str, rebuild: bool = False) -> Build:
 
 
 def load(compiler: str, rebuild: bool = False, library: Path | None = None) -> Build:
-    """build(), then load the library: that registers the operator, or gives pybind11's module as Build.module.
-
-    library: a ready one, which is loaded instead.
+    """build(), or take a ready library, and load it: that registers the operator, or sets Build.module (pybind11).
 
     Raises:
         Failure: as build() does; and if another build has registered the operator, or the library does not load.
@@ -117,8 +112,15 @@ def has_cuda_code(library: Path) -> bool:
 
 def last(compiler: str) -> Build | None:
     """The finished build of the sources and the machine as they are."""
-    found = cache.find(cache.place(compiler, _maker(compiler).recipe(compiler)))
-    return found and Build(*NAMES.get(compiler, (compiler, "dispatcher")), **found)
+    return _find(compiler, _place(compiler))
+
+
+def from_log(log: str) -> list[str]:
+    """The compilers' and linkers' commands in the output of ninja, make or setuptools."""
+    tools = re.compile(r"(\S*/)?(\S*(c\+\+|g\+\+|clang\+\+)(-\d+)?|nvcc|ccache|sccache) ")
+    lines = [re.sub(r"^\[\d+/\d+\] ", "", line) for line in log.splitlines()]  # what ninja puts before a command
+    commands = [line.removeprefix(": && ").removesuffix(" && :") for line in lines]
+    return [command for command in commands if tools.match(command)]
 
 
 def fold(command: str) -> str:
@@ -127,33 +129,55 @@ def fold(command: str) -> str:
     return re.sub(folders, lambda run: f"-I...({len(re.findall('-I|-isystem', run[0]))} folders) ", command)
 
 
-def _maker(compiler: str) -> ModuleType:
-    """The module that makes a build."""
-    if compiler in jit.CALLS:
-        return jit
-    from . import commands
+def _find(compiler: str, place: Path, cached: bool = True) -> Build | None:
+    names = ("jit", "pybind11") if compiler == "pybind11" else (compiler, "dispatcher")
+    found = cache.find(place)
+    return found and Build(*names, cached=cached, **found)
 
-    return commands
+
+def _steps(compiler: str, folder: object) -> list[list[str]]:
+    """The commands of the setup and the cmake build."""
+    return importlib.import_module(f".{compiler}", __name__).steps(str(folder))
+
+
+def _place(compiler: str) -> Path:
+    by_jit = compiler in jit.CALLS
+    return cache.place(compiler, jit.recipe(compiler) if by_jit else _steps(compiler, "FOLDER"))
+
+
+def _run(steps: list[list[str]]) -> list[str]:
+    """Run commands in the project's folder. Returns those of compilers and linkers that ran."""
+    said = ""
+    for step in steps:
+        to = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}
+        done = subprocess.run(step, cwd=cache.ROOT, env=toolchain.environment(), **to)
+        said += f"$ {shlex.join(step)}\n{done.stdout}"
+        if done.returncode:
+            raise RuntimeError(said)
+    return from_log(said)
 
 
 def _build(compiler: str, folder: Path) -> Build:
     """Build from nothing."""
-    start, before, maker = time.perf_counter(), cache.changes(), _maker(compiler)
-    place = cache.place(compiler, maker.recipe(compiler))  # after changes(): an edit from now on is noticed
+    start, edits = time.perf_counter(), cache.edits()
+    place = _place(compiler)  # after edits(): one that happens from now on is noticed
     gpus = toolchain.arch_list() or "sm_75 and later (PTX)"
     target = f"CUDA for {gpus}, and the CPU" if toolchain.find_nvcc() else "only the CPU"
     print(f"building add2 with {compiler} for {target} ...", file=sys.stderr)
     try:
-        library, commands = maker.build(compiler, folder)
+        if compiler in jit.CALLS:
+            library, commands = jit.build(compiler, folder)
+        else:
+            library, commands = folder / cache.COPIES[compiler], _run(_steps(compiler, folder))
     except (RuntimeError, ValueError, OSError, ImportError) as error:
         from . import symptoms
 
         raise symptoms.failure(error, cache.folder() / f"add2-{compiler}.log") from error
-    if cache.changes() != before:  # which edit is in the library, the old or the new?
+    if cache.edits() != edits:  # which one is in the library, the old or the new?
         raise Failure("A source was edited while add2 was being built; start again.")
-    seconds = time.perf_counter() - start
     for command in commands:
         print("  $", fold(command), file=sys.stderr)
+    seconds = time.perf_counter() - start
     print(f"built {place / library.name} in {seconds:.1f} s", file=sys.stderr)
     cache.keep(place, library, seconds, commands)
-    return Build(*NAMES.get(compiler, (compiler, "dispatcher")), cached=False, **cache.find(place))
+    return _find(compiler, place, cached=False)

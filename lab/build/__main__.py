@@ -8,15 +8,14 @@ import argparse
 import signal
 import sys
 
-from . import COMPILERS, Failure, cache, fold, last, toolchain
+from . import Failure, cache, fold, last, toolchain
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python3 -m lab.build", description="Show or remove the builds of add2.")
     actions = parser.add_subparsers(dest="action", required=True)
     shown = actions.add_parser("commands", help="print the compilers' and the linker's commands of a build")
-    choices = [*COMPILERS[:3], "pybind11"]
-    shown.add_argument("--compiler", choices=choices, default="jit", help="which build (default: %(default)s)")
+    shown.add_argument("--compiler", choices=["jit", "setup", "cmake", "pybind11"], default="jit", help="which build")
     shown.add_argument("--full", action="store_true", help="with all include folders")
     actions.add_parser("clean", help="remove all that was built: add2's folders in the cache, and the copies here")
     args = parser.parse_args()

@@ -37,17 +37,13 @@ def sources() -> list[Path]:
     return sorted(path for name in names if (path := ROOT / name).is_file())
 
 
-def changes() -> list[int]:
-    """The time of each source's last change. An edit that is undone while a build runs leaves the content as it was."""
+def edits() -> list[int]:
+    """When each source was last changed. An edit that is undone while a build runs leaves the content as it was."""
     return [path.stat().st_ctime_ns for path in sources()]
 
 
 def place(compiler: str, recipe: object) -> Path:
-    """The folder of a build. recipe: its commands or flags.
-
-    No program is started for it, so a warm start takes milliseconds. Headers outside this project that CPATH names are
-    not looked at: `--rebuild` after they change.
-    """
+    """The folder of a build. recipe: its commands or flags. No program is started, so this takes milliseconds."""
     nvcc, path = toolchain.find_nvcc(), toolchain.tool_path()
     tools = [nvcc, *(shutil.which(name, path=path) for name in (os.environ.get("CXX", "c++"), "ninja"))]
     parts: list[object] = [recipe, str(ROOT)]
@@ -75,24 +71,20 @@ def folder() -> Path:
 
 
 def find(place: Path) -> dict | None:
-    """A finished build, as fields of Build; None if there is none."""
-    try:
+    """A finished build, as fields of Build; None if there is none, or if a power failure has cut it off."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         record = json.loads((place / RECORD).read_text())
-        library = place / record["library"]
-        if library.stat().st_size != record["bytes"]:  # cut off by a power failure
-            return None
-        return {"library": library, "cold_seconds": record["cold_seconds"], "commands": record["commands"]}
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+        found = {"library": place / record["library"], **{name: record[name] for name in ("cold_seconds", "commands")}}
+        return found if found["library"].stat().st_size == record["bytes"] else None
+    return None
 
 
 @contextlib.contextmanager
 def locked() -> Iterator[Path]:
-    """One process builds, the others wait. Yields a new folder to build in: compilers of a builder that was killed may
-    still write into the old one.
+    """One process builds, in the new folder that this yields; the others wait.
 
-    The kernel releases this lock when its holder dies, however it dies. A file that is a lock by its mere existence, as
-    torch's own up to 2.13, stays (https://github.com/pytorch/pytorch/issues/189245).
+    The kernel releases this lock when its holder dies. A file that is a lock by its mere existence, as torch's own up
+    to 2.13, stays (https://github.com/pytorch/pytorch/issues/189245).
     """
     import fcntl  # here, because Windows has none, and should read check_platform()'s message
 
@@ -104,6 +96,7 @@ def locked() -> Iterator[Path]:
         except BlockingIOError:
             print(f"waiting for another process, which builds add2 and holds {path}", file=sys.stderr)
             fcntl.flock(file, fcntl.LOCK_EX)
+        # Always a new folder: compilers of a builder that was killed may still write into its own.
         for left in folder().glob("add2-building-" + 8 * "[a-z0-9_]"):
             if (left / RECORD).is_file() and not left.is_symlink():
                 shutil.rmtree(left, ignore_errors=True)
@@ -125,10 +118,9 @@ def keep(place: Path, library: Path, seconds: float, commands: list[str]) -> Non
 
 
 def copy(library: Path, name: str) -> Path:
-    """The copy of a library in the project's folder, made anew if it differs; in a folder that a user has configured
-    with CMake, none. A process that has loaded the old one keeps it."""
+    """The copy of a library in the project's folder, made anew if it differs. A process that uses it keeps its own."""
     copy = ROOT / name
-    if (copy.parent / "CMakeCache.txt").exists():
+    if (copy.parent / "CMakeCache.txt").exists():  # the library of a user who has called CMake
         return library
     if not copy.is_file() or copy.read_bytes() != library.read_bytes():
         copy.parent.mkdir(exist_ok=True)

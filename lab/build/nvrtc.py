@@ -14,11 +14,7 @@ from . import toolchain
 
 
 def build() -> None:
-    """Compile for this machine's GPU and float32, so that a mistake shows now. Another dtype takes 0.1 s, once.
-
-    Raises:
-        Failure: something is missing, or the kernels do not compile.
-    """
+    """Compile for this machine's GPU and float32: what is missing, or a mistake in the kernels, is a Failure now."""
     if reason := toolchain.lack_for_nvrtc():
         raise toolchain.Failure(reason)
     from kernel import add2_nvrtc

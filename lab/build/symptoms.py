@@ -1,7 +1,4 @@
-"""Causes and cures of errors that compilers, linkers, loaders and torch tell in words that are hard to read.
-
-docs/troubleshooting.md has them; this file looks a message up there.
-"""
+"""Looks up in docs/troubleshooting.md what an error of a compiler, a linker, a loader or torch means."""
 
 import re
 from pathlib import Path
@@ -10,9 +7,7 @@ from .cache import ROOT
 from .toolchain import Failure
 
 PAGE = ROOT / "docs" / "troubleshooting.md"
-ENTRY = re.compile(
-    r"^- ((?:`[^`]+`(?:, )?)+): (.+)\. \*Cure:\* (.+)\. \([^(]*\)$", re.MULTILINE
-)  # messages: cause. cure.
+ENTRY = re.compile(r"^- ((?:`[^`]+`(?:, )?)+): (.+)\. \*Cure:\* (.+)\. \([^(]*\)$", re.MULTILINE)
 
 
 def explain(message: str, running: bool = False) -> str | None:

@@ -16,9 +16,6 @@ from pathlib import Path
 
 import torch
 
-# No GPU in sight: compile to PTX, which the driver of any GPU since sm_75 (Turing) finishes compiling as it loads it.
-PTX_FOR_ALL = "-gencode=arch=compute_75,code=compute_75"
-
 
 class Failure(RuntimeError):
     """An error that the user can cure. Its text says what was found and what to do; no traceback is needed."""
@@ -55,10 +52,7 @@ def max_jobs() -> str:
 
 def tool_path() -> str:
     """PATH for a build: a virtual environment that is called by its path, not activated, has its tools off PATH."""
-    folders = [sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath)]
-    if (spec := importlib.util.find_spec("ninja")) and spec.submodule_search_locations:
-        folders.insert(1, str(Path(spec.submodule_search_locations[0], "data", "bin")))
-    return os.pathsep.join(folders)
+    return os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath)])
 
 
 def require(tool: str, cure: str = "") -> str:
@@ -81,13 +75,9 @@ def host_compiler() -> str:
 
 @functools.cache
 def find_nvcc() -> Path | None:
-    """nvcc, or None where only the CPU part is to be built: torch without CUDA, no toolkit, or ADD2_WITH_CUDA=0.
-
-    Raises:
-        Failure: ADD2_WITH_CUDA=1, and there is none.
-    """
+    """nvcc, or None where only the CPU part is to be built; where ADD2_WITH_CUDA=1 forbids that, a Failure."""
     wanted = os.environ.get("ADD2_WITH_CUDA")
-    found = look_for_nvcc() if wanted != "0" else None
+    found = None if wanted == "0" else look_for_nvcc()
     if wanted == "1" and not found:
         raise Failure(f"ADD2_WITH_CUDA=1, but {cuda_cure()}")
     return found
@@ -111,11 +101,8 @@ def look_for_nvcc() -> Path | None:
 
 @functools.cache
 def cuda_root(nvcc: Path) -> Path:
-    """The toolkit that an nvcc belongs to: the folder with bin/ and include/.
-
-    Not simply nvcc's grandparent, as torch takes it: /usr/local/bin/nvcc is often a script that starts the nvcc of a
-    toolkit elsewhere. nvcc itself knows: --dryrun prints TOP.
-    """
+    """The folder of an nvcc's toolkit. Not simply its grandparent, as torch takes it: /usr/local/bin/nvcc is often a
+    script that starts the nvcc of a toolkit elsewhere. nvcc itself knows: --dryrun prints TOP."""
     dryrun = subprocess.run([nvcc, "--dryrun", "-x", "cu", "-c", os.devnull], capture_output=True, text=True)
     top = re.search(r"^#\$ TOP=(.+)$", dryrun.stderr, re.MULTILINE)
     return Path(top[1].strip()).resolve() if top else nvcc.resolve().parents[1]
@@ -123,10 +110,7 @@ def cuda_root(nvcc: Path) -> Path:
 
 def check_nvcc(nvcc: Path) -> str:
     """Its CUDA version, such as "13.0"; a Failure if that does not fit torch's, or no linker finds its toolkit."""
-    try:
-        done = subprocess.run([nvcc, "--version"], capture_output=True, text=True)
-    except OSError as error:
-        raise Failure(f"{nvcc} does not run: {error.strerror}. {nvcc_cure()}") from error
+    done = subprocess.run([nvcc, "--version"], capture_output=True, text=True)
     release = re.search(r"release ((\d+)\.\d+)", done.stdout)
     if not release:
         said = (done.stdout + done.stderr).strip().splitlines() or ["nothing"]
@@ -189,5 +173,6 @@ def environment() -> dict[str, str]:
     """os.environ for a build, with what torch's cpp_extension and setup.py read, so that all builds find the same."""
     nvcc, archs = find_nvcc(), arch_list()
     env = os.environ | {"PATH": tool_path(), "ADD2_WITH_CUDA": "1" if nvcc else "0"}
-    env |= {"CUDA_HOME": str(cuda_root(nvcc))} if nvcc else {}
-    return env | ({"TORCH_CUDA_ARCH_LIST": archs} if nvcc and archs else {})
+    if nvcc:
+        env |= {"CUDA_HOME": str(cuda_root(nvcc))} | ({"TORCH_CUDA_ARCH_LIST": archs} if archs else {})
+    return env
