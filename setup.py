@@ -50,10 +50,8 @@ if shipping:
 if with_cuda and "TORCH_CUDA_ARCH_LIST" not in os.environ:
     if shipping:  # for other people's GPUs: code for every generation that nvcc knows, and PTX for later ones
         nvcc.append("-arch=all-major")
-    elif (
-        not torch.cuda.is_available()
-    ):  # PTX, which the driver of any GPU since sm_75 finishes compiling as it loads it
-        nvcc.append("-gencode=arch=compute_75,code=compute_75")
+    elif not torch.cuda.is_available():  # PTX, which the driver of any later GPU finishes compiling as it loads it
+        os.environ["TORCH_CUDA_ARCH_LIST"] = "7.5+PTX"
 
 Extension = CUDAExtension if with_cuda else CppExtension
 include = [str(ROOT / "include")]

@@ -44,8 +44,8 @@ def _gpu() -> str:
 def _nvcc() -> str:
     if (nvcc := toolchain.find_nvcc()) is None:
         return f"none, so only the CPU part is built: {toolchain.cuda_cure()}"
-    gpus = toolchain.arch_list() or "PTX of sm_75"
-    return f"CUDA {toolchain.check_nvcc(nvcc)}, {nvcc} of {toolchain.cuda_root(nvcc)}; compiles for {gpus}"
+    compiles = f"{toolchain.cuda_root(nvcc)}; compiles for {toolchain.arch_list()}"
+    return f"CUDA {toolchain.check_nvcc(nvcc)}, {nvcc} of {compiles}"
 
 
 def _setuptools() -> str:

@@ -65,7 +65,7 @@ def build(compiler: str, rebuild: bool = False) -> Build:
     except OSError as error:
         from . import symptoms
 
-        raise symptoms.with_cure(f"{error.filename or 'the build'}: {error.strerror}") from error
+        raise symptoms.with_cure("The build failed", error) from error
     found.seconds = time.perf_counter() - start
     return found
 
@@ -96,7 +96,7 @@ def load(compiler: str, rebuild: bool = False, library: Path | None = None) -> B
     except (OSError, ImportError, RuntimeError) as error:
         from . import symptoms
 
-        raise symptoms.with_cure(f"{found.library} does not load: {symptoms.whole(error)}") from error
+        raise symptoms.with_cure(f"{found.library} does not load", error) from error
     if registers and not hasattr(torch.ops.add2, "add2"):
         raise Failure(f"{found.library} has no operator add2: it is not a library of this project's dispatcher.")
     found.seconds = time.perf_counter() - start
@@ -105,14 +105,12 @@ def load(compiler: str, rebuild: bool = False, library: Path | None = None) -> B
 
 def has_cuda_code(library: Path) -> bool:
     """Whether the CUDA kernels are part of a library; they are not where it was built without nvcc."""
-    import ctypes
-
-    return hasattr(ctypes.CDLL(str(library)), "launch_add2_cuda")
+    return b"launch_add2_cuda" in library.read_bytes()
 
 
 def last(compiler: str) -> Build | None:
     """The finished build of the sources and the machine as they are."""
-    return _find(compiler, _place(compiler))
+    return _find(compiler, cache.place(compiler, _recipe(compiler)))
 
 
 def from_log(log: str) -> list[str]:
@@ -135,14 +133,11 @@ def _find(compiler: str, place: Path, cached: bool = True) -> Build | None:
     return found and Build(*names, cached=cached, **found)
 
 
-def _steps(compiler: str, folder: object) -> list[list[str]]:
-    """The commands of the setup and the cmake build."""
+def _recipe(compiler: str, folder: object = "FOLDER") -> dict | list[list[str]]:
+    """The arguments of jit's call; or the commands of setup.py or cmake.py."""
+    if compiler in jit.CALLS:
+        return jit.recipe(compiler)
     return importlib.import_module(f".{compiler}", __name__).steps(str(folder))
-
-
-def _place(compiler: str) -> Path:
-    by_jit = compiler in jit.CALLS
-    return cache.place(compiler, jit.recipe(compiler) if by_jit else _steps(compiler, "FOLDER"))
 
 
 def _run(steps: list[list[str]]) -> list[str]:
@@ -160,15 +155,14 @@ def _run(steps: list[list[str]]) -> list[str]:
 def _build(compiler: str, folder: Path) -> Build:
     """Build from nothing."""
     start, edits = time.perf_counter(), cache.edits()
-    place = _place(compiler)  # after edits(): one that happens from now on is noticed
-    gpus = toolchain.arch_list() or "sm_75 and later (PTX)"
-    target = f"CUDA for {gpus}, and the CPU" if toolchain.find_nvcc() else "only the CPU"
+    place = cache.place(compiler, _recipe(compiler))  # after edits(): one that happens from now on is noticed
+    target = f"CUDA for {toolchain.arch_list()}, and the CPU" if toolchain.find_nvcc() else "only the CPU"
     print(f"building add2 with {compiler} for {target} ...", file=sys.stderr)
     try:
         if compiler in jit.CALLS:
             library, commands = jit.build(compiler, folder)
         else:
-            library, commands = folder / cache.COPIES[compiler], _run(_steps(compiler, folder))
+            library, commands = folder / cache.COPIES[compiler], _run(_recipe(compiler, folder))
     except (RuntimeError, ValueError, OSError, ImportError) as error:
         from . import symptoms
 

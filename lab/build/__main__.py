@@ -28,9 +28,8 @@ def main() -> None:
         return
     build = last(args.compiler)
     if build is None:
-        option = "--binding" if args.compiler == "pybind11" else "--compiler"
-        command = f"python3 time.py {option} {args.compiler}"
-        raise Failure(f"the sources as they are have not been built; `{command}` builds them")
+        command = f"`python3 time.py --compiler {args.compiler}` (or `--binding pybind11`)"
+        raise Failure(f"the sources as they are have not been built; {command} builds them")
     for command in build.commands:
         print(command if args.full else fold(command))
 

@@ -30,10 +30,9 @@ VARIABLES += ("CMAKE_TOOLCHAIN_FILE", "CMAKE_GENERATOR", "DIST_EXTRA_CONFIG", "P
 
 def sources() -> list[Path]:
     """Every file that can go into a build; not hidden ones, such as an editor's, nor those of Python."""
-    names = [*SOURCES]
-    for top in ("include", "kernel"):  # Path.glob() does not enter a folder that is a link
-        found = glob.glob(f"{top}/**", root_dir=ROOT, recursive=True)
-        names += [name for name in found if not name.endswith((".py", ".pyc"))]
+    # Not Path.glob(), which does not enter a folder that is a link.
+    found = [name for top in ("include", "kernel") for name in glob.glob(f"{top}/**", root_dir=ROOT, recursive=True)]
+    names = [*SOURCES, *(name for name in found if not name.endswith((".py", ".pyc")))]
     return sorted(path for name in names if (path := ROOT / name).is_file())
 
 

@@ -5,7 +5,6 @@ cmake --build build --parallel
 """
 
 import shutil
-import sys
 from pathlib import Path
 
 import torch
@@ -14,15 +13,12 @@ from . import toolchain
 
 
 def steps(folder: str) -> list[list[str]]:
-    """The two commands. The options name what CMake would find by itself: the same torch, nvcc and GPUs as in the other
-    builds."""
-    configure = ["cmake", "-S", ".", "-B", f"{folder}/build"]
-    configure += [f"-DPython3_EXECUTABLE={sys.executable}", f"-DTORCH_DIR={Path(torch.__file__).parent}"]
+    """The two commands. The options name what CMake would find itself: torch, nvcc and GPUs, as in the other builds."""
+    configure = ["cmake", "-S", ".", "-B", f"{folder}/build", f"-DTORCH_DIR={Path(torch.__file__).parent}"]
     if nvcc := toolchain.find_nvcc():
-        gpus = [gpu.replace(".", "") for gpu in (toolchain.arch_list() or "").split(";") if gpu]
-        # In CMake's notation "8.0;9.0+PTX" is "80-real;90".
-        gpus = [gpu.removesuffix("+PTX") if "+PTX" in gpu else f"{gpu}-real" for gpu in gpus] or ["75-virtual"]
-        configure += [f"-DCMAKE_CUDA_COMPILER={nvcc}", f"-DCMAKE_CUDA_ARCHITECTURES={';'.join(gpus)}"]
+        gpus = toolchain.arch_list().replace(".", "").split(";")  # "8.0;9.0+PTX" is "80-real;90" in CMake's notation
+        gpus = ";".join(gpu.removesuffix("+PTX") if "+PTX" in gpu else f"{gpu}-real" for gpu in gpus)
+        configure += [f"-DCMAKE_CUDA_COMPILER={nvcc}", f"-DCMAKE_CUDA_ARCHITECTURES={gpus}"]
     configure += [f"-DADD2_WITH_CUDA={'ON' if nvcc else 'OFF'}"]
     if shutil.which("ninja", path=toolchain.tool_path()):
         configure += ["-G", "Ninja"]

@@ -13,11 +13,8 @@ from . import toolchain
 from .cache import ROOT
 
 
-def add2(load: Callable, with_cuda: bool, gpus: list[str], **options):
-    """Build and load the operator. load: cpp_extension.load; or dict, for the arguments without a build.
-
-    gpus: nvcc's flags for the GPUs to compile for. Empty: torch reads TORCH_CUDA_ARCH_LIST, or looks at this machine.
-    """
+def add2(load: Callable, with_cuda: bool, **options):
+    """Build and load the operator. load: cpp_extension.load; or dict, for the arguments without a build."""
     return load(
         name="add2",
         # Absolute paths: relative ones work from one working directory only.
@@ -27,7 +24,7 @@ def add2(load: Callable, with_cuda: bool, gpus: list[str], **options):
         # torch gives no -O, and c++20, which compiles slower. The target version: runs on torch 2.10 and later.
         extra_cflags=["-O3", "-std=c++17", "-fvisibility=hidden", "-DTORCH_TARGET_VERSION=0x020a000000000000"]
         + ["-DADD2_WITH_CUDA"] * with_cuda,
-        extra_cuda_cflags=["-std=c++14", "-Xcompiler=-fvisibility=hidden", *gpus],
+        extra_cuda_cflags=["-std=c++14", "-Xcompiler=-fvisibility=hidden"],
         # The library names only libtorch.so, which stands for all of torch's; the CUDA runtime goes into the library.
         extra_ldflags=["-Wl,--no-as-needed", "-ltorch", "-Wl,--as-needed"]
         + ["-lcudart_static", "-lrt", "-ldl", "-lpthread"] * with_cuda,
@@ -37,7 +34,7 @@ def add2(load: Callable, with_cuda: bool, gpus: list[str], **options):
     )
 
 
-def add2_pybind(load: Callable, with_cuda: bool, gpus: list[str], **options):
+def add2_pybind(load: Callable, with_cuda: bool, **options):
     """The classic binding: load() imports the library as a Python module, and returns it."""
     return load(
         name="add2_pybind",
@@ -45,7 +42,7 @@ def add2_pybind(load: Callable, with_cuda: bool, gpus: list[str], **options):
         + [f"{ROOT}/kernel/add2_kernel.cu"] * with_cuda,
         extra_include_paths=[f"{ROOT}/include"],
         extra_cflags=["-O3", "-fvisibility=hidden"] + ["-DADD2_WITH_CUDA"] * with_cuda,
-        extra_cuda_cflags=["-std=c++14", "-Xcompiler=-fvisibility=hidden", *gpus],
+        extra_cuda_cflags=["-std=c++14", "-Xcompiler=-fvisibility=hidden"],
         extra_ldflags=["-lcudart_static", "-lrt", "-ldl", "-lpthread"] * with_cuda,
         with_cuda=with_cuda,
         **options,
@@ -57,10 +54,7 @@ CALLS = {"jit": add2, "pybind11": add2_pybind}
 
 def recipe(name: str, load: Callable = dict, **options):
     """All that a call gives to load()."""
-    with_cuda = toolchain.find_nvcc() is not None
-    # No GPU in sight: PTX, which the driver of any GPU since sm_75 (Turing) finishes compiling as it loads it.
-    gpus = [] if toolchain.arch_list() else ["-gencode=arch=compute_75,code=compute_75"]
-    return CALLS[name](load, with_cuda, gpus, **options)
+    return CALLS[name](load, with_cuda=toolchain.find_nvcc() is not None, **options)
 
 
 def build(name: str, folder: Path) -> tuple[Path, list[str]]:

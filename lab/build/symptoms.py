@@ -25,7 +25,8 @@ def explain(message: str, running: bool = False) -> str | None:
     return None
 
 
-def with_cure(message: str) -> Failure:
+def with_cure(what: str, error: BaseException) -> Failure:
+    message = f"{what}: {whole(error)}"
     return Failure("\n".join(filter(None, [message, explain(message)])))
 
 

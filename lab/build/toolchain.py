@@ -159,20 +159,19 @@ def lack_for_nvrtc() -> str | None:
     return "the package cuda-core is missing. Install it: `python3 -m pip install cuda-core`."
 
 
-def arch_list() -> str | None:
-    """TORCH_CUDA_ARCH_LIST such as "8.0;9.0+PTX", else the GPUs of this machine. None: PTX for all GPUs."""
+def arch_list() -> str:
+    """The GPUs to compile for, such as "8.0;9.0+PTX": TORCH_CUDA_ARCH_LIST, else those of this machine."""
     if given := os.environ.get("TORCH_CUDA_ARCH_LIST"):
         return ";".join(re.split(r"[;, ]+", given.strip(" ;,")))  # torch takes no commas, CMake no spaces
     if not torch.cuda.is_available():
-        return None
+        return "7.5+PTX"  # PTX, which the driver of any later GPU finishes compiling as it loads it
     capabilities = {torch.cuda.get_device_capability(i) for i in range(torch.cuda.device_count())}
     return ";".join(f"{major}.{minor}" for major, minor in sorted(capabilities))
 
 
 def environment() -> dict[str, str]:
     """os.environ for a build, with what torch's cpp_extension and setup.py read, so that all builds find the same."""
-    nvcc, archs = find_nvcc(), arch_list()
-    env = os.environ | {"PATH": tool_path(), "ADD2_WITH_CUDA": "1" if nvcc else "0"}
-    if nvcc:
-        env |= {"CUDA_HOME": str(cuda_root(nvcc))} | ({"TORCH_CUDA_ARCH_LIST": archs} if archs else {})
+    env = os.environ | {"PATH": tool_path(), "ADD2_WITH_CUDA": "0"}
+    if nvcc := find_nvcc():
+        env |= {"ADD2_WITH_CUDA": "1", "CUDA_HOME": str(cuda_root(nvcc)), "TORCH_CUDA_ARCH_LIST": arch_list()}
     return env
