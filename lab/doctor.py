@@ -26,8 +26,6 @@ except Exception as error:  # none is there, or anything can go wrong in a broke
 
 
 def _torch() -> str:
-    if BROKEN:
-        raise RuntimeError(BROKEN)
     toolchain.check_platform()
     if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 10):
         raise RuntimeError(f"{torch.__version__} is too old: `python3 -m pip install --upgrade torch`")
@@ -42,10 +40,10 @@ def _gpu() -> str:
 
 
 def _nvcc() -> str:
-    if (nvcc := toolchain.find_nvcc()) is None:
-        return f"none, so only the CPU part is built: {toolchain.cuda_cure()}"
-    compiles = f"{toolchain.cuda_root(nvcc)}; compiles for {toolchain.arch_list()}"
-    return f"CUDA {toolchain.check_nvcc(nvcc)}, {nvcc} of {compiles}"
+    if nvcc := toolchain.find_nvcc():
+        found = f"CUDA {toolchain.check_nvcc(nvcc)}, {nvcc} of {toolchain.cuda_root(nvcc)}"
+        return f"{found}; compiles for {toolchain.arch_list()}"
+    return f"none, so only the CPU part is built: {toolchain.cuda_cure()}"
 
 
 def _setuptools() -> str:
@@ -69,10 +67,13 @@ def _cache() -> str:
 
 def examine() -> int:
     """Print a line for each check. Returns the exit status."""
+    if BROKEN:
+        print(f"WRONG  torch       {BROKEN}")
+        return 1
     checks = {"torch": _torch, "GPU": _gpu, "nvcc": _nvcc, "C++": lambda: toolchain.host_compiler()}
     checks |= {tool: lambda tool=tool: toolchain.require(tool) for tool in ("ninja", "cmake")}
     checks |= {"setuptools": _setuptools, "cache": _cache}
-    checks["nvrtc"] = lambda: f"--compiler nvrtc: {toolchain.lack_for_nvrtc() or 'works'}"
+    checks |= {"nvrtc": lambda: f"--compiler nvrtc: {toolchain.lack_for_nvrtc() or 'works'}"}
     status = 0
     for subject, check in checks.items():
         try:
@@ -80,8 +81,6 @@ def examine() -> int:
         except (RuntimeError, OSError) as error:
             print(f"WRONG  {subject:<11} {error}")
             status = 1
-            if subject == "torch":
-                break
     return status
 
 

@@ -45,12 +45,11 @@ def place(compiler: str, recipe: object) -> Path:
     """The folder of a build. recipe: its commands or flags. No program is started, so this takes milliseconds."""
     nvcc, path = toolchain.find_nvcc(), toolchain.tool_path()
     tools = [nvcc, *(shutil.which(name, path=path) for name in (os.environ.get("CXX", "c++"), "ninja"))]
-    parts: list[object] = [recipe, str(ROOT)]
+    parts: list[object] = [recipe, str(ROOT), toolchain.arch_list() if nvcc else None]
     parts += [(os.path.realpath(tool), os.stat(tool).st_mtime_ns) for tool in tools if tool]
-    parts.append(os.path.realpath("/usr/local/cuda"))  # where an nvcc that is a wrapper script often leads
+    parts += [os.path.realpath("/usr/local/cuda")]  # where an nvcc that is a wrapper script often leads
     parts += [torch.__file__, torch.__version__, torch.version.git_version, torch.version.cuda]
     parts += [os.environ.get(name) for name in VARIABLES]
-    parts.append(toolchain.arch_list() if nvcc else None)
     digest = hashlib.sha256(repr(parts).replace(sys.executable, "PYTHON").encode())  # `python` or `python3`: the same
     for source in sources():
         content = source.read_bytes()
