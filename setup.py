@@ -8,7 +8,6 @@ times: after an edit with an old time (`cp -p`, `tar -x`), add --force to build_
 
 Environment variables:
     ADD2_WITH_CUDA=0         build only the CPU part (=1: fail where nvcc is missing, instead of leaving CUDA out)
-    ADD2_BINDING=pybind11    build kernel/add2_pybind.cpp instead, as add2/_pybind.<this Python>.so
     TORCH_CUDA_ARCH_LIST     the GPUs to compile for, such as "8.0;9.0+PTX"
     MAX_JOBS                 compile at most so many files at once
 """
@@ -28,8 +27,10 @@ if sys.platform != "linux" or torch.version.hip:
     raise SystemExit(f"setup.py: add2 needs Linux, and a torch for CUDA or CPUs; this is {found}.")
 
 # Finds an nvcc of PyPI, or one behind a script. With an ordinary toolkit torch needs no help.
-if torch.version.cuda and (helper := ROOT / "lab/build/workarounds.py").exists():
-    runpy.run_path(str(helper))["set_cuda_home"](torch.version.cuda.split(".")[0])
+if torch.version.cuda and (helper := ROOT / "lab/build/toolchain.py").exists():
+    toolchain = runpy.run_path(str(helper))
+    if found := toolchain["look_for_nvcc"]():
+        os.environ["CUDA_HOME"] = str(toolchain["cuda_root"](found))
 from torch.utils.cpp_extension import CUDA_HOME, BuildExtension, CppExtension, CUDAExtension  # noqa: E402
 
 has_nvcc = bool(torch.version.cuda and CUDA_HOME and Path(CUDA_HOME, "bin/nvcc").exists())
@@ -49,29 +50,22 @@ if shipping:
 if with_cuda and "TORCH_CUDA_ARCH_LIST" not in os.environ:
     if shipping:  # for other people's GPUs: code for every generation that nvcc knows, and PTX for later ones
         nvcc.append("-arch=all-major")
-    elif (
-        not torch.cuda.is_available()
-    ):  # PTX, which the driver of any GPU since sm_75 finishes compiling as it loads it
-        nvcc.append("-gencode=arch=compute_75,code=compute_75")
+    elif not torch.cuda.is_available():  # PTX, which the driver of any later GPU finishes compiling as it loads it
+        os.environ["TORCH_CUDA_ARCH_LIST"] = "7.5+PTX"
 
 Extension = CUDAExtension if with_cuda else CppExtension
-kernels = ["kernel/add2_cpu.cpp"] + ["kernel/add2_kernel.cu"] * with_cuda
 include = [str(ROOT / "include")]
-if os.environ.get("ADD2_BINDING") == "pybind11":  # the classic binding, for this Python and this torch only
-    flags = {"cxx": cxx, "nvcc": nvcc}
-    sources = ["kernel/add2_pybind.cpp", *kernels]
-    extension = Extension("add2._pybind", sources, include_dirs=include, extra_compile_args=flags)
-else:
-    # TORCH_TARGET_VERSION: use only what torch 2.10 had, so that the library runs on 2.10 and every later torch.
-    # c++17: torch's default, c++20, compiles slower.
-    flags = {"cxx": [*cxx, "-std=c++17", "-DTORCH_TARGET_VERSION=0x020a000000000000"], "nvcc": nvcc}
-    sources = ["kernel/add2.cpp", *kernels]  # py_limited_api: one library for every Python, as it uses none
-    extension = Extension("add2._C", sources, include_dirs=include, extra_compile_args=flags, py_limited_api=True)
-    # Extension() lists libtorch_cuda.so and libcudart.so, and a library that names them cannot be loaded where torch
-    # has no CUDA. libtorch.so stands for all of torch's libraries. The CUDA runtime goes into our library.
-    extension.libraries = []
-    extension.extra_link_args = ["-Wl,--no-as-needed", "-ltorch", "-Wl,--as-needed", "-Wl,--exclude-libs,ALL"]
-    extension.extra_link_args += ["-lcudart_static", "-lrt", "-ldl", "-lpthread"] * with_cuda
+# TORCH_TARGET_VERSION: use only what torch 2.10 had, so that the library runs on 2.10 and every later torch.
+# c++17: torch's default, c++20, compiles slower.
+flags = {"cxx": [*cxx, "-std=c++17", "-DTORCH_TARGET_VERSION=0x020a000000000000"], "nvcc": nvcc}
+sources = ["kernel/add2.cpp", "kernel/add2_cpu.cpp"] + ["kernel/add2_kernel.cu"] * with_cuda
+# py_limited_api: one library for every Python, as it uses none.
+extension = Extension("add2._C", sources, include_dirs=include, extra_compile_args=flags, py_limited_api=True)
+# Extension() lists libtorch_cuda.so and libcudart.so, and a library that names them cannot be loaded where torch has no
+# CUDA. libtorch.so stands for all of torch's libraries. The CUDA runtime goes into our library.
+extension.libraries = []
+extension.extra_link_args = ["-Wl,--no-as-needed", "-ltorch", "-Wl,--as-needed", "-Wl,--exclude-libs,ALL"]
+extension.extra_link_args += ["-lcudart_static", "-lrt", "-ldl", "-lpthread"] * with_cuda
 
 setup(
     ext_modules=[extension],

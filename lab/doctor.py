@@ -10,21 +10,22 @@ import argparse
 import importlib.metadata
 import importlib.util
 import os
+import re
 import sys
 import tempfile
-from collections.abc import Callable
+
+from . import cli
+
+BROKEN = ""
+try:  # all that follows needs torch
+    import torch
+
+    from .build import cache, symptoms, toolchain
+except Exception as error:  # none is there, or anything can go wrong in a broken one
+    BROKEN = f"does not load: {error}. `python3 -m pip install --force-reinstall torch`"
 
 
 def _torch() -> str:
-    """Every other check needs it."""
-    try:
-        import torch
-
-        from .build import toolchain
-    except ModuleNotFoundError as error:
-        raise RuntimeError(f"{error}: `python3 -m pip install torch`") from error
-    except Exception as error:  # anything can go wrong in a broken one
-        raise RuntimeError(f"does not load: {error}. `python3 -m pip install --force-reinstall torch`") from error
     toolchain.check_platform()
     if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 10):
         raise RuntimeError(f"{torch.__version__} is too old: `python3 -m pip install --upgrade torch`")
@@ -32,37 +33,27 @@ def _torch() -> str:
 
 
 def _gpu() -> str:
-    import torch
-
     if not torch.cuda.is_available():
         return "none is found (or no driver, or a torch without CUDA); everything runs on the CPU"
-    try:
-        torch.ones(1, device="cuda").item()
-    except RuntimeError as error:
-        raise RuntimeError(f"cannot be used: {error}") from error
+    torch.ones(1, device="cuda").item()  # RuntimeError, if it cannot be used
     return ", ".join(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))
 
 
 def _nvcc() -> str:
-    from .build import toolchain
-
-    if (nvcc := toolchain.find_nvcc()) is None:
-        return f"none, so only the CPU part is built: {toolchain.cuda_cure()}"
-    toolchain.check_nvcc()
-    gpus = toolchain.arch_list() or "PTX of sm_75"
-    return f"CUDA {toolchain.nvcc_release(nvcc)}, {nvcc} of {toolchain.cuda_root(nvcc)}; compiles for {gpus}"
+    if nvcc := toolchain.find_nvcc():
+        found = f"CUDA {toolchain.check_nvcc(nvcc)}, {nvcc} of {toolchain.cuda_root(nvcc)}"
+        return f"{found}; compiles for {toolchain.arch_list()}"
+    return f"none, so only the CPU part is built: {toolchain.cuda_cure()}"
 
 
 def _setuptools() -> str:
-    found = importlib.util.find_spec("setuptools") and importlib.metadata.version("setuptools")
-    if not found or int(found.split(".")[0]) < 77:
-        raise RuntimeError(f'{found or "not installed"}: `python3 -m pip install "setuptools>=77"`')
+    found = importlib.metadata.version("setuptools") if importlib.util.find_spec("setuptools") else "0 (not installed)"
+    if int(re.match(r"\d+", found)[0]) < 77:
+        raise RuntimeError(f'{found}: `python3 -m pip install "setuptools>=77"`')
     return found
 
 
 def _cache() -> str:
-    from .build import cache
-
     folder, cure = cache.folder(), "Name another folder: `export TORCH_EXTENSIONS_DIR=FOLDER`"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -74,50 +65,38 @@ def _cache() -> str:
     return str(folder)
 
 
-def _print(subject: str, check: Callable[[], str]) -> bool:
-    """Print the line of a check. Returns whether all is well."""
-    try:
-        print(f"ok     {subject:<11} {check()}")
-        return True
-    except RuntimeError as error:
-        print(f"WRONG  {subject:<11} {error}")
-        return False
-
-
 def examine() -> int:
     """Print a line for each check. Returns the exit status."""
-    if not _print("torch", _torch):
+    if BROKEN:
+        print(f"WRONG  torch       {BROKEN}")
         return 1
-    from .build import toolchain
-
-    checks = {"GPU": _gpu, "nvcc": _nvcc, "C++": toolchain.host_compiler, "ninja": lambda: toolchain.require("ninja")}
-    checks |= {"cmake": lambda: toolchain.require("cmake"), "setuptools": _setuptools, "cache": _cache}
-    lack = toolchain.lack_for_nvrtc()
-    checks["nvrtc"] = lambda: f"--compiler nvrtc cannot run: {lack}" if lack else "--compiler nvrtc works"
-    return int(not all([_print(subject, check) for subject, check in checks.items()]))
+    checks = {"torch": _torch, "GPU": _gpu, "nvcc": _nvcc, "C++": lambda: toolchain.host_compiler()}
+    checks |= {tool: lambda tool=tool: toolchain.require(tool) for tool in ("ninja", "cmake")}
+    checks |= {"setuptools": _setuptools, "cache": _cache}
+    checks |= {"nvrtc": lambda: f"--compiler nvrtc: {toolchain.lack_for_nvrtc() or 'works'}"}
+    status = 0
+    for subject, check in checks.items():
+        try:
+            print(f"ok     {subject:<11} {check()}")
+        except (RuntimeError, OSError) as error:
+            print(f"WRONG  {subject:<11} {error}")
+            status = 1
+    return status
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python3 -m lab.doctor", description="Examine this machine.")
     parser.add_argument("--explain", action="store_true", help="read an error message from stdin, and tell its cure")
     args = parser.parse_args()
-    sys.stdout.reconfigure(errors="backslashreplace")  # paths, where only ASCII can be printed
-    if not args.explain:
+    if BROKEN or not args.explain:
         return examine()
     if sys.stdin is None:  # closed: `<&-`
         parser.error("--explain reads the error message from stdin, which is closed")
-    from .build import symptoms
-
     verdict = symptoms.explain(sys.stdin.read())
     print(verdict or "No symptom that the doctor knows; docs/troubleshooting.md lists those.")
     return 0 if verdict else 1
 
 
 if __name__ == "__main__":
-    try:
-        status = main()
-        sys.stdout.flush()
-    except OSError as error:
-        print(f"doctor: error: cannot write: {error.strerror}", file=sys.stderr)
-        os._exit(1)  # sys.exit() would try once more to write what is left
-    sys.exit(status)
+    cli.start()
+    sys.exit(cli.run(main))

@@ -276,22 +276,27 @@ def test_commands(build, script):
 
 
 def test_clean_removes_only_what_builds_have_made(project, tmp_path):
-    """A user's folders with similar names, and what a symbolic link leads to, stay. A closed pipe is no traceback."""
+    """A user's folders with similar names, or with a file of the user's, and what a symbolic link leads to, stay.
+
+    A closed pipe is no traceback.
+    """
     jit, build = tmp_path / "cache", project / "build"
-    users = ["add2-dispatcher-0123456789abcdef", "add2-dispatcher-1111111111111111"]
-    users += ["add2-dispatcher-2222222222222222", "add2-my-thesis"]
+    users = ["add2-jit-0123456789abcdef", "add2-jit-1111111111111111"]
+    users += ["add2-jit-2222222222222222", "add2-my-thesis"]
     for name in users:
         (jit / name).mkdir(parents=True)
         (jit / name / "thesis.tex").touch()
     (tmp_path / "elsewhere").mkdir()
-    (jit / "add2-dispatcher-fedcba9876543210").mkdir()
+    (jit / "add2-jit-fedcba9876543210").mkdir()
     for folder in (
-        jit / "add2-dispatcher-fedcba9876543210",
+        jit / "add2-jit-fedcba9876543210",
         jit / users[1],
         jit / "add2-my-thesis",
         tmp_path / "elsewhere",
     ):
-        (folder / cache.RECORD).write_text('{"library": "add2.so", "bytes": 0}')  # the mark of a build
+        (folder / cache.RECORD).write_text(
+            '{"library": "add2.so", "bytes": 0, "cold_seconds": 1, "commands": []}'
+        )  # the mark of a build
         (folder / "add2.so").touch()
     (jit / users[2] / "thesis.tex").unlink()
     (jit / users[2]).rmdir()
@@ -320,7 +325,7 @@ def test_killed_while_building(build, script):
         if (child := os.fork()) == 0:
             build.build(sys.argv[1])
         folder = Path(os.environ["TORCH_EXTENSIONS_DIR"])
-        while not list(folder.glob("*.log")): time.sleep(0.01)  # until the first command runs
+        while not list(folder.glob("add2-building-*/?*/")): time.sleep(0.01)  # until the first command runs
         os.kill(child, signal.SIGKILL)
         os.wait()
         print(json.dumps([build.build(sys.argv[1]).cached, build.build(sys.argv[1]).cached]))
@@ -554,7 +559,7 @@ for library in (libm, "no-such-file.so"):
 PYBIND11 = """
 import sys, torch
 from lab import build
-module = build.load(sys.argv[1], "pybind11").module
+module = build.load("pybind11").module
 for device in ["cpu"] + ["cuda"] * torch.cuda.is_available():
     for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16):
         a, b, c = torch.randn(3, 1003, device=device, dtype=dtype)
@@ -585,22 +590,24 @@ print("done")
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("build", ["jit", "setup"])
-def test_pybind11(build, copy_of_it, run, tmp_path):
-    """The classic binding: values, checks, and a row of time.py."""
+def test_pybind11(copy_of_it, run, tmp_path):
+    """The classic binding: values, checks, and a row of time.py, whatever the build of the operator is."""
     folder, env = copy_of_it
-    assert run("-c", PYBIND11, build, root=folder, **env).stdout == "done\n"
+    assert run("-c", PYBIND11, root=folder, **env).stdout == "done\n"
     file = tmp_path / "times.json"
-    run("time.py", "--compiler", build, "--binding", "pybind11", *QUICK, "--json", file, root=folder, **env)
+    run("time.py", "--compiler", "cmake", "--binding", "pybind11", *QUICK, "--json", file, root=folder, **env)
     content = json.loads(file.read_text())
-    assert [row["binding"] for row in content["build"]] == ["dispatcher", "pybind11"]
+    operator, classic = content["build"]
+    assert (operator["compiler"], operator["binding"]) == ("cmake", "dispatcher")
+    assert (classic["compiler"], classic["binding"], classic["cached"]) == ("jit", "pybind11", True)
+    assert len(run("-m", "lab.build", "commands", "--compiler", "pybind11", root=folder, **env).stdout.splitlines()) > 2
     assert "pybind11" in [row["call"] for row in content["results"]]
 
 
 @pytest.mark.thorough
 def test_everything_that_goes_into_a_build_is_in_its_key(project):
-    """Headers, where they lie, also behind a link; the settings of setuptools and CMake; not hidden files."""
-    code = "from lab.build import cache; print(cache.place('dispatcher', None))"
+    """Headers, where they lie, also behind a link; the settings of setuptools and CMake; no hidden or Python files."""
+    code = "from lab.build import cache; print(cache.place('jit', None))"
 
     def keys(**variables):
         command = [sys.executable, "-c", code]
@@ -609,7 +616,9 @@ def test_everything_that_goes_into_a_build_is_in_its_key(project):
         return done.stdout
 
     seen = [keys()]
-    (project / "kernel" / ".add2.cpp.swp").touch()
+    for name in (".add2.cpp.swp", "new.py", "__pycache__/new.cpython-311.pyc"):
+        (project / "kernel" / name).parent.mkdir(exist_ok=True)
+        (project / "kernel" / name).touch()
     assert keys() == seen[0]
     (project / "include" / "sub").mkdir()
     for file in ("include/sub/x.h", "kernel/y.inl", "setup.cfg"):

@@ -40,7 +40,7 @@ def exercise_2():
 
 def exercise_3():
     """pybind11 brings back Python's names and torch's C++ names."""
-    library = build.build("jit", "pybind11").library
+    library = build.build("pybind11").library
     names = run("nm", "-DC", "--undefined-only", library)
     for word in ("Py", "at::", "c10::"):
         print(f"   {sum(f' {word}' in line for line in names.splitlines())} names begin with {word}")

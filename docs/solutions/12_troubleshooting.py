@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import torch
-from workshop import copy_of_project, edit, environment, main, run, show
+from workshop import copy_of_project, environment, main, run, show
 
 TORCHS_OWN = """
 import os, sys, torch
@@ -60,15 +60,15 @@ def exercise_2():
 
 
 def exercise_3():
-    """A new entry of lab/build/symptoms.py: a test demands it in docs/troubleshooting.md."""
+    """A new line on docs/troubleshooting.md: the doctor knows it."""
     with copy_of_project() as copy:
-        row = 'BUILDING = [\n    ("is a teapot", "it is not made for coffee", "tea"),'
-        edit(copy / "lab" / "build" / "symptoms.py", "BUILDING = [", row)
-        test = ("-m", "pytest", "-q", "tests/test_failures.py", "-k", "every_symptom")
-        show(run(*test, folder=copy, status=1), "AssertionError", "failed")
+        ask = ("sh", "-c", f"echo 'error: is a teapot' | {sys.executable} -m lab.doctor --explain")
+        show(run(*ask, folder=copy, status=1), "No symptom")
         page = copy / "docs" / "troubleshooting.md"
         page.write_text(page.read_text() + "\n- `is a teapot`: it is not made for coffee. *Cure:* tea. (no test)\n")
-        show(run(*test, folder=copy), "passed")
+        said = run(*ask, folder=copy)
+    show(said)
+    assert said == "Cause: it is not made for coffee.\nCure: tea.\n"
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ def main() -> int:
     try:
         import torch
 
-        from lab.build import commands, fold, toolchain
+        from lab.build import fold, from_log, toolchain
 
         cmake = toolchain.require("cmake")
         toolchain.require("ninja")
@@ -78,7 +78,7 @@ def main() -> int:
         if Path(line.split(" ")[0]).name in ("nvcc", "cmake") and " -E " not in line:
             show(line)
     print("5. The rest is an ordinary library: c++ compiles the .cpp files and links.")
-    for command in commands.from_log(done.stdout):
+    for command in from_log(done.stdout):
         show(command)
     print("\nCMake's own CUDA language (the project's CMakeLists.txt) has neither script nor copy of flags:")
     for command in _by_language(cmake, folder / "language", Path(torch.__file__).parent, nvcc):
@@ -89,7 +89,7 @@ def main() -> int:
 
 def _by_language(cmake: str, folder: Path, torch_dir: Path, nvcc: Path) -> list[str]:
     """The commands for the same .cu and the link when CUDA is a language: configured, not built."""
-    from lab.build import commands, toolchain
+    from lab.build import from_log, toolchain
 
     configure = [cmake, "-S", ROOT, "-B", folder, "--fresh", "-G", "Ninja", f"-DTORCH_DIR={torch_dir}"]
     configure += ["-DADD2_WITH_CUDA=ON", f"-DCMAKE_CUDA_COMPILER={nvcc}"]
@@ -98,7 +98,7 @@ def _by_language(cmake: str, folder: Path, torch_dir: Path, nvcc: Path) -> list[
     listing = subprocess.run(
         ["ninja", "-C", folder, "-t", "commands"], env=env, capture_output=True, text=True, check=True
     )
-    found = commands.from_log(listing.stdout)
+    found = from_log(listing.stdout)
     return [command for command in found if "add2_kernel.cu" in command]
 
 

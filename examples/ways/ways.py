@@ -39,7 +39,7 @@ def prepare(way: str):
     from lab import build
 
     if way == "pybind11":
-        return build.load("jit", "pybind11").module.forward
+        return build.load("pybind11").module.forward
     build.load(way, rebuild=way in ("setup", "cmake"))  # these leave their libraries in the project, not in a cache
     import add2
 

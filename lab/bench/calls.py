@@ -15,7 +15,6 @@ from . import clock
 
 DTYPES = {name: getattr(torch, name) for name in ("float32", "float64", "float16", "bfloat16")}  # as enum Add2Dtype
 ENUM_ADD2_KERNEL = ("plain", "vector", "small", "medium", "unaligned")  # of include/add2.h
-WITH_PYBIND11 = ("jit", "setup")  # the builds that also have the classic binding
 WIDE = 0.25  # a figure is noisy if its spread, 5th to 95th percentile, exceeds this share of the median
 
 Tensors = tuple[torch.Tensor, ...]  # c, a, b

@@ -17,7 +17,6 @@ from .. import cli
 from ..build import COMPILERS, toolchain
 from ..build.cache import ROOT
 from . import tables
-from .calls import WITH_PYBIND11
 
 
 def run(args: argparse.Namespace) -> int:
@@ -28,8 +27,7 @@ def run(args: argparse.Namespace) -> int:
             if compiler == "nvrtc" and (not cli.has_gpu(args) or toolchain.lack_for_nvrtc()):
                 continue
             file = Path(folder, f"{compiler}.json")
-            binding = [] if compiler in WITH_PYBIND11 else ["--binding", "dispatcher"]
-            options = [*sys.argv[1:], *binding, "--compiler", compiler, "--json", file]  # the last one of a name counts
+            options = [*sys.argv[1:], "--compiler", compiler, "--json", file]  # the last one of a name counts
             # In a session of its own: a terminal's Ctrl-C reaches only us, and we pass it on.
             command = [sys.executable, ROOT / "time.py", *options]
             with subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True) as child:

@@ -3,24 +3,22 @@
 jit.py, setup.py, cmake.py and nvrtc.py say how each build is made; cache.py knows what was built before.
 """
 
-import importlib.machinery
 import importlib.util
 import re
+import shlex
+import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 
 import torch
 
-from . import cache, toolchain
-from .cache import ROOT
+from . import cache, jit, toolchain
 from .toolchain import Failure
 
 COMPILERS = ("jit", "setup", "cmake", "nvrtc")
-BINDINGS = ("dispatcher", "pybind11")
-COPIES = {"setup": ROOT / "add2", "cmake": ROOT / "build"}  # where these builds also leave their library
 
 
 @dataclass
@@ -28,89 +26,78 @@ class Build:
     """A build, and how long it took: to build (build) or to build and load (load)."""
 
     compiler: str
-    binding: str
+    binding: str  # "dispatcher" or "pybind11"
     library: Path | None  # None: nvrtc leaves nothing on disk
-    seconds: float
-    cached: bool
-    cold_seconds: float  # the time of this library's build from nothing
+    seconds: float = 0.0
+    cached: bool = True
+    cold_seconds: float = 0.0  # the time of this library's build from nothing
+    commands: list[str] = field(default_factory=list)
     module: ModuleType | None = None  # pybind11's Python module
 
 
-def build(compiler: str, binding: str = "dispatcher", rebuild: bool = False) -> Build:
-    """Build add2 if that is needed, with progress on stderr.
+def build(compiler: str, rebuild: bool = False) -> Build:
+    """Build add2 if that is needed, or rebuild is true, with progress on stderr.
 
-    Args:
-        compiler: "jit", "setup", "cmake" or "nvrtc".
-        binding: "dispatcher", the operator torch.ops.add2; or "pybind11" (jit and setup), the classic Python module.
-        rebuild: build from nothing even if it is not needed.
+    compiler: one of COMPILERS, for the operator torch.ops.add2; or "pybind11", the classic binding, made by jit.
 
     Raises:
         Failure: a tool is missing, or a compilation failed.
     """
-    if compiler not in COMPILERS or binding not in BINDINGS:
-        raise ValueError(f"there is no build {compiler!r} with binding {binding!r}")
     toolchain.check_platform()
-    if binding == "pybind11" and compiler in ("cmake", "nvrtc"):
-        raise Failure(f"The {compiler} build has no pybind11 binding; use jit or setup.")
     start = time.perf_counter()
     if compiler == "nvrtc":
-        if reason := toolchain.lack_for_nvrtc():
-            raise Failure(reason)
         from . import nvrtc
 
         nvrtc.build()
         seconds = time.perf_counter() - start
-        return Build(compiler, binding, None, seconds, cached=False, cold_seconds=seconds)
-    found = None if rebuild else last(compiler, binding)
-    cached = found is not None
+        return Build("nvrtc", "dispatcher", None, seconds, cached=False, cold_seconds=seconds)
     try:
-        if not cached:
-            if (compiler, binding) == ("jit", "dispatcher") and hasattr(torch.ops.add2, "add2"):
+        found = None if rebuild else last(compiler)
+        if not found:
+            if compiler == "jit" and hasattr(torch.ops.add2, "add2"):
                 loaded = "A build of add2 is loaded, and torch's jit build loads what it builds"
                 raise Failure(f"{loaded}; use another process.")
-            toolchain.check(compiler, ROOT, cache.folder())
-            with cache.locked():
-                found = None if rebuild else last(compiler, binding)  # by the process that we have waited for
-                cached = found is not None
-                found = found or _build(compiler, binding)
-        library = found["library"]
-        if compiler in COPIES:
-            library = cache.copy_to(COPIES[compiler], library)
+            toolchain.check(compiler, cache.ROOT, cache.folder())
+            with cache.locked() as folder:  # the process that we have waited for may have built it
+                found = (None if rebuild else last(compiler)) or _build(compiler, folder)
+        if compiler in cache.COPIES:
+            found.library = cache.copy(found.library, cache.COPIES[compiler])
     except OSError as error:
         from . import symptoms
 
-        raise symptoms.with_cure(f"{error.filename or 'the build'}: {error.strerror}") from error
-    return Build(compiler, binding, library, time.perf_counter() - start, cached, found["seconds"])
+        raise symptoms.with_cure("The build failed", error) from error
+    found.seconds = time.perf_counter() - start
+    return found
 
 
-def load(compiler: str, binding: str = "dispatcher", rebuild: bool = False, library: Path | None = None) -> Build:
-    """build(), then load the library: that registers the operator, or gives pybind11's module as Build.module.
-
-    library: a ready one, which is loaded instead.
+def load(compiler: str, rebuild: bool = False, library: Path | None = None) -> Build:
+    """build(), or take a ready library, and load it: that registers the operator, or sets Build.module (pybind11).
 
     Raises:
         Failure: as build() does; and if another build has registered the operator, or the library does not load.
     """
     toolchain.check_platform()
-    if binding == "dispatcher" and hasattr(torch.ops.add2, "add2"):
+    registers = compiler != "pybind11"
+    if registers and hasattr(torch.ops.add2, "add2"):
         raise Failure("Another build of add2 is loaded: a process can register an operator only once.")
     start = time.perf_counter()
-    ready = library and Build("library", binding, library, 0.0, cached=True, cold_seconds=0.0)
-    found = ready or build(compiler, binding, rebuild)
+    found = Build("library", "dispatcher", library) if library else build(compiler, rebuild)
     try:
-        if found.compiler == "nvrtc":
-            from . import nvrtc
+        if found.library is None:
+            from kernel import add2_nvrtc
 
-            nvrtc.register()
-        elif binding == "pybind11":
-            found.module = _import_module(found.library)
+            add2_nvrtc.register()
+        elif not registers:
+            spec = importlib.util.spec_from_file_location(found.library.stem, found.library)
+            found.module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(found.module)
         elif not hasattr(torch.ops.add2, "add2"):  # jit's load() has done it, if it has just built
             torch.ops.load_library(found.library)
     except (OSError, ImportError, RuntimeError) as error:
         from . import symptoms
 
-        raise symptoms.with_cure(f"{found.library} does not load: {symptoms.whole(error)}") from error
-    if binding == "dispatcher" and not hasattr(torch.ops.add2, "add2"):
+        raise symptoms.with_cure(f"{found.library} does not load", error) from error
+    if registers and not hasattr(torch.ops.add2, "add2"):
         raise Failure(f"{found.library} has no operator add2: it is not a library of this project's dispatcher.")
     found.seconds = time.perf_counter() - start
     return found
@@ -118,14 +105,20 @@ def load(compiler: str, binding: str = "dispatcher", rebuild: bool = False, libr
 
 def has_cuda_code(library: Path) -> bool:
     """Whether the CUDA kernels are part of a library; they are not where it was built without nvcc."""
-    import ctypes
-
-    return hasattr(ctypes.CDLL(str(library)), "launch_add2_cuda")
+    return b"launch_add2_cuda" in library.read_bytes()
 
 
-def last(compiler: str, binding: str) -> dict | None:
-    """The finished build of the sources and the machine as they are, in cache.find()'s words."""
-    return cache.find(cache.place(binding, (compiler, _module(compiler).recipe(binding))))
+def last(compiler: str) -> Build | None:
+    """The finished build of the sources and the machine as they are."""
+    return _find(compiler, cache.place(compiler, _recipe(compiler)))
+
+
+def from_log(log: str) -> list[str]:
+    """The compilers' and linkers' commands in the output of ninja, make or setuptools."""
+    tools = re.compile(r"(\S*/)?(\S*(c\+\+|g\+\+|clang\+\+)(-\d+)?|nvcc|ccache|sccache) ")
+    lines = [re.sub(r"^\[\d+/\d+\] ", "", line) for line in log.splitlines()]  # what ninja puts before a command
+    commands = [line.removeprefix(": && ").removesuffix(" && :") for line in lines]
+    return [command for command in commands if tools.match(command)]
 
 
 def fold(command: str) -> str:
@@ -134,32 +127,51 @@ def fold(command: str) -> str:
     return re.sub(folders, lambda run: f"-I...({len(re.findall('-I|-isystem', run[0]))} folders) ", command)
 
 
-def _module(compiler: str) -> ModuleType:
-    """jit.py, setup.py or cmake.py."""
-    return importlib.import_module(f".{compiler}", __name__)
+def _find(compiler: str, place: Path, cached: bool = True) -> Build | None:
+    names = ("jit", "pybind11") if compiler == "pybind11" else (compiler, "dispatcher")
+    found = cache.find(place)
+    return found and Build(*names, cached=cached, **found)
 
 
-def _build(compiler: str, binding: str) -> dict:
+def _recipe(compiler: str, folder: object = "FOLDER") -> dict | list[list[str]]:
+    """The arguments of jit's call; or the commands of setup.py or cmake.py."""
+    if compiler in jit.CALLS:
+        return jit.recipe(compiler)
+    return importlib.import_module(f".{compiler}", __name__).steps(str(folder))
+
+
+def _run(steps: list[list[str]]) -> list[str]:
+    """Run commands in the project's folder. Returns those of compilers and linkers that ran."""
+    said = ""
+    for step in steps:
+        to = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}
+        done = subprocess.run(step, cwd=cache.ROOT, env=toolchain.environment(), **to)
+        said += f"$ {shlex.join(step)}\n{done.stdout}"
+        if done.returncode:
+            raise RuntimeError(said)
+    return from_log(said)
+
+
+def _build(compiler: str, folder: Path) -> Build:
     """Build from nothing."""
-    start, before, recipe = time.perf_counter(), cache.changes(), _module(compiler).recipe(binding)
-    place = cache.place(binding, (compiler, recipe))  # after changes(): an edit from now on is noticed
-    gpus = toolchain.arch_list() or "sm_75 and later (PTX)"
-    target = f"CUDA for {gpus}, and the CPU" if toolchain.find_nvcc() else "only the CPU"
-    print(f"building add2 with {compiler} ({binding}) for {target} ...", file=sys.stderr)
-    with cache.temporary() as folder:
-        library, commands = _module(compiler).build(folder, binding, cache.folder() / f"add2-{compiler}.log")
-        if cache.changes() != before:  # which edit is in the library, the old or the new?
-            raise Failure("A source was edited while add2 was being built; start again.")
-        seconds = time.perf_counter() - start
-        cache.keep(library, place, seconds, commands, folder)
+    start, edits = time.perf_counter(), cache.edits()
+    place = cache.place(compiler, _recipe(compiler))  # after edits(): one that happens from now on is noticed
+    target = f"CUDA for {toolchain.arch_list()}, and the CPU" if toolchain.find_nvcc() else "only the CPU"
+    print(f"building add2 with {compiler} for {target} ...", file=sys.stderr)
+    try:
+        if compiler in jit.CALLS:
+            library, commands = jit.build(compiler, folder)
+        else:
+            library, commands = folder / cache.COPIES[compiler], _run(_recipe(compiler, folder))
+    except (RuntimeError, ValueError, OSError, ImportError) as error:
+        from . import symptoms
+
+        raise symptoms.failure(error, cache.folder() / f"add2-{compiler}.log") from error
+    if cache.edits() != edits:  # which one is in the library, the old or the new?
+        raise Failure("A source was edited while add2 was being built; start again.")
     for command in commands:
         print("  $", fold(command), file=sys.stderr)
+    seconds = time.perf_counter() - start
     print(f"built {place / library.name} in {seconds:.1f} s", file=sys.stderr)
-    return {"library": place / library.name, "seconds": seconds}
-
-
-def _import_module(library: Path) -> ModuleType:
-    loader = importlib.machinery.ExtensionFileLoader(library.name.split(".")[0], str(library))
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
-    loader.exec_module(module)
-    return module
+    cache.keep(place, library, seconds, commands)
+    return _find(compiler, place, cached=False)

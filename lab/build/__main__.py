@@ -8,15 +8,14 @@ import argparse
 import signal
 import sys
 
-from . import BINDINGS, COMPILERS, Failure, cache, fold, last, toolchain
+from . import Failure, cache, fold, last, toolchain
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python3 -m lab.build", description="Show or remove the builds of add2.")
     actions = parser.add_subparsers(dest="action", required=True)
     shown = actions.add_parser("commands", help="print the compilers' and the linker's commands of a build")
-    shown.add_argument("--compiler", choices=COMPILERS[:3], default="jit", help="which build (default: %(default)s)")
-    shown.add_argument("--binding", choices=BINDINGS, default="dispatcher", help="(default: %(default)s)")
+    shown.add_argument("--compiler", choices=["jit", "setup", "cmake", "pybind11"], default="jit", help="which build")
     shown.add_argument("--full", action="store_true", help="with all include folders")
     actions.add_parser("clean", help="remove all that was built: add2's folders in the cache, and the copies here")
     args = parser.parse_args()
@@ -27,13 +26,11 @@ def main() -> None:
         finally:
             print("\n".join(removed) or "nothing to remove")
         return
-    if args.compiler == "cmake" and args.binding == "pybind11":
-        parser.error("the cmake build has no pybind11 binding")
-    build = last(args.compiler, args.binding)
+    build = last(args.compiler)
     if build is None:
-        command = f"python3 time.py --compiler {args.compiler} --binding {args.binding}"
-        raise Failure(f"the sources as they are have not been built; `{command}` builds them")
-    for command in build["commands"]:
+        command = f"`python3 time.py --compiler {args.compiler}` (or `--binding pybind11`)"
+        raise Failure(f"the sources as they are have not been built; {command} builds them")
+    for command in build.commands:
         print(command if args.full else fold(command))
 
 

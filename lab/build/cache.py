@@ -1,14 +1,14 @@
-"""Finished builds, each in a folder of its own: TORCH_EXTENSIONS_DIR/add2-BINDING-KEY.
+"""Finished builds, each in a folder of its own: TORCH_EXTENSIONS_DIR/add2-COMPILER-KEY.
 
 The key is a hash of all that goes into a build: the content of the sources, the flags, torch and the tools; never a
 time. A build is made in a temporary folder and renamed when it is complete, so a folder with a final name is whole.
 """
 
 import contextlib
+import glob
 import hashlib
 import json
 import os
-import re
 import shutil
 import sys
 import tempfile
@@ -20,47 +20,41 @@ import torch
 from . import toolchain
 
 ROOT = Path(__file__).resolve().parents[2]
+COPIES = {"setup": "add2/_C.abi3.so", "cmake": "build/libadd2.so"}  # where these builds also leave their library
 RECORD = "build.json"  # in each folder that we have made, so the mark of it; how the build was made, if it is finished
-SOURCES = ("setup.py", "setup.cfg", "pyproject.toml", "CMakeLists.txt")  # and all files of include/ and kernel/
+SOURCES = ("setup.py", "setup.cfg", "pyproject.toml", "CMakeLists.txt")  # and the files of include/ and kernel/
 VARIABLES = ("CXX", "CC", "CXXFLAGS", "CFLAGS", "CPPFLAGS", "LDFLAGS", "CPATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH")
 VARIABLES += ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN", "CUDAFLAGS", "CUDAHOSTCXX", "CMAKE_BUILD_TYPE")
 VARIABLES += ("CMAKE_TOOLCHAIN_FILE", "CMAKE_GENERATOR", "DIST_EXTRA_CONFIG", "PYTORCH_NVCC", "LDSHARED", "LDCXXSHARED")
 
 
 def sources() -> list[Path]:
-    """Every file that can go into a build. Hidden ones, such as an editor's, do not."""
-    found = [ROOT / name for name in SOURCES]
-    for top in ("include", "kernel"):  # os.walk, because glob() does not enter a folder that is a link
-        for folder, _, names in os.walk(ROOT / top, followlinks=True):
-            found += [Path(folder, name) for name in names if not name.startswith(".")]
-    return sorted(path for path in found if path.is_file())
+    """Every file that can go into a build; not hidden ones, such as an editor's, nor those of Python."""
+    # Not Path.glob(), which does not enter a folder that is a link.
+    found = [name for top in ("include", "kernel") for name in glob.glob(f"{top}/**", root_dir=ROOT, recursive=True)]
+    names = [*SOURCES, *(name for name in found if not name.endswith((".py", ".pyc")))]
+    return sorted(path for name in names if (path := ROOT / name).is_file())
 
 
-def changes() -> list[int]:
-    """The time of each source's last change. An edit that is undone while a build runs leaves the content as it was."""
+def edits() -> list[int]:
+    """When each source was last changed. An edit that is undone while a build runs leaves the content as it was."""
     return [path.stat().st_ctime_ns for path in sources()]
 
 
-def place(binding: str, recipe: object) -> Path:
-    """The folder of a build. recipe: its commands or flags.
-
-    No program is started for it, so a warm start takes milliseconds. Headers outside this project that CPATH names are
-    not looked at: `--rebuild` after they change.
-    """
+def place(compiler: str, recipe: object) -> Path:
+    """The folder of a build. recipe: its commands or flags. No program is started, so this takes milliseconds."""
     nvcc, path = toolchain.find_nvcc(), toolchain.tool_path()
     tools = [nvcc, *(shutil.which(name, path=path) for name in (os.environ.get("CXX", "c++"), "ninja"))]
-    parts: list[object] = [recipe, str(ROOT)]
+    parts: list[object] = [recipe, str(ROOT), toolchain.arch_list() if nvcc else None]
     parts += [(os.path.realpath(tool), os.stat(tool).st_mtime_ns) for tool in tools if tool]
-    parts.append(os.path.realpath("/usr/local/cuda"))  # where an nvcc that is a wrapper script often leads
+    parts += [os.path.realpath("/usr/local/cuda")]  # where an nvcc that is a wrapper script often leads
     parts += [torch.__file__, torch.__version__, torch.version.git_version, torch.version.cuda]
     parts += [os.environ.get(name) for name in VARIABLES]
-    parts.append(toolchain.arch_list() if nvcc else None)
-    text = repr(parts).replace(sys.executable, "PYTHON")  # `python` or `python3`, it is the same
-    digest = hashlib.sha256(text.encode())
+    digest = hashlib.sha256(repr(parts).replace(sys.executable, "PYTHON").encode())  # `python` or `python3`: the same
     for source in sources():
         content = source.read_bytes()
         digest.update(f"{source.relative_to(ROOT)} {len(content)}\n".encode() + content)
-    return folder() / f"add2-{binding}-{digest.hexdigest()[:16]}"
+    return folder() / f"add2-{compiler}-{digest.hexdigest()[:16]}"
 
 
 def folder() -> Path:
@@ -75,21 +69,20 @@ def folder() -> Path:
 
 
 def find(place: Path) -> dict | None:
-    """A finished build: its library, the seconds that it took, and the commands that ran; None if there is none."""
-    try:
+    """A finished build, as fields of Build; None if there is none, or if a power failure has cut it off."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         record = json.loads((place / RECORD).read_text())
-        found = record | {"library": place / record["library"]}
-        return found if found["library"].stat().st_size == record["bytes"] else None  # not cut off by a power failure
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+        found = {"library": place / record["library"], **{name: record[name] for name in ("cold_seconds", "commands")}}
+        return found if found["library"].stat().st_size == record["bytes"] else None
+    return None
 
 
 @contextlib.contextmanager
-def locked() -> Iterator[None]:
-    """One process builds, the others wait.
+def locked() -> Iterator[Path]:
+    """One process builds, in the new folder that this yields; the others wait.
 
-    The kernel releases this lock when its holder dies, however it dies. A file that is a lock by its mere existence, as
-    torch's own up to 2.13, stays (https://github.com/pytorch/pytorch/issues/189245).
+    The kernel releases this lock when its holder dies. A file that is a lock by its mere existence, as torch's own up
+    to 2.13, stays (https://github.com/pytorch/pytorch/issues/189245).
     """
     import fcntl  # here, because Windows has none, and should read check_platform()'s message
 
@@ -101,66 +94,51 @@ def locked() -> Iterator[None]:
         except BlockingIOError:
             print(f"waiting for another process, which builds add2 and holds {path}", file=sys.stderr)
             fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+        # Always a new folder: compilers of a builder that was killed may still write into its own.
+        for left in folder().glob("add2-building-" + 8 * "[a-z0-9_]"):
+            if (left / RECORD).is_file() and not left.is_symlink():
+                shutil.rmtree(left, ignore_errors=True)
+        with tempfile.TemporaryDirectory(prefix="add2-building-", dir=folder(), ignore_cleanup_errors=True) as name:
+            Path(name, RECORD).touch()
+            yield Path(name)
 
 
-@contextlib.contextmanager
-def temporary() -> Iterator[Path]:
-    """A new folder to build in: compilers of a builder that was killed may still write into the old one."""
-    for left in _ours(r"building-\w{8}"):
-        shutil.rmtree(left, ignore_errors=True)
-    with tempfile.TemporaryDirectory(prefix="add2-building-", dir=folder(), ignore_cleanup_errors=True) as name:
-        Path(name, RECORD).touch()
-        yield Path(name)
-
-
-def keep(library: Path, place: Path, seconds: float, commands: list[str], temporary: Path) -> None:
-    """Move a library that was built in a temporary folder to its place, in one step."""
-    finished = temporary / "finished"
+def keep(place: Path, library: Path, seconds: float, commands: list[str]) -> None:
+    """Move a library from the folder in which it was built to its place, in one step."""
+    record = {"library": library.name, "bytes": library.stat().st_size, "cold_seconds": seconds, "commands": commands}
+    finished = library.with_name("finished")
     finished.mkdir()
     library.rename(finished / library.name)
-    size = (finished / library.name).stat().st_size
-    record = {"library": library.name, "bytes": size, "seconds": seconds, "commands": commands}
     (finished / RECORD).write_text(json.dumps(record))
     if place.exists():  # --rebuild, or a damaged one
-        place.rename(temporary / "replaced")
+        place.rename(library.with_name("replaced"))
     finished.rename(place)
 
 
-def copy_to(folder: Path, library: Path) -> Path:
-    """The copy of a library in the project's folder, made anew if it differs; in a folder that a user has configured
-    with CMake, none. A process that has loaded the old one keeps it."""
-    if (folder / "CMakeCache.txt").exists():
+def copy(library: Path, name: str) -> Path:
+    """The copy of a library in the project's folder, made anew if it differs. A process that uses it keeps its own."""
+    copy = ROOT / name
+    if (copy.parent / "CMakeCache.txt").exists():  # the library of a user who has called CMake
         return library
-    copy = folder / library.name
     if not copy.is_file() or copy.read_bytes() != library.read_bytes():
-        folder.mkdir(exist_ok=True)
+        copy.parent.mkdir(exist_ok=True)
         unfinished = copy.with_name(f"{os.getpid()}-{copy.name}")
         shutil.copy(library, unfinished)
         unfinished.replace(copy)
     return copy
 
 
-def _ours(pattern: str) -> list[Path]:
-    """The folders whose name says that they are ours, and the mark in them, too."""
-    named = [path for path in folder().glob("add2-*") if re.fullmatch(f"add2-({pattern})", path.name)]
-    return [path for path in named if (path / RECORD).is_file() and not path.is_symlink()]
-
-
-def _is_whole(place: Path) -> bool:
-    """A finished build, and nothing else in its folder: a user may have put something there."""
-    found = find(place)
-    return found is not None and {path.name for path in place.iterdir()} == {RECORD, found["library"].name}
-
-
 def clean() -> Iterator[str]:
     """Remove every build, and the libraries that builds have left in the project; yields a line for each."""
     if folder().is_dir():
-        with locked(), temporary() as removed:
-            for path in filter(_is_whole, _ours("(dispatcher|pybind11)-[0-9a-f]{16}")):
-                path.rename(removed / path.name)
-                yield f"removed {path}"
-    for library in (*ROOT.glob("add2/_C.abi3.so"), *ROOT.glob("add2/_pybind.cpython-*.so"), ROOT / "build/libadd2.so"):
+        with locked() as removed:
+            for path in folder().glob("add2-*-" + 16 * "[0-9a-f]"):
+                found = None if path.is_symlink() else find(path)
+                # Where there is anything else, a user has put it there.
+                if found and {each.name for each in path.iterdir()} == {RECORD, found["library"].name}:
+                    path.rename(removed / path.name)
+                    yield f"removed {path}"
+    for library in (ROOT / name for name in COPIES.values()):
         if library.exists():
             library.unlink()
             yield f"removed {library}"

@@ -1,9 +1,10 @@
-"""The tools that a build needs, and the GPUs to compile for.
+"""The tools that a build needs, and the GPUs to compile for. A missing tool raises Failure, whose text is the cure.
 
-Each question has one function; a tool that is missing and needed raises Failure, whose text is the cure.
+setup.py runs this file, too, to find nvcc, so it imports nothing else of lab.
 """
 
 import functools
+import glob
 import importlib.util
 import os
 import re
@@ -14,12 +15,6 @@ import sysconfig
 from pathlib import Path
 
 import torch
-
-from . import workarounds
-from .workarounds import cuda_root
-
-# No GPU in sight: compile to PTX, which the driver of any GPU since sm_75 (Turing) finishes compiling as it loads it.
-PTX_FOR_ALL = "-gencode=arch=compute_75,code=compute_75"
 
 
 class Failure(RuntimeError):
@@ -41,9 +36,10 @@ def check(compiler: str, *folders: Path) -> None:
             raise Failure(f"The path {folder} has {found[0]!r} in it, which ninja or CMake cannot take. Rename it.")
     max_jobs()
     host_compiler()
-    check_nvcc()
-    if compiler in ("jit", "cmake"):
-        require("ninja" if compiler == "jit" else "cmake")
+    if nvcc := find_nvcc():
+        check_nvcc(nvcc)
+    if compiler != "setup":  # which also works without ninja
+        require("cmake" if compiler == "cmake" else "ninja")
 
 
 def max_jobs() -> str:
@@ -56,19 +52,15 @@ def max_jobs() -> str:
 
 def tool_path() -> str:
     """PATH for a build: a virtual environment that is called by its path, not activated, has its tools off PATH."""
-    folders = [sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath)]
-    if (spec := importlib.util.find_spec("ninja")) and spec.submodule_search_locations:
-        folders.insert(1, str(Path(spec.submodule_search_locations[0], "data", "bin")))
-    return os.pathsep.join(folders)
+    return os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath)])
 
 
 def require(tool: str, cure: str = "") -> str:
-    """The path of a tool, or a Failure that names the cure; without one, the package of PyPI of that name."""
-    found = shutil.which(tool, path=tool_path())
-    if found is None:
-        cure = cure or f"Install it: `python3 -m pip install {tool}`."
-        raise Failure(f"{tool} is not installed (it is not on PATH). {cure}")
-    return found
+    """The path of a tool, or a Failure with the cure; without one, the package of PyPI of that name."""
+    if found := shutil.which(tool, path=tool_path()):
+        return found
+    cure = cure or f"Install it: `python3 -m pip install {tool}`."
+    raise Failure(f"{tool} is not installed (it is not on PATH). {cure}")
 
 
 def host_compiler() -> str:
@@ -77,25 +69,59 @@ def host_compiler() -> str:
     if not re.fullmatch(r"""[^\s"']+""", given):
         cure = "Flags go into CXXFLAGS. torch 2.13 and later find ccache on PATH; CMake: CMAKE_CXX_COMPILER_LAUNCHER."
         raise Failure(f"CXX is {given!r}, expected the name of a compiler and no more, such as CXX=g++. {cure}")
-    cure = (
-        "`sudo apt-get install g++`, `sudo dnf install gcc-c++`, `conda install cxx-compiler`, or set CXX to another."
-    )
-    return require(given, cure + _nvrtc_cure())
+    cures = "`sudo apt-get install g++`, `sudo dnf install gcc-c++`, `conda install cxx-compiler`"
+    return require(given, f"{cures}, or set CXX to another.{_or_nvrtc()}")
 
 
 @functools.cache
 def find_nvcc() -> Path | None:
-    """nvcc, or None where only the CPU part is to be built: torch without CUDA, no toolkit, or ADD2_WITH_CUDA=0.
-
-    Raises:
-        Failure: ADD2_WITH_CUDA=1, and there is none.
-    """
-    wanted, found = os.environ.get("ADD2_WITH_CUDA", ""), None
-    if wanted != "0" and torch.version.cuda is not None:
-        found = workarounds.find_nvcc(torch.version.cuda.split(".")[0])
-    if wanted == "1" and found is None:
+    """nvcc, or None where only the CPU part is to be built; where ADD2_WITH_CUDA=1 forbids that, a Failure."""
+    wanted = os.environ.get("ADD2_WITH_CUDA")
+    found = None if wanted == "0" else look_for_nvcc()
+    if wanted == "1" and not found:
         raise Failure(f"ADD2_WITH_CUDA=1, but {cuda_cure()}")
     return found
+
+
+def look_for_nvcc() -> Path | None:
+    """In CUDA_HOME and CUDA_PATH; among Python's packages; on PATH; in /usr/local/cuda and /usr/local/cuda-*.
+
+    torch 2.10 to 2.15 do not look among the packages (https://github.com/pytorch/pytorch/pull/197483).
+    """
+    if not torch.version.cuda:
+        return None
+    major, spec = torch.version.cuda.split(".")[0], importlib.util.find_spec("nvidia")
+    folders = [f"{home}/bin" for name in ("CUDA_HOME", "CUDA_PATH") if (home := os.environ.get(name))]
+    folders += [f"{folder}/cu{major}/bin" for folder in spec.submodule_search_locations or ()] if spec else []
+    folders += [os.environ.get("PATH", os.defpath), "/usr/local/cuda/bin"]
+    folders += sorted(glob.glob(f"/usr/local/cuda-{major}*/bin"), reverse=True)
+    found = shutil.which("nvcc", path=os.pathsep.join(folders))
+    return Path(found) if found else None
+
+
+@functools.cache
+def cuda_root(nvcc: Path) -> Path:
+    """The folder of an nvcc's toolkit. Not simply its grandparent, as torch takes it: /usr/local/bin/nvcc is often a
+    script that starts the nvcc of a toolkit elsewhere. nvcc itself knows: --dryrun prints TOP."""
+    dryrun = subprocess.run([nvcc, "--dryrun", "-x", "cu", "-c", os.devnull], capture_output=True, text=True)
+    top = re.search(r"^#\$ TOP=(.+)$", dryrun.stderr, re.MULTILINE)
+    return Path(top[1].strip()).resolve() if top else nvcc.resolve().parents[1]
+
+
+def check_nvcc(nvcc: Path) -> str:
+    """Its CUDA version, such as "13.0"; a Failure if that does not fit torch's, or no linker finds its toolkit."""
+    done = subprocess.run([nvcc, "--version"], capture_output=True, text=True)
+    release = re.search(r"release ((\d+)\.\d+)", done.stdout)
+    if not release:
+        said = (done.stdout + done.stderr).strip().splitlines() or ["nothing"]
+        raise Failure(f"{nvcc} --version says: {said[-1]}. Look at NVCC_PREPEND_FLAGS and NVCC_APPEND_FLAGS, if set.")
+    if release[2] != torch.version.cuda.split(".")[0]:
+        cure = f"Unset CUDA_HOME and CUDA_PATH, if they name it. {nvcc_cure()}"
+        raise Failure(f"{nvcc} belongs to CUDA {release[1]}, which does not fit. {cure}")
+    if " " in str(root := cuda_root(nvcc)):
+        found = f"The CUDA toolkit lies in a folder with a space in its path, {root}"
+        raise Failure(f"{found}, which the link commands of CMake and torch cannot take. Install it elsewhere.")
+    return release[1]
 
 
 def cuda_cure() -> str:
@@ -104,31 +130,12 @@ def cuda_cure() -> str:
         return "ADD2_WITH_CUDA=0 is set in the environment; unset it."
     if torch.version.cuda is None:
         return f"torch {torch.__version__} has no CUDA in it; install a CUDA build: `python3 -m pip install torch`."
-    return f"no nvcc is found. {nvcc_cure()}{_nvrtc_cure()}"
-
-
-def _nvrtc_cure() -> str:
-    """Where there is a GPU, the way that needs no compiler."""
-    return " Or use `--compiler nvrtc`, which needs none." if torch.cuda.is_available() else ""
-
-
-def lack_for_nvrtc() -> str | None:
-    """A line that says why the nvrtc build cannot run here, and the cure; None if it can."""
-    if torch.version.cuda is None:
-        return cuda_cure()
-    if not torch.cuda.is_available():
-        return "it compiles for the GPU of this machine, and none is found. `nvidia-smi` says if there is a driver."
-    try:
-        found = importlib.util.find_spec("cuda.core")  # not an import: that takes 0.2 s, which belong to the build
-    except ImportError:  # no package cuda at all
-        found = None
-    return None if found else "the package cuda-core is missing. Install it: `python3 -m pip install cuda-core`."
+    return f"no nvcc is found. {nvcc_cure()}{_or_nvrtc()}"
 
 
 def nvcc_cure() -> str:
     """How to get the nvcc that fits torch."""
-    cuda = torch.version.cuda
-    pip = ""
+    cuda, pip = torch.version.cuda, ""
     if int(cuda.split(".")[0]) >= 13:  # the wheels of CUDA 12 have no folder that is a toolkit
         names = ("nvidia-cuda-nvcc", "nvidia-cuda-crt", "nvidia-nvvm", "nvidia-cuda-runtime", "nvidia-cuda-cccl")
         packages = " ".join(f'"{name}=={cuda}.*"' for name in names)  # one version: they belong together
@@ -136,54 +143,35 @@ def nvcc_cure() -> str:
     return f"torch {torch.__version__} was built with CUDA {cuda}: {pip}set CUDA_HOME to such a toolkit's folder."
 
 
-def nvcc_release(nvcc: Path) -> str:
-    """The CUDA version of an nvcc, such as "13.0"."""
-    try:
-        done = subprocess.run([nvcc, "--version"], capture_output=True, text=True)
-    except OSError as error:
-        raise Failure(f"{nvcc} does not run: {error.strerror}. {nvcc_cure()}") from error
-    if match := re.search(r"release (\d+\.\d+)", done.stdout):
-        return match[1]
-    said = (done.stdout + done.stderr).strip().splitlines() or ["nothing"]
-    raise Failure(f"{nvcc} --version says: {said[-1]}. Look at NVCC_PREPEND_FLAGS and NVCC_APPEND_FLAGS, if set.")
+def _or_nvrtc() -> str:
+    """Where there is a GPU, the way that needs no compiler."""
+    return " Or use `--compiler nvrtc`, which needs none." if torch.cuda.is_available() else ""
 
 
-def check_nvcc() -> None:
-    """Raise Failure if nvcc has another major version than torch's CUDA, or lies where no linker finds it."""
-    if nvcc := find_nvcc():
-        release = nvcc_release(nvcc)
-        if release.split(".")[0] != torch.version.cuda.split(".")[0]:
-            cure = f"Unset CUDA_HOME and CUDA_PATH, if they name it. {nvcc_cure()}"
-            raise Failure(f"{nvcc} belongs to CUDA {release}, which does not fit. {cure}")
-        if " " in str(root := cuda_root(nvcc)):
-            found = f"The CUDA toolkit lies in a folder with a space in its path, {root}"
-            raise Failure(f"{found}, which the link commands of CMake and torch cannot take. Install it elsewhere.")
+def lack_for_nvrtc() -> str | None:
+    """Why the nvrtc build cannot run here, and the cure; None if it can."""
+    if torch.version.cuda is None:
+        return cuda_cure()
+    if not torch.cuda.is_available():
+        return "it compiles for the GPU of this machine, and none is found. `nvidia-smi` says if there is a driver."
+    if importlib.util.find_spec("cuda") and importlib.util.find_spec("cuda.core"):  # an import would take 0.2 s
+        return None
+    return "the package cuda-core is missing. Install it: `python3 -m pip install cuda-core`."
 
 
-def arch_list() -> str | None:
-    """The GPUs to compile for, in torch's notation such as "8.0;9.0+PTX". None: PTX for all of them.
-
-    TORCH_CUDA_ARCH_LIST wins; else the GPUs of this machine.
-    """
+def arch_list() -> str:
+    """The GPUs to compile for, such as "8.0;9.0+PTX": TORCH_CUDA_ARCH_LIST, else those of this machine."""
     if given := os.environ.get("TORCH_CUDA_ARCH_LIST"):
         return ";".join(re.split(r"[;, ]+", given.strip(" ;,")))  # torch takes no commas, CMake no spaces
     if not torch.cuda.is_available():
-        return None
+        return "7.5+PTX"  # PTX, which the driver of any later GPU finishes compiling as it loads it
     capabilities = {torch.cuda.get_device_capability(i) for i in range(torch.cuda.device_count())}
     return ";".join(f"{major}.{minor}" for major, minor in sorted(capabilities))
 
 
-def cmake_architectures() -> str:
-    """The same in CMake's notation: "8.0;9.0+PTX" is "80-real;90"."""
-    gpus = [gpu.replace(".", "") for gpu in (arch_list() or "").split(";") if gpu]
-    return ";".join(gpu.removesuffix("+PTX") if "+PTX" in gpu else f"{gpu}-real" for gpu in gpus) or "75-virtual"
-
-
 def environment() -> dict[str, str]:
-    """os.environ for a build, with what torch's cpp_extension reads: PATH, CUDA_HOME, TORCH_CUDA_ARCH_LIST."""
-    env = dict(os.environ, PATH=tool_path())
+    """os.environ for a build, with what torch's cpp_extension and setup.py read, so that all builds find the same."""
+    env = os.environ | {"PATH": tool_path(), "ADD2_WITH_CUDA": "0"}
     if nvcc := find_nvcc():
-        env["CUDA_HOME"] = str(cuda_root(nvcc))
-        if archs := arch_list():
-            env["TORCH_CUDA_ARCH_LIST"] = archs
+        env |= {"ADD2_WITH_CUDA": "1", "CUDA_HOME": str(cuda_root(nvcc)), "TORCH_CUDA_ARCH_LIST": arch_list()}
     return env
