@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -315,7 +316,10 @@ def test_interrupted_among_all_builds(number, start, copy, tmp_path):
             assert time.monotonic() < deadline
             assert process.poll() is None, process.stderr.read()
             time.sleep(0.1)
-        time.sleep(2)
+        before = written(child)
+        while written(child) < before + 6000:  # some of its 84 tables, each of 400 characters
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
         if number == signal.SIGINT:
             os.killpg(process.pid, number)
         else:
@@ -330,6 +334,11 @@ def test_interrupted_among_all_builds(number, start, copy, tmp_path):
     assert {row["compiler"] for row in content["results"]} == {"jit"}
     assert len({(row["dtype"], row["n"]) for row in content["results"]}) < 4 * 21  # the child was ended, too
     assert "ratio: " in out
+
+
+def written(process):
+    """The characters that a process has written, also to /dev/null."""
+    return int(re.search(r"wchar: (\d+)", Path(f"/proc/{process}/io").read_text())[1])
 
 
 def measuring(parent):

@@ -30,6 +30,7 @@ def run(args: argparse.Namespace) -> int:
             options = [*sys.argv[1:], "--compiler", compiler, "--json", file]  # the last one of a name counts
             # In a session of its own: a terminal's Ctrl-C reaches only us, and we pass it on.
             command = [sys.executable, ROOT / "time.py", *options]
+            cli.note(f"timing {compiler} ...")
             with subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True) as child:
                 try:
                     child.wait()
