@@ -9,7 +9,7 @@ import shlex
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
@@ -30,8 +30,6 @@ class Build:
     library: Path | None  # None: nvrtc leaves nothing on disk
     seconds: float = 0.0
     cached: bool = True
-    cold_seconds: float = 0.0  # the time of this library's build from nothing
-    commands: list[str] = field(default_factory=list)
     module: ModuleType | None = None  # pybind11's Python module
 
 
@@ -49,25 +47,27 @@ def build(compiler: str, rebuild: bool = False) -> Build:
         from . import nvrtc
 
         nvrtc.build()
-        seconds = time.perf_counter() - start
-        return Build("nvrtc", "dispatcher", None, seconds, cached=False, cold_seconds=seconds)
+        return Build("nvrtc", "dispatcher", None, time.perf_counter() - start, cached=False)
     try:
-        found = None if rebuild else last(compiler)
-        if not found:
+        library = None if rebuild else last(compiler)
+        cached = library is not None
+        if not cached:
             if compiler == "jit" and hasattr(torch.ops.add2, "add2"):
                 loaded = "A build of add2 is loaded, and torch's jit build loads what it builds"
                 raise Failure(f"{loaded}; use another process.")
             toolchain.check(compiler, cache.ROOT, cache.folder())
-            with cache.locked() as folder:  # the process that we have waited for may have built it
-                found = (None if rebuild else last(compiler)) or _build(compiler, folder)
+            with cache.locked() as folder:
+                library = None if rebuild else last(compiler)  # by the process that we have waited for
+                cached = library is not None
+                library = library or _build(compiler, folder)
         if compiler in cache.COPIES:
-            found.library = cache.copy(found.library, cache.COPIES[compiler])
+            library = cache.copy(library, cache.COPIES[compiler])
     except OSError as error:
         from . import symptoms
 
         raise symptoms.with_cure("The build failed", error) from error
-    found.seconds = time.perf_counter() - start
-    return found
+    names = ("jit", "pybind11") if compiler == "pybind11" else (compiler, "dispatcher")
+    return Build(*names, library, time.perf_counter() - start, cached)
 
 
 def load(compiler: str, rebuild: bool = False, library: Path | None = None) -> Build:
@@ -108,9 +108,9 @@ def has_cuda_code(library: Path) -> bool:
     return b"launch_add2_cuda" in library.read_bytes()
 
 
-def last(compiler: str) -> Build | None:
-    """The finished build of the sources and the machine as they are."""
-    return _find(compiler, cache.place(compiler, _recipe(compiler)))
+def last(compiler: str) -> Path | None:
+    """The library of the sources and the machine as they are, if it is built."""
+    return cache.find(cache.place(compiler, _recipe(compiler)))
 
 
 def from_log(log: str) -> list[str]:
@@ -125,12 +125,6 @@ def fold(command: str) -> str:
     """A command for reading: a run of include folders becomes one word."""
     folders = r"((-I|-isystem[= ]?)\s*('[^']*'|\"[^\"]*\"|\S+)\s*){2,}"
     return re.sub(folders, lambda run: f"-I...({len(re.findall('-I|-isystem', run[0]))} folders) ", command)
-
-
-def _find(compiler: str, place: Path, cached: bool = True) -> Build | None:
-    names = ("jit", "pybind11") if compiler == "pybind11" else (compiler, "dispatcher")
-    found = cache.find(place)
-    return found and Build(*names, cached=cached, **found)
 
 
 def _recipe(compiler: str, folder: object = "FOLDER") -> dict | list[list[str]]:
@@ -152,8 +146,8 @@ def _run(steps: list[list[str]]) -> list[str]:
     return from_log(said)
 
 
-def _build(compiler: str, folder: Path) -> Build:
-    """Build from nothing."""
+def _build(compiler: str, folder: Path) -> Path:
+    """Build from nothing. Returns the library, in its place."""
     start, edits = time.perf_counter(), cache.edits()
     place = cache.place(compiler, _recipe(compiler))  # after edits(): one that happens from now on is noticed
     target = f"CUDA for {toolchain.arch_list()}, and the CPU" if toolchain.find_nvcc() else "only the CPU"
@@ -171,7 +165,6 @@ def _build(compiler: str, folder: Path) -> Build:
         raise Failure("A source was edited while add2 was being built; start again.")
     for command in commands:
         print("  $", fold(command), file=sys.stderr)
-    seconds = time.perf_counter() - start
-    print(f"built {place / library.name} in {seconds:.1f} s", file=sys.stderr)
-    cache.keep(place, library, seconds, commands)
-    return _find(compiler, place, cached=False)
+    kept = cache.keep(place, library, commands)
+    print(f"built {kept} in {time.perf_counter() - start:.1f} s", file=sys.stderr)
+    return kept

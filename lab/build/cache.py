@@ -21,7 +21,7 @@ from . import toolchain
 
 ROOT = Path(__file__).resolve().parents[2]
 COPIES = {"setup": "add2/_C.abi3.so", "cmake": "build/libadd2.so"}  # where these builds also leave their library
-RECORD = "build.json"  # in each folder that we have made, so the mark of it; how the build was made, if it is finished
+RECORD = "build.json"  # in each folder that we have made, so the mark of it; and of a finished build, its commands
 SOURCES = ("setup.py", "setup.cfg", "pyproject.toml", "CMakeLists.txt")  # and the files of include/ and kernel/
 VARIABLES = ("CXX", "CC", "CXXFLAGS", "CFLAGS", "CPPFLAGS", "LDFLAGS", "CPATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH")
 VARIABLES += ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN", "CUDAFLAGS", "CUDAHOSTCXX", "CMAKE_BUILD_TYPE")
@@ -68,12 +68,11 @@ def folder() -> Path:
         raise toolchain.Failure(f"{unknown}. Name one: `export TORCH_EXTENSIONS_DIR=FOLDER`.") from error
 
 
-def find(place: Path) -> dict | None:
-    """A finished build, as fields of Build; None if there is none, or if a power failure has cut it off."""
+def find(place: Path) -> Path | None:
+    """The library of a finished build; None if there is none, or if a power failure has cut it off."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         record = json.loads((place / RECORD).read_text())
-        found = {"library": place / record["library"], **{name: record[name] for name in ("cold_seconds", "commands")}}
-        return found if found["library"].stat().st_size == record["bytes"] else None
+        return library if (library := place / record["library"]).stat().st_size == record["bytes"] else None
     return None
 
 
@@ -103,16 +102,17 @@ def locked() -> Iterator[Path]:
             yield Path(name)
 
 
-def keep(place: Path, library: Path, seconds: float, commands: list[str]) -> None:
-    """Move a library from the folder in which it was built to its place, in one step."""
-    record = {"library": library.name, "bytes": library.stat().st_size, "cold_seconds": seconds, "commands": commands}
+def keep(place: Path, library: Path, commands: list[str]) -> Path:
+    """Move a library from the folder in which it was built to its place, in one step; commands: those that ran."""
+    record = {"library": library.name, "bytes": library.stat().st_size, "commands": commands}
     finished = library.with_name("finished")
     finished.mkdir()
     library.rename(finished / library.name)
-    (finished / RECORD).write_text(json.dumps(record))
+    (finished / RECORD).write_text(json.dumps(record, indent=1))
     if place.exists():  # --rebuild, or a damaged one
         place.rename(library.with_name("replaced"))
     finished.rename(place)
+    return place / library.name
 
 
 def copy(library: Path, name: str) -> Path:
@@ -133,9 +133,9 @@ def clean() -> Iterator[str]:
     if folder().is_dir():
         with locked() as removed:
             for path in folder().glob("add2-*-" + 16 * "[0-9a-f]"):
-                found = None if path.is_symlink() else find(path)
+                library = None if path.is_symlink() else find(path)
                 # Where there is anything else, a user has put it there.
-                if found and {each.name for each in path.iterdir()} == {RECORD, found["library"].name}:
+                if library and {each.name for each in path.iterdir()} == {RECORD, library.name}:
                     path.rename(removed / path.name)
                     yield f"removed {path}"
     for library in (ROOT / name for name in COPIES.values()):
