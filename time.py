@@ -82,7 +82,7 @@ def main() -> int:
     content |= {"complete": status == 0 and not problems}
     if content["results"]:
         print(tables.legend(content["results"]))
-    status = max(status, cli.save(args, content, tables.draw if content["results"] else None))
+    status = max(status, cli.save(args, content, "lab.bench.plots:sweep" if content["results"] else ""))
     for problem in problems:
         status = max(status, cli.fail(problem))
     if not content["results"] and not status:

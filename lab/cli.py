@@ -1,13 +1,12 @@
-"""Shared by both programs: how they start and end, arguments, the device, the machine, output files.
-
-torch is imported inside functions only: start() has to run before that takes its seconds.
-"""
+"""Shared by both programs: how they start and end, arguments, the device, the machine, output files. torch
+is imported inside functions only: start() has to run before that takes its seconds."""
 
 import argparse
 import importlib.util
 import io
 import itertools
 import os
+import pkgutil
 import re
 import shlex
 import signal
@@ -59,10 +58,8 @@ def _leave(*_: object) -> None:
 
 
 def run(main: Callable[[], int]) -> int:
-    """Call main(), and turn errors that the user can cure into one line. Returns the exit status.
-
-    Other errors keep their traceback; with ADD2_DEBUG=1 all do. SIGTERM ends the program as Ctrl-C does.
-    """
+    """Call main(), and turn errors that the user can cure into one line. Returns the exit status. Other errors keep
+    their traceback; with ADD2_DEBUG=1 all do. SIGTERM ends the program as Ctrl-C does."""
     if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -200,9 +197,8 @@ def environment(device: "torch.device") -> dict[str, str | int | float]:
 
     cpu = re.search(r"model name\s*: (.+)", Path("/proc/cpuinfo").read_text())
     found = {"device": str(device), "name": cpu[1] if cpu else os.uname().machine, "torch": torch.__version__}
-    found |= {"cuda": torch.version.cuda or "none", "python": sys.version.split()[0]}
+    found |= {"cuda": torch.version.cuda or "none", "python": sys.version.split()[0], "command": command()}
     found |= {"threads": torch.get_num_threads(), "date": time.strftime("%Y-%m-%d", time.gmtime())}
-    found["command"] = command()
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)
         found |= {"name": properties.name, "l2_bytes": properties.L2_cache_size}
@@ -226,8 +222,8 @@ def describe(environment: dict, builds: "Sequence[Build]" = ()) -> str:
     return "\n".join(lines)
 
 
-def save(args: argparse.Namespace, content: dict, draw: Callable | None) -> int:
-    """Write --json and --plot; draw is None if there is nothing to draw. Returns the exit status."""
+def save(args: argparse.Namespace, content: dict, draw: str) -> int:
+    """Write --json, and --plot by the function of that name, if there is something to draw. Returns the exit status."""
     if not args.json and not args.plot:
         return 0
     from . import files
@@ -237,7 +233,7 @@ def save(args: argparse.Namespace, content: dict, draw: Callable | None) -> int:
         if args.json:
             files.write(args.json, files.to_json(content))
         if args.plot and draw:
-            files.write(args.plot, files.to_picture(draw(content), args.plot))
+            files.write(args.plot, files.to_picture(pkgutil.resolve_name(draw)(content), args.plot))
     except Failure as error:
         return fail(error)
     return 0

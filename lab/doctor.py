@@ -1,9 +1,7 @@
-"""Examine this machine: one line for each thing that a build needs, and the cure where it is wrong.
+"""Examine this machine: a line for each thing that a build needs, and the cure where it is wrong (exit status 1).
 
-    python3 -m lab.doctor
-    python3 time.py 2>&1 | python3 -m lab.doctor --explain    # the cause of an error message
-
-Exit status 1 if something is wrong.
+python3 -m lab.doctor
+python3 time.py 2>&1 | python3 -m lab.doctor --explain    # the cause of an error message
 """
 
 import argparse

@@ -1,10 +1,9 @@
-"""The tables and pictures of the pages, made from measurements: docs/results/*.json.
+"""The tables and pictures of the pages, from measurements: docs/results/*.json.
 
     python3 -m lab.figures            # write them again
     python3 -m lab.figures --check    # print which pages would change; exit status 1 if any would
 
-A table stands in a page between `<!-- figures: NAME -->` and `<!-- end -->`. docs/results/tables.py makes it.
-"""
+docs/results/tables.py makes them. A table stands in a page between `<!-- figures: NAME -->` and `<!-- end -->`."""
 
 import argparse
 import json

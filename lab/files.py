@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 def write(path: Path, content: bytes | None) -> None:
     """Write in one piece, so that no reader sees half a file. Links, devices and permissions stay what they are.
 
-    content: None only tests whether it can be written, and leaves nothing behind.
-    Raises Failure if it cannot; what was there before is still there.
+    content: None only tests whether it can be written, and leaves nothing behind. Raises Failure if it cannot.
     """
     target = Path(os.path.realpath(path))
     try:

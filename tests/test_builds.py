@@ -42,7 +42,7 @@ print(json.dumps({"seconds": build.seconds, "cached": build.cached, "library": s
 def copy_of_it(tmp_path_factory):
     """A copy of the project in which each build is made once, in a folder with spaces; and its environment."""
     folder = tmp_path_factory.mktemp("shared") / "a copy of it"
-    shutil.copytree(ROOT, folder, ignore=cache.leftovers)
+    shutil.copytree(ROOT, folder, ignore=shutil.ignore_patterns(*cache.LEFTOVERS))
     env = {"TORCH_EXTENSIONS_DIR": str(folder.with_name("a jit cache")), "PYTHONPATH": str(folder)}
     return folder, env | {"ADD2_TEST_CACHE": env["TORCH_EXTENSIONS_DIR"]}
 

@@ -16,7 +16,6 @@ from . import clock
 DTYPES = {name: getattr(torch, name) for name in ("float32", "float64", "float16", "bfloat16")}  # as enum Add2Dtype
 ENUM_ADD2_KERNEL = ("plain", "vector", "small", "medium", "unaligned")  # of include/add2.h
 WIDE = 0.25  # a figure is noisy if its spread, 5th to 95th percentile, exceeds this share of the median
-
 Tensors = tuple[torch.Tensor, ...]  # c, a, b
 
 
@@ -36,11 +35,9 @@ def calls(module: ModuleType | None = None) -> dict[str, Callable]:
 
 
 def kernels(library: Path, device: torch.device) -> dict[str, Callable]:
-    """Each kernel by its C function (no torch, no checks, no dispatcher); torch.neg, to show what the memory can do.
-
-    torch.neg reads one tensor and writes one, by a kernel. c.copy_(a) would be a cudaMemcpyAsync, which reaches 2.8
-    instead of 4.2 TB/s when a graph replays it, from 512 MB on (H200).
-    """
+    """Each kernel by its C function (no torch, no checks, no dispatcher); torch.neg, to show what the memory can do."""
+    # torch.neg reads one tensor and writes one, by a kernel. c.copy_(a) would be a cudaMemcpyAsync, which reaches 2.8
+    # instead of 4.2 TB/s when a graph replays it, from 512 MB on (H200).
     found: dict[str, Callable] = {"torch.neg": lambda c, a, b, n: torch.neg(a, out=c)}
     if device.type == "cpu":  # which has only one kernel
         return found
@@ -70,9 +67,7 @@ def fits(n: int, dtype: torch.dtype, device: torch.device) -> bool:
 
 def buffers(n: int, dtype: torch.dtype, device: torch.device) -> list[Tensors]:
     """Sets of tensors c, a, b of n random elements; on a GPU as many sets as make four times its L2 cache, up to 512.
-
-    Each tensor starts, as torch's do, at a multiple of 256 bytes.
-    """
+    Each tensor starts, as torch's do, at a multiple of 256 bytes."""
     sets = 1
     if device.type == "cuda":
         sets = max(1, min(512, math.ceil(4 * clock.cache_size(device) / (3 * n * dtype.itemsize))))

@@ -110,21 +110,17 @@ def _between_events(calls: Iterable[Call], flush: Call | None) -> list[float]:
 
 
 def events(calls: Sequence[Call], flush: Call) -> Timing:
-    """Time single calls, the same on different memory, between two events, each with a cold cache.
-
-    The flush also keeps the GPU busy until the host has queued the call: otherwise the launch would be timed.
-    """
+    """Time single calls, the same on different memory, between two events, each with a cold cache. The flush also keeps
+    the GPU busy until the host has queued the call: otherwise the launch would be timed."""
     turns = itertools.cycle(calls)
     return repeat("events", [lambda: _between_events(itertools.islice(turns, 10), flush)])[0]
 
 
 def gpu(*rounds: Sequence[Call], flush: Call | None = None) -> Timing:
     """Time calls by the GPU's clock, without their launches: captured once in a CUDA graph, which is then replayed.
-
     A sample is one replay, from event to event, over the number of calls in it. For a cold cache the calls should do
     the same on different memory ("rotating buffers"), more than the cache holds, or with a flush before each replay.
-    Each round has a graph of its own: warm calls depend on where in the cache their one set of tensors lies.
-    """
+    Each round has a graph of its own: warm calls depend on where in the cache their one set of tensors lies."""
     if not _first_graph:
         # The first graph of a process differs from all later ones: on an H100 and a H200 its kernels took 0.3 us less
         # (1.3 instead of 1.6 for 2^10 elements). So capture one for nothing, and keep it: none may reuse its state.

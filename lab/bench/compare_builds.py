@@ -1,7 +1,5 @@
-"""`time.py --compiler all`: every build, side by side.
-
-A process can register an operator only once, so a time.py of its own builds and measures each.
-"""
+"""`time.py --compiler all`: every build, side by side. A time.py of its own builds and measures each, as a process can
+register an operator only once."""
 
 import argparse
 import json
@@ -56,4 +54,4 @@ def run(args: argparse.Namespace) -> int:
     if content["results"]:
         print(tables.table(content["results"], content["environment"].get("peak_gb_per_s")))
         print(tables.legend(content["results"]))
-    return max(status, cli.save(args, content, tables.draw if content["results"] else None))
+    return max(status, cli.save(args, content, "lab.bench.plots:sweep" if content["results"] else ""))

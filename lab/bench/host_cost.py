@@ -1,7 +1,5 @@
-"""Host cost of a call: the time until it returns, without waiting for the GPU, which is still at work then.
-
-It matters where tensors are small: a GPU that finishes its kernels faster than the host can queue them is idle.
-"""
+"""Host cost of a call: the time until it returns, without waiting for the GPU, which is still at work then. It matters
+where tensors are small: a GPU that finishes its kernels faster than the host can queue them is idle."""
 
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
-"""How not to time a launch, and how to: synchronize before, after, both, or not at all.
-
-A clock that does not wait for the GPU reads only the launch; one that waits only afterwards reads earlier calls, too.
-"""
+"""How not to time a launch, and how to: synchronize before, after, both, or not at all. A clock that does not wait for
+the GPU reads only the launch; one that waits only afterwards reads earlier calls, too."""
 
 import itertools
 import statistics

@@ -57,10 +57,3 @@ def legend(rows: Sequence[dict]) -> str:
     if any(row.get("noisy") for row in rows):
         text.append("~: noisy, the 5th to 95th percentile spread exceeds 25% of the median")
     return "\n".join(text)
-
-
-def draw(content: dict):
-    """The picture of --plot, a matplotlib Figure."""
-    from . import plots  # it needs matplotlib
-
-    return plots.sweep(content)

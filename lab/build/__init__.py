@@ -1,7 +1,5 @@
-"""load(): build what is missing or out of date, load it, and so register torch.ops.add2.
-
-jit.py, setup.py, cmake.py and nvrtc.py say how each build is made; cache.py knows what was built before.
-"""
+"""load(): build what is missing or out of date, load it, and so register torch.ops.add2. jit.py, setup.py, cmake.py and
+nvrtc.py say how each build is made; cache.py knows what was built before."""
 
 import importlib.util
 import re
@@ -37,9 +35,7 @@ def build(compiler: str, rebuild: bool = False) -> Build:
     """Build add2 if that is needed, or rebuild is true, with progress on stderr.
 
     compiler: one of COMPILERS, for the operator torch.ops.add2; or "pybind11", the classic binding, made by jit.
-
-    Raises:
-        Failure: a tool is missing, or a compilation failed.
+    Raises Failure if a tool is missing, or a compilation failed.
     """
     toolchain.check_platform()
     start = time.perf_counter()
@@ -73,8 +69,7 @@ def build(compiler: str, rebuild: bool = False) -> Build:
 def load(compiler: str, rebuild: bool = False, library: Path | None = None) -> Build:
     """build(), or take a ready library, and load it: that registers the operator, or sets Build.module (pybind11).
 
-    Raises:
-        Failure: as build() does; and if another build has registered the operator, or the library does not load.
+    Raises Failure as build() does; and if another build has registered the operator, or the library does not load.
     """
     toolchain.check_platform()
     registers = compiler != "pybind11"

@@ -1,8 +1,6 @@
-"""Finished builds, each in a folder of its own: TORCH_EXTENSIONS_DIR/add2-COMPILER-KEY.
-
-The key is a hash of all that goes into a build: the content of the sources, the flags, torch and the tools; never a
-time. A build is made in a temporary folder and renamed when it is complete, so a folder with a final name is whole.
-"""
+"""Finished builds, each in a folder of its own: TORCH_EXTENSIONS_DIR/add2-COMPILER-KEY. The key is a hash of all that
+goes into a build: the content of the sources, the flags, torch and the tools; never a time. A build is made in a
+temporary folder and renamed when it is complete, so a folder with a final name is whole."""
 
 import contextlib
 import glob
@@ -23,6 +21,9 @@ ROOT = Path(__file__).resolve().parents[2]
 COPIES = {"setup": "add2/_C.abi3.so", "cmake": "build/libadd2.so"}  # where these builds also leave their library
 RECORD = "build.json"  # in each folder that we have made, so the mark of it; and of a finished build, its commands
 SOURCES = ("setup.py", "setup.cfg", "pyproject.toml", "CMakeLists.txt")  # and the files of include/ and kernel/
+# For shutil.copytree(): what builds, tests and tools have written into the project's folder.
+LEFTOVERS = (".git", ".venv*", ".*_cache", ".hypothesis", "__pycache__", "*.egg-info", "dist", "*.so", "*.o")
+LEFTOVERS += ("CMakeCache.txt", "CMakeFiles")
 VARIABLES = ("CXX", "CC", "CXXFLAGS", "CFLAGS", "CPPFLAGS", "LDFLAGS", "CPATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH")
 VARIABLES += ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN", "CUDAFLAGS", "CUDAHOSTCXX", "CMAKE_BUILD_TYPE")
 VARIABLES += ("CMAKE_TOOLCHAIN_FILE", "CMAKE_GENERATOR", "DIST_EXTRA_CONFIG", "PYTORCH_NVCC", "LDSHARED", "LDCXXSHARED")
@@ -78,11 +79,9 @@ def find(place: Path) -> Path | None:
 
 @contextlib.contextmanager
 def locked() -> Iterator[Path]:
-    """One process builds, in the new folder that this yields; the others wait.
-
-    The kernel releases this lock when its holder dies. A file that is a lock by its mere existence, as torch's own up
-    to 2.13, stays (https://github.com/pytorch/pytorch/issues/189245).
-    """
+    """One process builds, in the new folder that this yields; the others wait."""
+    # The kernel releases this lock when its holder dies. A file that is a lock by its mere existence, as torch's own up
+    # to 2.13, stays (https://github.com/pytorch/pytorch/issues/189245).
     import fcntl  # here, because Windows has none, and should read check_platform()'s message
 
     folder().mkdir(parents=True, exist_ok=True)
@@ -142,10 +141,3 @@ def clean() -> Iterator[str]:
         if library.exists():
             library.unlink()
             yield f"removed {library}"
-
-
-def leftovers(folder: str, names: list[str]) -> set[str]:
-    """For shutil.copytree(): what builds, tests and tools have written into the project's folder."""
-    patterns = (".git", ".venv*", ".*_cache", ".hypothesis", "dist", "*.so", "*.egg-info", "__pycache__")
-    # The folder `build` only in the project's root: lab/build is source.
-    return shutil.ignore_patterns(*patterns, *["build"] * (Path(folder) == ROOT))(folder, names)

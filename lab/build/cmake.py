@@ -4,6 +4,7 @@ cmake -S . -B build
 cmake --build build --parallel
 """
 
+import os
 import shutil
 from pathlib import Path
 
@@ -22,4 +23,4 @@ def steps(folder: str) -> list[list[str]]:
     configure += [f"-DADD2_WITH_CUDA={'ON' if nvcc else 'OFF'}"]
     if shutil.which("ninja", path=toolchain.tool_path()):
         configure += ["-G", "Ninja"]
-    return [configure, ["cmake", "--build", f"{folder}/build", "--verbose", "--parallel", toolchain.max_jobs()]]
+    return [configure, ["cmake", "--build", f"{folder}/build", "--verbose", f"-j{os.environ.get('MAX_JOBS', '')}"]]

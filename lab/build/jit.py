@@ -1,8 +1,6 @@
-"""The jit build: one call of torch.utils.cpp_extension.load, which runs ninja and loads the library.
-
-add2() is that call, as you would write it in your own project; with an ordinary toolkit it needs nothing else.
-workarounds.py has what some machines need, and cache.py keeps the library for the next run.
-"""
+"""The jit build: one call of torch.utils.cpp_extension.load, which runs ninja and loads the library. add2()
+is that call, as you would write it in your own project; with an ordinary toolkit it needs nothing else. workarounds.py
+has what some machines need, and cache.py keeps the library for the next run."""
 
 import os
 import subprocess

@@ -11,10 +11,8 @@ ENTRY = re.compile(r"^- ((?:`[^`]+`(?:, )?)+): (.+)\. \*Cure:\* (.+)\. \([^(]*\)
 
 
 def explain(message: str, running: bool = False) -> str | None:
-    """The cause and the cure of an error, in two lines; None for one that the page does not know.
-
-    running: the message comes from a call of the operator. There, "File exists" is another error.
-    """
+    """The cause and the cure of an error, in two lines; None for one that the page does not know. running: the message
+    comes from a call of the operator, where "File exists" is another error."""
     page = PAGE.read_text() if PAGE.exists() else ""
     if running:
         page = page.partition("## When the library is loaded or called\n")[2].partition("\n## ")[0]

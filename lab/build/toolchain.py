@@ -1,7 +1,5 @@
 """The tools that a build needs, and the GPUs to compile for. A missing tool raises Failure, whose text is the cure.
-
-setup.py runs this file, too, to find nvcc, so it imports nothing else of lab.
-"""
+setup.py runs this file, too, to find nvcc, so it imports nothing else of lab."""
 
 import functools
 import glob
@@ -34,20 +32,13 @@ def check(compiler: str, *folders: Path) -> None:
     for folder in (*folders, Path(torch.__file__).parent):
         if found := re.search(r"""[$:;|{}"'\\\n]""", str(folder)):
             raise Failure(f"The path {folder} has {found[0]!r} in it, which ninja or CMake cannot take. Rename it.")
-    max_jobs()
+    if not re.fullmatch("[1-9][0-9]*", jobs := os.environ.get("MAX_JOBS") or "1"):
+        raise Failure(f"MAX_JOBS is {jobs!r}, expected a number from 1 on. Unset it, or `export MAX_JOBS=1`.")
     host_compiler()
     if nvcc := find_nvcc():
         check_nvcc(nvcc)
     if compiler != "setup":  # which also works without ninja
         require("cmake" if compiler == "cmake" else "ninja")
-
-
-def max_jobs() -> str:
-    """How many files to compile at once: MAX_JOBS, or what ninja does by itself."""
-    given = os.environ.get("MAX_JOBS") or str((os.cpu_count() or 1) + 2)
-    if not re.fullmatch("[1-9][0-9]*", given):
-        raise Failure(f"MAX_JOBS is {given!r}, expected a number from 1 on. Unset it, or `export MAX_JOBS=1`.")
-    return given
 
 
 def tool_path() -> str:
@@ -84,10 +75,8 @@ def find_nvcc() -> Path | None:
 
 
 def look_for_nvcc() -> Path | None:
-    """In CUDA_HOME and CUDA_PATH; among Python's packages; on PATH; in /usr/local/cuda and /usr/local/cuda-*.
-
-    torch 2.10 to 2.15 do not look among the packages (https://github.com/pytorch/pytorch/pull/197483).
-    """
+    """In CUDA_HOME and CUDA_PATH; among Python's packages; on PATH; in /usr/local/cuda and /usr/local/cuda-*."""
+    # torch 2.10 to 2.15 do not look among the packages (https://github.com/pytorch/pytorch/pull/197483).
     if not torch.version.cuda:
         return None
     major, spec = torch.version.cuda.split(".")[0], importlib.util.find_spec("nvidia")
@@ -143,8 +132,7 @@ def nvcc_cure() -> str:
     return f"torch {torch.__version__} was built with CUDA {cuda}: {pip}set CUDA_HOME to such a toolkit's folder."
 
 
-def _or_nvrtc() -> str:
-    """Where there is a GPU, the way that needs no compiler."""
+def _or_nvrtc() -> str:  # where there is a GPU, the way that needs no compiler
     return " Or use `--compiler nvrtc`, which needs none." if torch.cuda.is_available() else ""
 
 

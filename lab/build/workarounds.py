@@ -1,7 +1,5 @@
 """Faults of torch and of NVIDIA's packages that the jit build meets on some machines; each can be deleted one day.
-
-With an ordinary toolkit torch needs none of this. nvcc.cmake has the workarounds for CMake.
-"""
+With an ordinary toolkit torch needs none of this. nvcc.cmake has the workarounds for CMake."""
 
 import os
 import shlex

@@ -1,7 +1,5 @@
 """Checkpoints: one file, written in one piece after each epoch, and read without running code that may be in it.
-
-A line with a checksum, then the bytes of torch.save(). torch.load() itself does not notice every damaged byte.
-"""
+A line with a checksum, then the bytes of torch.save(): torch.load() itself does not notice every damaged byte."""
 
 import hashlib
 import io

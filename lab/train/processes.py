@@ -1,7 +1,5 @@
 """Several processes that train one network together: one for each GPU, or some on CPUs.
-
-`torchrun --nproc-per-node N train.py ...` starts them, and tells each by its environment which one it is.
-"""
+`torchrun --nproc-per-node N train.py ...` starts them, and tells each by its environment which one it is."""
 
 import argparse
 import contextlib
@@ -50,9 +48,8 @@ def connected(args: argparse.Namespace) -> Iterator[None]:
     except RuntimeError as error:
         if not isinstance(error, dist.DistError) and "gloo" not in str(error):
             raise
-        reason = str(error).splitlines()[0]
         found = f"process {args.rank} of {args.world}: another one has ended or does not answer"
-        raise Failure(f"{found} ({reason})") from error
+        raise Failure(f"{found} ({str(error).splitlines()[0]})") from error
     dist.destroy_process_group()
 
 
