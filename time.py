@@ -20,7 +20,6 @@ if __name__ == "__main__":
 
 from lab import build, cli
 from lab.bench import calls as bench
-from lab.bench import tables
 
 SIZES = (2**10, 2**20, 2**26)
 
@@ -65,7 +64,9 @@ def main() -> int:
     # 2. Check against torch, 3. time against torch.
     calls = bench.calls(builds[-1].module)
     if args.kernels:
-        calls |= bench.kernels(builds[0].library, device)
+        from lab.bench import kernels
+
+        calls |= kernels.kernels(builds[0].library, device)
     problems: list[str] = []
     status = 0
     try:
@@ -81,7 +82,7 @@ def main() -> int:
     content |= {"correct": not any("differs" in problem for problem in problems)}
     content |= {"complete": status == 0 and not problems}
     if content["results"]:
-        print(tables.legend(content["results"]))
+        print(bench.legend(content["results"]))
     status = max(status, cli.save(args, content, "lab.bench.plots:sweep" if content["results"] else ""))
     for problem in problems:
         status = max(status, cli.fail(problem))
@@ -94,7 +95,7 @@ def sweep(args, content: dict, calls: dict, device, problems: list[str]) -> None
     """Check and time every dtype at every size. After a wrong result nothing more is timed."""
     dtypes = list(bench.DTYPES) if args.dtype == "all" else [args.dtype]
     for dtype, n in ((dtype, n) for dtype in dtypes for n in args.sizes or SIZES):
-        what = f"{tables.power(n)} elements of {dtype}"
+        what = f"{bench.power(n)} elements of {dtype}"
         if not bench.fits(n, bench.DTYPES[dtype], device):
             if args.sizes:
                 cli.note(f"{what} do not fit in the memory of {device}: left out")
@@ -113,7 +114,7 @@ def sweep(args, content: dict, calls: dict, device, problems: list[str]) -> None
         finally:
             sets = []
         content["results"] += rows
-        print(tables.table(rows, content["environment"].get("peak_gb_per_s")))
+        print(bench.table(rows, content["environment"].get("peak_gb_per_s")))
 
 
 def study(args, content: dict, calls: dict, device) -> None:

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from .shapes import batch_first
+
 # torch runs jvp() with derivatives off, so a forward derivative of a forward derivative would silently miss a term. To
 # switch them on there is only a private name; without it all else works.
 _forward_derivatives = getattr(forward_ad, "_set_fwd_grad_enabled", nullcontext)
@@ -22,7 +24,7 @@ class Add2Function(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx, inputs: tuple, output: Tensor) -> None:  # apart from forward(): torch.func.grad needs it so
         ctx.backward_of = inputs[3] if len(inputs) > 3 else None
-        no_zeros(ctx, inputs, output)
+        ctx.set_materialize_grads(False)  # where no gradient arrives, backward gets None and passes it on
 
     @staticmethod
     def backward(ctx, grad: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -42,17 +44,6 @@ class Add2Function(torch.autograd.Function):
     @staticmethod
     def vmap(info, in_dims: tuple, a: Tensor, b: Tensor, *functions: Callable) -> tuple[Tensor, int]:
         return Add2Function.apply(*batch_first(info, in_dims, a, b), *functions), 0
-
-
-def no_zeros(ctx, inputs: tuple, output: Tensor) -> None:
-    """For setup_context: where no gradient arrives, backward gets None and passes it on, instead of zeros."""
-    ctx.set_materialize_grads(False)
-
-
-def batch_first(info, in_dims: tuple, *inputs: Tensor) -> list[Tensor]:
-    """For vmap: a batch of additions is one addition; an input that is no batch is the same for all of it."""
-    pairs = zip(inputs, in_dims, strict=False)
-    return [x.expand(info.batch_size, *x.shape) if dim is None else x.movedim(dim, 0) for x, dim in pairs]
 
 
 def launch(a: Tensor, b: Tensor) -> Tensor:

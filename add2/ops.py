@@ -1,7 +1,5 @@
-"""The operator's public functions, and what torch must know of it: gradient, vmap, autocast.
-
-It uses torch's public interface, so each part can be copied. (add2/fast.py shortens the way of eager calls.)
-"""
+"""The operator's public functions, and what torch must know of it: gradient, vmap, autocast. All by torch's public
+interface, so each part can be copied. (add2/fast.py shortens the way of eager calls.)"""
 
 import operator
 import sys
@@ -10,8 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from . import fake  # noqa: F401  (registers fake kernels)
-from .function import Add2Function, batch_first, no_zeros
+from .shapes import batch_first  # registers the fake kernels, too
 
 _add2, _launch = torch.ops.add2.add2.default, torch.ops.add2.torch_launch_add2.default
 
@@ -32,6 +29,8 @@ def add2(a: Tensor, b: Tensor) -> Tensor:
         if _has_tangent(a) or _has_tangent(b):  # compiled, a Function's jvp is lost without a message (torch 2.15)
             return torch.add(a, b)
     elif _has_tangent(a) or _has_tangent(b) or _is_wrapped(a) or _is_wrapped(b):
+        from .function import Add2Function
+
         return Add2Function.apply(a, b, _add2)
     return _add2(a, b)
 
@@ -62,7 +61,11 @@ def _is_wrapped(x: Tensor) -> bool:  # by a transform of torch.func
     return torch.func.debug_unwrap(x) is not x
 
 
-torch.library.register_autograd("add2::add2", lambda ctx, grad: (grad, grad), setup_context=no_zeros)
+torch.library.register_autograd(
+    "add2::add2",
+    lambda ctx, grad: (grad, grad),
+    setup_context=lambda ctx, inputs, output: ctx.set_materialize_grads(False),  # no gradient stays None, not zeros
+)
 torch.library.register_vmap("add2::add2", lambda info, dims, a, b: (_add2(*batch_first(info, dims, a, b)), 0))
 _library = torch.library.Library("add2", "FRAGMENT")  # adds to kernel/add2.cpp's
 

@@ -126,7 +126,7 @@ def _check_alike(**tensors: Tensor) -> None:
     for name, x in tensors.items():
         if x is None or x.layout is not torch.strided or x.is_neg() or not (x.is_cuda or x.is_cpu):
             _refuse(f"{name} is no tensor, or sparse, or has a pending minus sign, or is not on a CPU or a CUDA device")
-    fake.check_alike(**tensors)
+    shapes.check_alike(**tensors)
 
 
 def _check_overlap(c: Tensor, x: Tensor, name: str) -> None:
@@ -140,7 +140,7 @@ def _check_overlap(c: Tensor, x: Tensor, name: str) -> None:
 
 def register() -> None:
     """Register torch.ops.add2. `import add2` adds gradients and the rest, as with every build."""
-    global _library, fake  # what a library has registered goes when it goes
+    global _library, shapes  # what a library has registered goes when it goes
     _library = torch.library.Library("add2", "DEF")
     _library.define("add2(Tensor a, Tensor b) -> Tensor")
     _library.define("torch_launch_add2(Tensor(a!) c, Tensor a, Tensor b, SymInt n) -> ()")
@@ -148,7 +148,7 @@ def register() -> None:
         _library.impl("add2", add2, key)
         _library.impl("torch_launch_add2", torch_launch_add2, key)
     import add2 as package  # it finds the operator registered
-    from add2 import fake
+    from add2 import shapes
 
     if package.add2.__module__ == "add2.fast":  # from Python to Python there is no need of the dispatcher: 3 us
         package.fast._add2 = lambda _, a, b: add2(a, b)

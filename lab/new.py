@@ -19,7 +19,7 @@ from .build.cache import ROOT
 TAKEN = Path(__file__).with_name("taken_names.txt")
 TEMPLATE = ROOT / "examples" / "template"
 OPERATOR = ["include/add2.h", "kernel/add2.cpp", "kernel/add2_cpu.cpp", "kernel/add2_kernel.cuh"]
-OPERATOR += ["kernel/add2_kernel.cu", "add2/ops.py", "add2/fake.py", "add2/function.py"]
+OPERATOR += ["kernel/add2_kernel.cu", "add2/ops.py", "add2/shapes.py", "add2/function.py"]
 COMMON = {"tests.py": "tests/test_add2.py", "benchmark.py": "benchmark.py", "README.md": "README.md"}
 COMMON |= {"gitignore": ".gitignore", "__init__.py": "add2/__init__.py"}
 CMAKE = "cmake -S . -B build -DTORCH_DIR=$(python3 -c 'import torch; print(torch.__path__[0])') && cmake --build build"

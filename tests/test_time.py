@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from lab import files
-from lab.bench import calls, clock, sync_study, tables
+from lab.bench import calls, clock, kernels, sync_study
 from lab.build import cache
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -64,13 +64,13 @@ def test_time(ran):
         assert 0 < row["low_us"] <= row["median_us"] <= row["high_us"]
         assert row["samples"] >= 10
         assert row["gb_per_s"] == pytest.approx(row["bytes"] / row["median_us"] / 1e3, rel=2e-3)
-        assert tables.figure(row["median_us"]) in ran.out
+        assert calls.figure(row["median_us"]) in ran.out
         assert row["call"] in ran.out
         if row["call"] in ("torch.add", "torch.add(out)"):
             assert row["ratio_to_torch"] == 1
     found = {row["call"] for row in content["results"]}
     assert found >= {"torch.add", "torch.add(out)", "add2", "torch_launch_add2", "torch.neg"}
-    assert found >= {f"{name} kernel" for name in calls.ENUM_ADD2_KERNEL if has_gpu}
+    assert found >= {f"{name} kernel" for name in kernels.ENUM_ADD2_KERNEL if has_gpu}
     assert "2^40 elements of float16 do not fit" in ran.err
     legend = ran.out[ran.out.index("\nGPU us: median" if has_gpu else "\nhost us: median") :]
     assert len(legend.strip().splitlines()) <= 3
@@ -90,9 +90,9 @@ def test_by_default(run):
 def test_everything_that_is_printed_is_in_the_file(ran):
     for row in ran.content["host_cost"]:
         assert row["call"] in ran.out
-        assert tables.figure(row["median_us"]) in ran.out
+        assert calls.figure(row["median_us"]) in ran.out
     for row in ran.content["sync_study"]:
-        assert tables.figure(row["median_us"]) in ran.out
+        assert calls.figure(row["median_us"]) in ran.out
 
 
 def test_sync_study(ran):
@@ -152,10 +152,10 @@ def test_sync_study_synchronizes_where_it_says(before, after, monkeypatch):
 
 
 def test_figure():
-    assert [tables.figure(value) for value in (0.012345, 1.23456, 99.999, 123.456, 12345.6, 0)] == [
+    assert [calls.figure(value) for value in (0.012345, 1.23456, 99.999, 123.456, 12345.6, 0)] == [
         *("0.01235", "1.235", "100.0", "123.5", "12350", "0")
     ]
-    assert [tables.power(n) for n in (10, 100, 1024, 2**20 + 1, 2**20 + 77)] == [
+    assert [calls.power(n) for n in (10, 100, 1024, 2**20 + 1, 2**20 + 77)] == [
         *("10", "100", "2^10", "2^20+1", "1048653")
     ]
 
@@ -182,8 +182,8 @@ def test_noisy_figures_are_marked(monkeypatch):
         monkeypatch.setattr(clock, "host", lambda calls, device, wide=wide: [spread[wide]])
         rows = calls.measure("jit", compared, sets, True)
         assert rows[0].get("noisy", False) == wide
-        assert ("10.00~" in tables.table(rows)) == wide
-        assert ("~: noisy" in tables.legend(rows)) == wide
+        assert ("10.00~" in calls.table(rows)) == wide
+        assert ("~: noisy" in calls.legend(rows)) == wide
 
 
 # --- runs of their own

@@ -80,7 +80,7 @@ def call() -> Figure:
         (
             BLUE,
             "Python function",
-            ["add2/ops.py", "add2/fake.py"],
+            ["add2/ops.py", "add2/shapes.py"],
             ["you call it; gradient, vmap,", "and the fake kernel"],
         ),
         (SKY, "Dispatcher", ["in torch"], ["finds the operator by its schema", "and by the tensors' device"]),

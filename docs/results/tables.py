@@ -6,9 +6,9 @@
 from types import SimpleNamespace
 
 from lab import cli
-from lab.bench import tables
+from lab.bench import calls
+from lab.bench.calls import power
 from lab.bench.sync_study import CASES
-from lab.bench.tables import power
 from lab.figures import load
 
 # Files of one machine that time.py wrote. Where two have the same figure, the last one counts.
@@ -178,7 +178,7 @@ def first_run() -> str:
     rows = [row for row in content["results"] if row["n"] == largest]
     lines = [f"building add2 with {build.compiler} ({build.binding}) for CUDA for 9.0a, and the CPU ..."]
     lines += ["  $ ... (the compilers' and the linker's commands)", cli.describe(content["environment"], [build])]
-    lines += ["...", tables.table(rows, content["environment"]["peak_gb_per_s"]), tables.legend(rows)]
+    lines += ["...", calls.table(rows, content["environment"]["peak_gb_per_s"]), calls.legend(rows)]
     return "\n".join(["```", *lines, "```"]) + "\n"
 
 

@@ -1,10 +1,12 @@
-"""The calls that time.py compares, the memory they work on, and their measurement."""
+"""The calls that time.py compares, the memory they work on, their times, and the table of these.
 
-import ctypes
+A row of the table is a dict, as measure() returns it and as it stands in the JSON file.
+"""
+
 import itertools
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -14,9 +16,10 @@ import torch
 from . import clock
 
 DTYPES = {name: getattr(torch, name) for name in ("float32", "float64", "float16", "bfloat16")}  # as enum Add2Dtype
-ENUM_ADD2_KERNEL = ("plain", "vector", "small", "medium", "unaligned")  # of include/add2.h
 WIDE = 0.25  # a figure is noisy if its spread, 5th to 95th percentile, exceeds this share of the median
 Tensors = tuple[torch.Tensor, ...]  # c, a, b
+# The columns in their order. GB/s and ratio belong to the first clock that a call has.
+CLOCKS = {"gpu": "GPU us", "host": "host us", "events": "events us", "gpu warm": "warm GPU us"}
 
 
 def calls(module: ModuleType | None = None) -> dict[str, Callable]:
@@ -32,27 +35,6 @@ def calls(module: ModuleType | None = None) -> dict[str, Callable]:
     if module is not None:
         found["pybind11"] = lambda c, a, b, n: module.torch_launch_add2(c, a, b, n)
     return found
-
-
-def kernels(library: Path, device: torch.device) -> dict[str, Callable]:
-    """Each kernel by its C function (no torch, no checks, no dispatcher); torch.neg, to show what the memory can do."""
-    # torch.neg reads one tensor and writes one, by a kernel. c.copy_(a) would be a cudaMemcpyAsync, which reaches 2.8
-    # instead of 4.2 TB/s when a graph replays it, from 512 MB on (H200).
-    found: dict[str, Callable] = {"torch.neg": lambda c, a, b, n: torch.neg(a, out=c)}
-    if device.type == "cpu":  # which has only one kernel
-        return found
-    launcher = ctypes.CDLL(str(library)).launch_add2_cuda_kernel
-    launcher.argtypes = [ctypes.c_int] + [ctypes.c_void_p] * 3 + [ctypes.c_int64, ctypes.c_int, ctypes.c_void_p]
-    launcher.restype = ctypes.c_char_p
-    dtypes = list(DTYPES.values())
-
-    def launch(kernel: int, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, n: int) -> None:
-        stream = torch.cuda.current_stream(device).cuda_stream
-        error = launcher(kernel, c.data_ptr(), a.data_ptr(), b.data_ptr(), n, dtypes.index(c.dtype), stream)
-        if error:
-            raise RuntimeError(f"{ENUM_ADD2_KERNEL[kernel]} kernel: {error.decode()}")
-
-    return {f"{name} kernel": partial(launch, kernel) for kernel, name in enumerate(ENUM_ADD2_KERNEL)} | found
 
 
 def fits(n: int, dtype: torch.dtype, device: torch.device) -> bool:
@@ -128,3 +110,55 @@ def _on_gpu(call: Callable, sets: list[Tensors], every_clock: bool, flush: clock
     if every_clock and size <= cache:
         found["gpu warm"] = clock.gpu(*([one] * repeats for one in on_each[:4]))
     return found
+
+
+def clocks(rows: Sequence[dict]) -> list[str]:
+    """The clocks of these rows. The first says most about the kernel: the GPU's own where there is one."""
+    return [key for key in CLOCKS if any(row["clock"] == key for row in rows)]
+
+
+def figure(value: float) -> str:
+    """Four significant digits, as in the JSON file, and no exponent."""
+    value = float(f"{value:.4g}")
+    return f"{value:.{max(0, 3 - math.floor(math.log10(value)))}f}" if value else "0"
+
+
+def power(n: int) -> str:
+    """2^20; 1000 and 2^20+1 for what lies between."""
+    exponent = n.bit_length() - 1
+    rest = n - 2**exponent
+    return f"2^{exponent}" + (f"+{rest}" if rest else "") if n >= 16 and rest < 16 else str(n)
+
+
+def table(rows: Sequence[dict], peak: float | None = None) -> str:
+    """A block for each dtype and size, a line for each call (and build, if several). peak: the memory's GB/s."""
+    builds = {row["compiler"] for row in rows}
+    blocks: dict[tuple, dict[str, dict[str, dict]]] = {}
+    for row in rows:
+        label = row["call"] + (f" ({row['compiler']})" if len(builds) > 1 else "")
+        blocks.setdefault((row["dtype"], row["n"]), {}).setdefault(label, {})[row["clock"]] = row
+    columns, text = clocks(rows), []
+    for (dtype, n), block in blocks.items():
+        moved = max(row["bytes"] for found in block.values() for row in found.values())
+        text.append(f"\n{power(n)} elements of {dtype}; all results as torch's; {moved / 1e6:.4g} MB read and written")
+        head = f"{'call':<26}" + "".join(f"{CLOCKS[key]:>13}" for key in columns)
+        text.append(head + f"{'GB/s':>9}" + (f"{'% peak':>8}" if peak else "") + f"{'ratio':>8}")
+        for label, found in block.items():
+            line = f"{label:<26}"
+            for key in columns:
+                row = found.get(key)
+                line += f"{figure(row['median_us']) + ' ~'[row.get('noisy', False)] if row else '':>13}"
+            best = next(found[key] for key in columns if key in found)
+            line += f"{figure(best['gb_per_s']):>9}" + (f"{best['gb_per_s'] / peak:>8.1%}" if peak else "")
+            text.append(line + ("" if best["call"] == "torch.neg" else f"{best['ratio_to_torch']:>8.3f}"))
+    return "\n".join(text)
+
+
+def legend(rows: Sequence[dict]) -> str:
+    key = clocks(rows)[0]
+    reads = "kernel time without the launch, with a cold L2 cache" if key == "gpu" else "time of a call"
+    text = [f"\n{CLOCKS[key]}: median {reads}; GB/s, % peak and ratio belong to it (docs/timing.md)"]
+    text.append("ratio: time over that of torch.add; of torch.add(out) for calls that write into c. Below 1 is faster")
+    if any(row.get("noisy") for row in rows):
+        text.append("~: noisy, the 5th to 95th percentile spread exceeds 25% of the median")
+    return "\n".join(text)

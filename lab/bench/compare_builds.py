@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from .. import cli
 from ..build import COMPILERS, toolchain
 from ..build.cache import ROOT
-from . import tables
+from . import calls
 
 
 def run(args: argparse.Namespace) -> int:
@@ -52,6 +52,6 @@ def run(args: argparse.Namespace) -> int:
 
     print(cli.describe(content["environment"], [SimpleNamespace(**row) for row in content["build"]]))
     if content["results"]:
-        print(tables.table(content["results"], content["environment"].get("peak_gb_per_s")))
-        print(tables.legend(content["results"]))
+        print(calls.table(content["results"], content["environment"].get("peak_gb_per_s")))
+        print(calls.legend(content["results"]))
     return max(status, cli.save(args, content, "lab.bench.plots:sweep" if content["results"] else ""))

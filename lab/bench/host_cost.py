@@ -7,7 +7,8 @@ from functools import partial
 
 import torch
 
-from . import clock, tables
+from . import clock
+from .calls import figure
 
 N = 1024
 BATCH = 100  # calls between two synchronizations; a GPU's queue holds a thousand, and a full one makes the host wait
@@ -66,5 +67,5 @@ def measure(calls: dict[str, Callable], device: torch.device) -> list[dict]:
         if name.startswith(("torch.add", "a + b")):  # torch's own, for those that follow
             torchs = us
         rows.append({"call": name, "median_us": us, "ratio_to_torch": us / torchs})
-        print(f"{name:<32}{tables.figure(us):>8}{us / torchs:>8.3f}")
+        print(f"{name:<32}{figure(us):>8}{us / torchs:>8.3f}")
     return rows

@@ -9,8 +9,7 @@ from functools import partial
 import torch
 
 from . import clock
-from .calls import buffers, fits
-from .tables import figure, power
+from .calls import buffers, figure, fits, power
 
 CASES = {  # (before, after): its name, and what the clock then reads
     (True, True): ("before and after", "launch + kernel + synchronization"),

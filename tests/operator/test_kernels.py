@@ -7,13 +7,13 @@ import pytest
 import torch
 from test_values import same_bits
 
-from lab.bench import calls
+from lab.bench import kernels
 
 
-@pytest.fixture(params=calls.ENUM_ADD2_KERNEL)
+@pytest.fixture(params=kernels.ENUM_ADD2_KERNEL)
 def kernel(request, library, cuda):
     """A kernel's launcher as a function of (c, a, b, n)."""
-    launch = calls.kernels(library, torch.device(cuda))[f"{request.param} kernel"]
+    launch = kernels.kernels(library, torch.device(cuda))[f"{request.param} kernel"]
     return types.SimpleNamespace(launch=launch, device=cuda, unaligned=request.param in ("plain", "unaligned"))
 
 

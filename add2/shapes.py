@@ -1,5 +1,5 @@
-"""Fake kernels: shape, dtype and device of a result, and no values. torch.compile, torch.export and device "meta" use
-them. They refuse what kernel/add2.cpp refuses, so that an error shows while tracing, too."""
+"""Shapes without values. Fake kernels give a result's shape, dtype and device to torch.compile, torch.export and device
+"meta"; they refuse what kernel/add2.cpp refuses, so that an error shows while tracing, too. batch_first is for vmap."""
 
 import torch
 from torch import Tensor
@@ -46,3 +46,9 @@ def overlap(c: Tensor, x: Tensor) -> bool:
         return False
     reach = 1 + sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True))
     return begin < c_begin + c.numel() and c_begin < begin + reach
+
+
+def batch_first(info, in_dims: tuple, *inputs: Tensor) -> list[Tensor]:
+    """For vmap: a batch of additions is one addition; an input that is no batch is the same for all of it."""
+    pairs = zip(inputs, in_dims, strict=False)
+    return [x.expand(info.batch_size, *x.shape) if dim is None else x.movedim(dim, 0) for x, dim in pairs]
