@@ -281,6 +281,7 @@ def test_clean_removes_only_what_builds_have_made(project, tmp_path):
     (jit / users[2] / "thesis.tex").unlink()
     (jit / users[2]).rmdir()
     (jit / users[2]).symlink_to(tmp_path / "elsewhere")
+    shutil.rmtree(build, ignore_errors=True)
     build.mkdir()
     for file in (build / "libadd2.so", build / "notes", project / "add2" / "_C.abi3.so", project / "add2" / "mine.so"):
         file.touch()
