@@ -1,6 +1,5 @@
 """examples/add_rms_norm: values and gradients against float64, and everything that torch asks of an operator."""
 
-import json
 import os
 import re
 import shutil
@@ -307,52 +306,3 @@ def test_streams_and_graphs(lib):
             torch.equal(x, z)
             for x, z in zip(lib.add_rms_norm(expected[0], expected[1], weight, EPS), (y2, s2), strict=True)
         )
-
-
-def test_program(run, tmp_path):
-    """As a user runs it, and with nvcc, where there is one, also without a GPU."""
-    done = run("examples/add_rms_norm/add_rms_norm.py", TORCH_EXTENSIONS_DIR=str(tmp_path), CUDA_HOME=cuda_home() or "")
-    assert "cpu: values and gradients are torch's" in done.stdout
-    assert ("cuda: values and gradients are torch's" in done.stdout) == torch.cuda.is_available()
-    assert "refused, as it should be" in done.stdout
-    if torch.version.cuda and cuda_home():
-        assert (tmp_path / "add_rms_norm" / "add_rms_norm_kernel.cuda.o").exists() or list(tmp_path.rglob("*.cuda.o"))
-
-
-def test_model(run, tmp_path):
-    run("examples/add_rms_norm/model.py", TORCH_EXTENSIONS_DIR=os.environ["TORCH_EXTENSIONS_DIR"])
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
-@pytest.mark.parametrize("program", ["bench.py", "ladder.py"])
-def test_without_a_gpu(program, run):
-    assert "torch sees no GPU here" in run(f"examples/add_rms_norm/{program}", status=1).stderr
-
-
-def test_page():
-    """The figures of docs/reduction.md are those that were measured."""
-    page = (FOLDER.parents[1] / "docs" / "reduction.md").read_text()
-
-    def digits(x):
-        return f"{x:.0f}" if x >= 1000 else f"{x:.3g}"
-
-    def results(name):
-        return json.loads((FOLDER.parents[1] / "docs" / "results" / f"{name}.json").read_text())["results"]
-
-    steps = {(row["pass"], row["step"]): [] for row in results("h200-add-rms-norm-steps")}
-    for row in results("h200-add-rms-norm-steps"):
-        steps[row["pass"], row["step"]].append(digits(row["us"]))
-    for (what, step), times in steps.items():
-        if what == "forward":
-            assert f"| {step} | {' | '.join(times)} |\n" in page
-        else:  # only the largest tensor, in a sentence
-            assert f" {times[0]} us" in page
-    lines = {(row["width"], row["rows"]): [] for row in results("h200-add-rms-norm") if row["rows"] in (2048, 16384)}
-    for row in results("h200-add-rms-norm"):
-        if (row["width"], row["rows"]) in lines:
-            best = min(row[name] for name in ("torch", "torch.compile", "liger"))
-            lines[row["width"], row["rows"]] += [digits(best), digits(row["add_rms_norm"]), f"{row['of_peak']:.0%}"]
-    shown = {key: line for key, line in lines.items() if "| {} | {} |".format(*key) in page}
-    assert len(shown) >= 5
-    for (width, rows), line in shown.items():
-        assert f"| {width} | {rows} | {' | '.join(line)} |\n" in page

@@ -37,7 +37,7 @@ def expected(a, b):
     return (a * 2 + b).relu() + (b + a)
 
 
-@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_compile(device, backend, dynamic):
     """No graph break, forward and backward, new shapes; the same bits as eager."""
