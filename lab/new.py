@@ -54,8 +54,9 @@ def rename(text: str, name: str) -> str:
 def texts(build: str) -> dict[str, str]:
     """The project's files, in which the operator is still called add2."""
     found = {part: (ROOT / part).read_text() for part in OPERATOR}
-    # Without the rule for DTensors and the layer: few operators need them at first.
-    found["add2/ops.py"] = re.sub(r"    if .*\n +from \. import sharding.*\n|import sys\n", "", found["add2/ops.py"])
+    # Without the fast lane, the rule for DTensors and the layer: few operators need them at first.
+    unneeded = r"    if .*\n +from \. import sharding.*\n|import sys\n| \(add2/fast\.py.*?\)"
+    found["add2/ops.py"] = re.sub(unneeded, "", found["add2/ops.py"])
     found["add2/function.py"] = found["add2/function.py"].partition("\n\n\ndef launch(")[0] + "\n"
     files, command = BUILDS[build]
     for part, where in (COMMON | files).items():
