@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from lab.build import COMPILERS
-from lab.build.cache import LEFTOVERS
+from lab.build.cache import leftovers
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -136,5 +136,5 @@ def start():
 def project(tmp_path):
     """A copy of the project, without what builds have left, in a folder whose path has spaces."""
     copy = tmp_path / "a copy of it"
-    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(*LEFTOVERS))
+    shutil.copytree(ROOT, copy, ignore=leftovers)
     return copy

@@ -83,7 +83,7 @@ def failures(tmp_path_factory):
     """Messages of failed builds, by name. The sources are next to nothing, as it is not they that fail."""
     folder = tmp_path_factory.mktemp("failures")
     copy = folder / "copy"
-    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(*cache.LEFTOVERS))
+    shutil.copytree(ROOT, copy, ignore=cache.leftovers)
     for number, name in enumerate(("add2.cpp", "add2_cpu.cpp")):
         (copy / "kernel" / name).write_text(f'extern "C" int number_{number} = {number};\n')
     (folder / "file").write_text("")

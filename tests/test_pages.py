@@ -38,7 +38,7 @@ def name(page):
 def copy(tmp_path_factory):
     """One copy of the project for all pages, so that each build is made once."""
     copy = tmp_path_factory.mktemp("pages") / "copy"
-    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(*cache.LEFTOVERS))
+    shutil.copytree(ROOT, copy, ignore=cache.leftovers)
     return copy
 
 

@@ -193,7 +193,7 @@ def test_noisy_figures_are_marked(monkeypatch):
 def copy(tmp_path_factory):
     """A copy of the project, for builds that leave files in its folder."""
     folder = tmp_path_factory.mktemp("project") / "a copy"
-    shutil.copytree(ROOT, folder, ignore=shutil.ignore_patterns(*cache.LEFTOVERS))
+    shutil.copytree(ROOT, folder, ignore=cache.leftovers)
     return folder
 
 

@@ -77,7 +77,7 @@ def test_residual(residual):
 def test_toy_as_with_torch(run, tmp_path_factory):
     """By each build the same losses as with torch's own add, to the last bit, on every device."""
     copy = tmp_path_factory.mktemp("project") / "a copy"
-    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(*cache.LEFTOVERS))
+    shutil.copytree(ROOT, copy, ignore=cache.leftovers)
     for device in ["cpu"] + ["cuda"] * torch.cuda.is_available():
         options = ("--device", device, "--epochs", "60", "--seed", "3")
         for compiler in COMPILERS:

@@ -32,7 +32,7 @@ def source(tmp_path_factory):
     """A copy of the project as it is shipped: the content of a source distribution."""
     folder = tmp_path_factory.mktemp("sdist")
     copy = folder / "copy"
-    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(*cache.LEFTOVERS))
+    shutil.copytree(ROOT, copy, ignore=cache.leftovers)
     command = [sys.executable, "-c", "from setuptools import build_meta; build_meta.build_sdist('..')"]
     done = subprocess.run(command, cwd=copy, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

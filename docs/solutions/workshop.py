@@ -44,7 +44,7 @@ def copy_of_project() -> Iterator[Path]:
     """A copy to change; it is gone afterwards, and so is what was built from it."""
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder, "add2")
-        shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(*cache.LEFTOVERS))
+        shutil.copytree(ROOT, copy, ignore=cache.leftovers)
         yield copy
 
 

@@ -21,9 +21,6 @@ ROOT = Path(__file__).resolve().parents[2]
 COPIES = {"setup": "add2/_C.abi3.so", "cmake": "build/libadd2.so"}  # where these builds also leave their library
 RECORD = "build.json"  # in each folder that we have made, so the mark of it; and of a finished build, its commands
 SOURCES = ("setup.py", "setup.cfg", "pyproject.toml", "CMakeLists.txt")  # and the files of include/ and kernel/
-# For shutil.copytree(): what builds, tests and tools have written into the project's folder.
-LEFTOVERS = (".git", ".venv*", ".*_cache", ".hypothesis", "__pycache__", "*.egg-info", "dist", "*.so", "*.o")
-LEFTOVERS += ("CMakeCache.txt", "CMakeFiles")
 VARIABLES = ("CXX", "CC", "CXXFLAGS", "CFLAGS", "CPPFLAGS", "LDFLAGS", "CPATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH")
 VARIABLES += ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN", "CUDAFLAGS", "CUDAHOSTCXX", "CMAKE_BUILD_TYPE")
 VARIABLES += ("CMAKE_TOOLCHAIN_FILE", "CMAKE_GENERATOR", "DIST_EXTRA_CONFIG", "PYTORCH_NVCC", "LDSHARED", "LDCXXSHARED")
@@ -141,3 +138,9 @@ def clean() -> Iterator[str]:
         if library.exists():
             library.unlink()
             yield f"removed {library}"
+
+
+def leftovers(folder: str, names: list[str]) -> set[str]:
+    """For shutil.copytree(): what builds, tests and tools have written into the project's folder."""
+    patterns = (".git", ".venv*", ".*_cache", ".hypothesis", "dist", "*.so", "*.egg-info", "__pycache__")
+    return shutil.ignore_patterns(*patterns, *["build"] * (Path(folder) == ROOT))(folder, names)  # lab/build is source
