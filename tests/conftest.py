@@ -55,13 +55,13 @@ def pytest_terminal_summary(terminalreporter, config):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config):
-    """Most tests wait for a compiler or for Python to start: more than four at a time only slow each other down.
+    """Most tests wait for a compiler or for Python to start: more than eight at a time only slow each other down.
 
     One test that is named, and a run of pytest inside a test, need no workers.
     """
     if "PYTEST_XDIST_WORKER" in os.environ or any("::" in argument for argument in config.args):
         return 0
-    return min(4, os.cpu_count() or 1)
+    return min(8, os.cpu_count() or 1)
 
 
 @pytest.fixture(scope="session", autouse=True)
