@@ -34,7 +34,10 @@ if torch.version.cuda and (helper := ROOT / "lab/build/toolchain.py").exists():
 from torch.utils.cpp_extension import CUDA_HOME, BuildExtension, CppExtension, CUDAExtension  # noqa: E402
 
 has_nvcc = bool(torch.version.cuda and CUDA_HOME and Path(CUDA_HOME, "bin/nvcc").exists())
-with_cuda = {"0": False, "1": True}.get(os.environ.get("ADD2_WITH_CUDA", ""), has_nvcc)
+wanted = os.environ.get("ADD2_WITH_CUDA", "")
+if wanted not in ("", "0", "1"):
+    raise SystemExit(f"setup.py: ADD2_WITH_CUDA is {wanted!r}, expected 0 or 1")
+with_cuda = wanted == "1" or (has_nvcc and wanted != "0")
 if with_cuda and not has_nvcc:
     where = f"nvcc was looked for in {CUDA_HOME}/bin. Install the CUDA toolkit and set CUDA_HOME to its folder"
     raise SystemExit(f"setup.py: ADD2_WITH_CUDA=1, but torch is {torch.__version__} and {where}.")
@@ -46,8 +49,8 @@ cxx = ["-O3", "-g0", "-fvisibility=hidden"] + ["-DADD2_WITH_CUDA"] * with_cuda
 nvcc = ["-std=c++14", "-Xcompiler=-fvisibility=hidden"]
 shipping = "bdist_wheel" in sys.argv  # `pip wheel .`, and `pip install .` without -e
 if shipping:
-    shutil.rmtree("build/wheel", ignore_errors=True)  # a wheel holds everything in its build folder
-if with_cuda and "TORCH_CUDA_ARCH_LIST" not in os.environ:
+    shutil.rmtree(ROOT / "build/wheel", ignore_errors=True)  # a wheel holds everything in its build folder
+if with_cuda and not os.environ.get("TORCH_CUDA_ARCH_LIST"):
     if shipping:  # for other people's GPUs: code for every generation that nvcc knows, and PTX for later ones
         nvcc.append("-arch=all-major")
     elif not torch.cuda.is_available():  # PTX, which the driver of any later GPU finishes compiling as it loads it
@@ -72,6 +75,7 @@ setup(
     cmdclass={"build_ext": BuildExtension},
     options={
         "bdist_wheel": {"py_limited_api": "cp310"},
+        "build_ext": {"force": True},  # without ninja, setuptools notices no edit of a header, and no other flag
         "build": {"build_base": "build/wheel" if shipping else "build"},
     },
 )

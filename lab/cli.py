@@ -38,7 +38,7 @@ class _Stream(io.TextIOWrapper):
         return len(text)
 
 
-def start() -> None:
+def start(needs_torch: bool = True) -> None:
     """Call this first: from here on a Ctrl-C, a closed stream and another operating system end in one line at most."""
     while (descriptor := os.open(os.devnull, os.O_RDWR)) < 3:
         pass  # it was closed, and would otherwise go to the next file that is opened
@@ -46,6 +46,8 @@ def start() -> None:
     for number, name in ((1, "stdout"), (2, "stderr")):
         encoding = getattr(getattr(sys, name), "encoding", None)
         setattr(sys, name, _Stream(open(number, "wb", closefd=False), encoding, "backslashreplace"))  # noqa: SIM115
+    if needs_torch and not importlib.util.find_spec("torch"):
+        sys.exit(fail("this Python has no torch; activate its environment, or `python3 -m pip install torch`", 2))
     if sys.platform != "linux":
         sys.exit(fail(f"add2 needs Linux, and this is {sys.platform}; use WSL 2, a container or another machine", 2))
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where a shell's `&` has it ignored

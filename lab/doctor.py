@@ -96,5 +96,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    cli.start()
+    cli.start(needs_torch=False)
     sys.exit(cli.run(main))

@@ -17,12 +17,10 @@ if TYPE_CHECKING:
 
 def write(path: Path, content: bytes | None) -> None:
     """Write in one piece, so that no reader sees half a file. Links, devices and permissions stay what they are.
-
-    content: None only tests whether it can be written, and leaves nothing behind. Raises Failure if it cannot.
-    """
+    content: None only tests whether it can be written, and leaves nothing behind. Raises Failure if it cannot."""
     target = Path(os.path.realpath(path))
     try:
-        mode = path.stat().st_mode if os.path.lexists(target) else stat.S_IFREG
+        mode = path.stat().st_mode if path.exists() or os.path.lexists(target) else stat.S_IFREG
         if stat.S_ISREG(mode):
             with tempfile.TemporaryDirectory(prefix=".add2-", dir=target.parent) as folder:
                 new = Path(folder, target.name)

@@ -106,6 +106,13 @@ def test_pictures_need_matplotlib(monkeypatch, capsys, tmp_path):
 
 
 @pytest.mark.parametrize("name", WRONG)
+def test_without_torch(name, run):
+    """-S: no site-packages."""
+    done = run("-S", name, status=2, drop=("PYTHONPATH",))
+    assert "this Python has no torch" in done.stderr
+
+
+@pytest.mark.parametrize("name", WRONG)
 def test_help(name, capsys):
     with pytest.raises(SystemExit) as end:
         program(name).parse(["--help"])
@@ -157,6 +164,10 @@ def test_output_files(tmp_path):
     assert loop.is_symlink()
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     files.write(pipe, b"x")
+    from_us, to_it = os.pipe()  # `--json /dev/stdout | ...`
+    files.write(Path(f"/dev/fd/{to_it}"), None)
+    files.write(Path(f"/dev/fd/{to_it}"), b"y")
+    assert os.read(from_us, 9) == b"y"
     assert os.read(reader, 2) == b"x"
     os.close(reader)
 

@@ -3,6 +3,7 @@
 import argparse
 import importlib.util
 import json
+import math
 import os
 import pickle
 import re
@@ -17,7 +18,7 @@ import pytest
 import torch
 
 from lab.build import COMPILERS, Failure, cache
-from lab.train import checkpoint, tasks
+from lab.train import checkpoint, loop, tasks
 
 ROOT = Path(__file__).resolve().parent.parent
 RESIDUAL = ("--model", "residual", "--device", "cpu")
@@ -111,6 +112,15 @@ build.load = spoiled
 """
     done = run("-c", code.replace("import sys, train, add2_wrong", "import sys, train\n" + wrong), status=1)
     assert "the losses differ" in done.stderr
+
+
+def test_difference():
+    """A NaN is one, wherever it comes; an interrupted run may have a loss more."""
+    ours, torchs = (loop.History(losses) for losses in ([1.0, 2.0, 4.0, 8.0], [1.0, 2.0, 3.0]))
+    assert loop.difference(ours, torchs, 2) == 0
+    assert loop.difference(ours, torchs) == pytest.approx(0.25)
+    ours.losses[1] = math.nan
+    assert math.isnan(loop.difference(ours, torchs))
 
 
 @pytest.mark.thorough

@@ -33,10 +33,8 @@ class Build:
 
 def build(compiler: str, rebuild: bool = False) -> Build:
     """Build add2 if that is needed, or rebuild is true, with progress on stderr.
-
     compiler: one of COMPILERS, for the operator torch.ops.add2; or "pybind11", the classic binding, made by jit.
-    Raises Failure if a tool is missing, or a compilation failed.
-    """
+    Raises Failure if a tool is missing, or a compilation failed."""
     toolchain.check_platform()
     start = time.perf_counter()
     if compiler == "nvrtc":

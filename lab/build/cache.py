@@ -51,7 +51,7 @@ def place(compiler: str, recipe: object) -> Path:
     digest = hashlib.sha256(repr(parts).replace(sys.executable, "PYTHON").encode())  # `python` or `python3`: the same
     for source in sources():
         content = source.read_bytes()
-        digest.update(f"{source.relative_to(ROOT)} {len(content)}\n".encode() + content)
+        digest.update(f"{source.relative_to(ROOT)} {len(content)}\n".encode(errors="surrogateescape") + content)
     return folder() / f"add2-{compiler}-{digest.hexdigest()[:16]}"
 
 
@@ -135,7 +135,7 @@ def clean() -> Iterator[str]:
                     path.rename(removed / path.name)
                     yield f"removed {path}"
     for library in (ROOT / name for name in COPIES.values()):
-        if library.exists():
+        if library.exists() and not library.with_name("CMakeCache.txt").exists():  # which a user has configured
             library.unlink()
             yield f"removed {library}"
 

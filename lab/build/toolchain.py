@@ -149,8 +149,8 @@ def lack_for_nvrtc() -> str | None:
 
 def arch_list() -> str:
     """The GPUs to compile for, such as "8.0;9.0+PTX": TORCH_CUDA_ARCH_LIST, else those of this machine."""
-    if given := os.environ.get("TORCH_CUDA_ARCH_LIST"):
-        return ";".join(re.split(r"[;, ]+", given.strip(" ;,")))  # torch takes no commas, CMake no spaces
+    if given := os.environ.get("TORCH_CUDA_ARCH_LIST", "").strip(" ;,"):
+        return ";".join(re.split(r"[;, ]+", given))  # torch takes no commas, CMake no spaces
     if not torch.cuda.is_available():
         return "7.5+PTX"  # PTX, which the driver of any later GPU finishes compiling as it loads it
     capabilities = {torch.cuda.get_device_capability(i) for i in range(torch.cuda.device_count())}
