@@ -83,7 +83,8 @@ def main() -> int:
     content |= {"complete": status == 0 and not problems}
     if content["results"]:
         print(bench.legend(content["results"]))
-    status = max(status, cli.save(args, content, "lab.bench.plots:sweep" if content["results"] else ""))
+    if content["results"] or problems:  # else a file of an earlier run is worth more
+        status = max(status, cli.save(args, content, "lab.bench.plots:sweep" if content["results"] else ""))
     for problem in problems:
         status = max(status, cli.fail(problem))
     if not content["results"] and not status:

@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     histories = dict(zip(adds, found, strict=True)) if found else {}
     conclude(args.model, histories)
     status = 0
-    if args.rank == 0:
+    if args.rank == 0 and histories:  # without any, a file of an earlier run is worth more
         content = {"environment": environment, "settings": loop.settings(args), "complete": complete}
         status = write_files(args, content, histories)
     if not complete:

@@ -231,9 +231,12 @@ def test_time_finds_a_wrong_result(run, project, tmp_path):
 
 
 @pytest.mark.thorough
-def test_nothing_fits(run, copy):
-    assert "nothing was timed" in run("time.py", "--sizes", "2^40", status=2).stderr
-    assert "add2 by jit" in run("time.py", "--compiler", "all", "--sizes", "2^40", root=copy, status=2).stdout
+def test_nothing_fits(run, copy, tmp_path):
+    old = tmp_path / "old.json"
+    old.write_text("{}")
+    assert "nothing was timed" in run("time.py", "--sizes", "2^40", "--json", old, status=2).stderr
+    assert old.read_text() == "{}"
+    assert "nothing was timed" in run("time.py", "--compiler", "all", "--sizes", "2^40", root=copy, status=2).stderr
 
 
 @pytest.mark.thorough
