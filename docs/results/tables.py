@@ -176,7 +176,7 @@ def first_run() -> str:
     build.library = f".../{build.library}"
     largest = max(row["n"] for row in content["results"])
     rows = [row for row in content["results"] if row["n"] == largest]
-    lines = [f"building add2 with {build.compiler} ({build.binding}) for CUDA for 9.0a, and the CPU ..."]
+    lines = [f"building add2 with {build.compiler} for CUDA for 9.0a, and the CPU ..."]
     lines += ["  $ ... (the compilers' and the linker's commands)", cli.describe(content["environment"], [build])]
     lines += ["...", calls.table(rows, content["environment"]["peak_gb_per_s"]), calls.legend(rows)]
     return "\n".join(["```", *lines, "```"]) + "\n"
