@@ -114,7 +114,7 @@ def write_files(args: argparse.Namespace, content: dict, histories: dict[str, lo
     content |= {"processes": args.world, "training": []}
     for name, history in histories.items():
         content["training"].append({"add": name, "median_us_per_step": history.steady_us_per_step(), **vars(history)})
-    return cli.save(args, content, "lab.bench.plots:training" if histories else "")
+    return cli.save(args, content, "lab.bench.plots:training")
 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
