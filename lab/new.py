@@ -1,6 +1,6 @@
 """Start an operator of your own from this one: `python3 -m lab.new NAME FOLDER --build setup|cmake|jit`. A small
 project: the operator's sources, called NAME; one build; and from examples/template/ tests and a benchmark. It builds
-and passes its tests as it is: it still adds. docs/your-own.md tells what to change then."""
+and passes its tests as it is: it still adds. docs/11_your_own.md tells what to change then."""
 
 import argparse
 import builtins
@@ -91,7 +91,7 @@ def main() -> int:
         parser.error(f"{args.folder}: {error.strerror}" if isinstance(error, OSError) else str(error))
     print(f"{args.folder} has the operator {args.name}, which adds. Next:\n\n    cd {args.folder}")
     print(f"    {rename(BUILDS[args.build][1], args.name)}\n    python3 -m pytest\n    python3 benchmark.py")
-    print("\nWhat to change then: README.md there, and docs/your-own.md here.")
+    print("\nWhat to change then: README.md there, and docs/11_your_own.md here.")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""examples/add_rms_norm: values and gradients against float64, and everything that torch asks of an operator."""
+"""examples/4_add_rms_norm: values and gradients against float64, and everything that torch asks of an operator."""
 
 import os
 import re
@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch.utils import cpp_extension
 
-FOLDER = Path(__file__).resolve().parents[1] / "examples" / "add_rms_norm"
+FOLDER = Path(__file__).resolve().parents[1] / "examples" / "4_add_rms_norm"
 DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
 HALVES = [torch.float16, torch.bfloat16]
 EPS = 1e-6

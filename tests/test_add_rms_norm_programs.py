@@ -1,4 +1,4 @@
-"""examples/add_rms_norm: its programs, and the figures of its page. The operator's own tests: test_add_rms_norm.py."""
+"""examples/4_add_rms_norm: its programs, and the figures of its page. The operator's own tests: test_add_rms_norm.py."""
 
 import json
 import os
@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def test_program(run):
     """As a user runs it, and with nvcc, where there is one, also without a GPU."""
-    done = run("examples/add_rms_norm/add_rms_norm.py", CUDA_HOME=cuda_home() or "")
+    done = run("examples/4_add_rms_norm/add_rms_norm.py", CUDA_HOME=cuda_home() or "")
     assert "cpu: values and gradients are torch's" in done.stdout
     assert ("cuda: values and gradients are torch's" in done.stdout) == torch.cuda.is_available()
     assert "refused, as it should be" in done.stdout
@@ -23,18 +23,18 @@ def test_program(run):
 
 @pytest.mark.thorough
 def test_model(run):
-    run("examples/add_rms_norm/model.py", CUDA_HOME=cuda_home() or "")
+    run("examples/4_add_rms_norm/model.py", CUDA_HOME=cuda_home() or "")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
 @pytest.mark.parametrize("program", ["bench.py", "ladder.py"])
 def test_without_a_gpu(program, run):
-    assert "torch sees no GPU here" in run(f"examples/add_rms_norm/{program}", status=1).stderr
+    assert "torch sees no GPU here" in run(f"examples/4_add_rms_norm/{program}", status=1).stderr
 
 
 def test_page():
-    """The figures of docs/reduction.md are those that were measured."""
-    page = (ROOT / "docs" / "reduction.md").read_text()
+    """The figures of docs/8_reduction.md are those that were measured."""
+    page = (ROOT / "docs" / "8_reduction.md").read_text()
 
     def digits(x):
         return f"{x:.0f}" if x >= 1000 else f"{x:.3g}"

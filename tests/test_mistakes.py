@@ -1,4 +1,4 @@
-"""examples/mistakes: each mistake has the symptom that docs/mistakes.md shows, and careful() does not make it."""
+"""examples/2_mistakes: each mistake has the symptom that docs/2_mistakes.md shows, and careful() does not make it."""
 
 import os
 import re
@@ -11,8 +11,8 @@ import pytest
 from lab.build import toolchain
 
 ROOT = Path(__file__).resolve().parent.parent
-PROGRAM = ROOT / "examples" / "mistakes" / "mistakes.py"
-PAGE = (ROOT / "docs" / "mistakes.md").read_text()
+PROGRAM = ROOT / "examples" / "2_mistakes" / "mistakes.py"
+PAGE = (ROOT / "docs" / "2_mistakes.md").read_text()
 NAMES = ("transposed", "short", "dtype", "length", "gradient", "compiled", "stream", "launch", "cpu", "gpu")
 
 

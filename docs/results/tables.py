@@ -37,7 +37,7 @@ def microseconds(value: float) -> str:
     return f"{value:.{2 if value < 100 else 1 if value < 1000 else 0}f}"
 
 
-# --- docs/timing.md
+# --- docs/6_timing.md
 
 
 READS = {  # clock: what it reads, the state of the L2 cache
@@ -99,7 +99,7 @@ At {power(large["n"])} it is {large["ratio_to_torch"]:.2f}.
 """
 
 
-# --- docs/kernels.md
+# --- docs/7_kernels.md
 
 
 def steps() -> str:
@@ -183,13 +183,13 @@ def first_run() -> str:
 
 
 def headers() -> str:
-    """docs/builds.md: seconds to compile each header."""
+    """docs/5_builds.md: seconds to compile each header."""
     rows = load("cpu-headers")["headers"]
     return table(["header", "seconds"], *([f"`{row['headers']}`", f"{row['seconds']:.1f}"] for row in rows))
 
 
 def host_cost() -> str:
-    """docs/gradients.md: the host's time for each call, without and with a gradient wanted."""
+    """docs/12_gradients.md: the host's time for each call, without and with a gradient wanted."""
     found = {row["call"]: f"{row['median_us']:.2f}" for row in part("host_cost")}
     names = dict.fromkeys(name.removesuffix(", with grad") for name in found)
     lines = [[f"`{name}`", found.get(name, ""), found.get(f"{name}, with grad", "")] for name in names]
@@ -197,7 +197,7 @@ def host_cost() -> str:
 
 
 def training() -> str:
-    """docs/gradients.md: each way to run a step, in microseconds, with add2 and with torch's own add in one run."""
+    """docs/12_gradients.md: each way to run a step, in microseconds, with add2 and with torch's own add in one run."""
     lines = []
     for run in load("h200-training"):
         ways = run["ways"]
@@ -220,7 +220,7 @@ def processes() -> str:
 
 
 def ways() -> str:
-    """docs/ways.md: the price of each way to make an operator."""
+    """docs/13_ways.md: the price of each way to make an operator."""
     found = {row["way"]: row for row in load("h200-ways")["ways"]}
     lines = []
     for way in ("torch.add", "torch.compile", "triton_op", "nvrtc", "jit", "setup", "cmake", "pybind11"):
@@ -234,14 +234,14 @@ def ways() -> str:
 
 
 def sweep():
-    """docs/timing.md: GB/s and the ratio over the sizes."""
+    """docs/6_timing.md: GB/s and the ratio over the sizes."""
     from lab.bench import plots
 
     return plots.sweep({"environment": load(RUNS[0])["environment"], "results": list(timings().values())})
 
 
 def curves():
-    """docs/gradients.md: loss and accuracy of the residual network."""
+    """docs/12_gradients.md: loss and accuracy of the residual network."""
     from lab.bench import plots
 
     return plots.training(next(run for run in load("h200-training") if run["settings"]["model"] == "residual"))

@@ -1,4 +1,4 @@
-"""Solutions of docs/your-own.md."""
+"""Solutions of docs/11_your_own.md."""
 
 import os
 import sys

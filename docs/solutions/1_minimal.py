@@ -1,11 +1,11 @@
-"""Solutions of docs/minimal.md."""
+"""Solutions of docs/1_minimal.md."""
 
 import sys
 
 import torch
 from workshop import ROOT, copy_of_project, edit, main, run, show
 
-sys.path.insert(0, str(ROOT / "examples" / "minimal"))
+sys.path.insert(0, str(ROOT / "examples" / "1_minimal"))
 
 
 def exercise_1():
@@ -25,18 +25,18 @@ def exercise_1():
 def exercise_2():
     """a - b: four lines change, in three files."""
     with copy_of_project() as copy:
-        folder = copy / "examples" / "minimal"
+        folder = copy / "examples" / "1_minimal"
         edit(folder / "minimal.cpp", "z[i] = x[i] + y[i]", "z[i] = x[i] - y[i]")
         edit(folder / "minimal_kernel.cu", "c[i] = a[i] + b[i]", "c[i] = a[i] - b[i]")
         edit(folder / "minimal.py", "(grad, grad))", "(grad, -grad))")
         edit(folder / "minimal.py", "(a, b), a + b", "(a, b), a - b")
-        show(run("examples/minimal/minimal.py", folder=copy), "the same as torch")
+        show(run("examples/1_minimal/minimal.py", folder=copy), "the same as torch")
 
 
 def exercise_3():
     """contiguous() copies a transposed tensor; the fake kernel says that the result is contiguous."""
     with copy_of_project() as copy:
-        folder = copy / "examples" / "minimal"
+        folder = copy / "examples" / "1_minimal"
         copies = "const Tensor a = torch::stable::contiguous(first), b = torch::stable::contiguous(second);"
         edit(
             folder / "minimal.cpp",
@@ -45,7 +45,7 @@ def exercise_3():
         )
         edit(folder / "minimal.py", "torch.empty_like(a)", "a.new_empty(a.shape)")
         edit(folder / "minimal.py", "requires_grad=True) for", "requires_grad=True).t() for")
-        show(run("examples/minimal/minimal.py", folder=copy), "the same as torch")
+        show(run("examples/1_minimal/minimal.py", folder=copy), "the same as torch")
 
 
 if __name__ == "__main__":

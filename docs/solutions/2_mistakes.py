@@ -1,11 +1,11 @@
-"""Solutions of docs/mistakes.md."""
+"""Solutions of docs/2_mistakes.md."""
 
 import sys
 
 import torch
 from workshop import ROOT, copy_of_project, edit, main, need_gpus, need_nvcc, run, show
 
-sys.path.insert(0, str(ROOT / "examples" / "mistakes"))
+sys.path.insert(0, str(ROOT / "examples" / "2_mistakes"))
 
 
 def exercise_1():
@@ -39,7 +39,7 @@ def exercise_3():
     need_nvcc()
     program = "from mistakes import *; a = torch.empty(0, device='cuda'); print(attempt(careful, a, a))"
     with copy_of_project() as copy:
-        folder = copy / "examples" / "mistakes"
+        folder = copy / "examples" / "2_mistakes"
         command = (sys.executable, "-c", program)
         assert "[]" in run(*command, folder=copy, PYTHONPATH=str(folder))
         edit(folder / "mistakes.cu", "  if (n == 0) return c;         // a grid of no blocks cannot be launched\n", "")

@@ -1,4 +1,4 @@
-"""Solutions of docs/operator.md."""
+"""Solutions of docs/3_operator.md."""
 
 import sys
 

@@ -3,7 +3,7 @@
     python3 examples/fused/fused.py
 
 builds it (jit), compares it with torch, checks its gradient and its contract, compiles it, and times it. If torch does
-not find nvcc, set CUDA_HOME to its toolkit. docs/your-own.md walks through it.
+not find nvcc, set CUDA_HOME to its toolkit. docs/11_your_own.md walks through it.
 """
 
 from pathlib import Path

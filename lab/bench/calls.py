@@ -157,7 +157,7 @@ def table(rows: Sequence[dict], peak: float | None = None) -> str:
 def legend(rows: Sequence[dict]) -> str:
     key = clocks(rows)[0]
     reads = "kernel time without the launch, with a cold L2 cache" if key == "gpu" else "time of a call"
-    text = [f"\n{CLOCKS[key]}: median {reads}; GB/s, % peak and ratio belong to it (docs/timing.md)"]
+    text = [f"\n{CLOCKS[key]}: median {reads}; GB/s, % peak and ratio belong to it (docs/6_timing.md)"]
     text.append("ratio: time over that of torch.add; of torch.add(out) for calls that write into c. Below 1 is faster")
     if any(row.get("noisy") for row in rows):
         text.append("~: noisy, the 5th to 95th percentile spread exceeds 25% of the median")

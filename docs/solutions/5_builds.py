@@ -1,4 +1,4 @@
-"""Solutions of docs/builds.md."""
+"""Solutions of docs/5_builds.md."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Solutions of docs/shipping.md."""
+"""Solutions of docs/14_shipping.md."""
 
 import sys
 

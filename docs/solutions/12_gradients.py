@@ -1,4 +1,4 @@
-"""Solutions of docs/gradients.md."""
+"""Solutions of docs/12_gradients.md."""
 
 import sys
 

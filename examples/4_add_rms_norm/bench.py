@@ -1,7 +1,7 @@
 """Time add_rms_norm against torch, torch.compile and Liger's Triton kernels, forward and backward. Needs a GPU.
 
-    python3 examples/add_rms_norm/bench.py
-    python3 examples/add_rms_norm/bench.py --rows 2048,16384 --widths 4096 --json FILE --plot FILE.svg
+    python3 examples/4_add_rms_norm/bench.py
+    python3 examples/4_add_rms_norm/bench.py --rows 2048,16384 --widths 4096 --json FILE --plot FILE.svg
 
 GPU time without launches, by CUDA graphs. The data of a call comes from memory, not from the L2 cache: calls rotate
 among input sets of four times its size, and each keeps its outputs. In forward + backward, all forwards run first.

@@ -1,6 +1,6 @@
 """A small pre-norm network, trained with add_rms_norm and with torch's own operators: the same loss, and the time.
 
-python3 examples/add_rms_norm/model.py
+python3 examples/4_add_rms_norm/model.py
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Solutions of docs/reduction.md."""
+"""Solutions of docs/8_reduction.md."""
 
 import ctypes
 import subprocess
@@ -68,7 +68,7 @@ def compile_kernel(code: str, folder: Path) -> ctypes.CDLL:
     source.write_text(HEAD + code)
     arch = "native" if torch.cuda.is_available() else "compute_75"
     command = [toolchain.find_nvcc(), "-O3", "-std=c++17", f"-arch={arch}", "-shared", "-Xcompiler", "-fPIC"]
-    command += ["-cudart", "static", "-I", ROOT / "examples" / "add_rms_norm", source, "-o", library]
+    command += ["-cudart", "static", "-I", ROOT / "examples" / "4_add_rms_norm", source, "-o", library]
     subprocess.run(command, check=True)
     print("   compiled")
     return ctypes.CDLL(str(library))

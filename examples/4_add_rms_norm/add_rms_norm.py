@@ -1,8 +1,8 @@
 """Residual add and RMSNorm in one operator, forward and backward: s = a + b; y = s / rms(s) * weight.
 
-    python3 examples/add_rms_norm/add_rms_norm.py
+    python3 examples/4_add_rms_norm/add_rms_norm.py
 
-builds it, checks it against torch, and times both. docs/reduction.md explains the kernels; bench.py measures them
+builds it, checks it against torch, and times both. docs/8_reduction.md explains the kernels; bench.py measures them
 against torch.compile and Liger; model.py trains with them.
 """
 

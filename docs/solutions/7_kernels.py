@@ -1,4 +1,4 @@
-"""Solutions of docs/kernels.md."""
+"""Solutions of docs/7_kernels.md."""
 
 import sys
 from functools import partial

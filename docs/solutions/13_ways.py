@@ -1,4 +1,4 @@
-"""Solutions of docs/ways.md."""
+"""Solutions of docs/13_ways.md."""
 
 import sys
 

@@ -1,9 +1,9 @@
 """Break c = a + b on purpose: each function makes one mistake and shows its symptom and the line that prevents it.
 
-    python3 examples/mistakes/mistakes.py           # all that this machine can show
-    python3 examples/mistakes/mistakes.py short     # one of them
+    python3 examples/2_mistakes/mistakes.py           # all that this machine can show
+    python3 examples/2_mistakes/mistakes.py short     # one of them
 
-docs/mistakes.md explains them.
+docs/2_mistakes.md explains them.
 """
 
 import ctypes

@@ -1,6 +1,6 @@
-"""Time the steps of docs/reduction.md, from a thread a row to the kernels in use. Needs a GPU and nvcc.
+"""Time the steps of docs/8_reduction.md, from a thread a row to the kernels in use. Needs a GPU and nvcc.
 
-    python3 examples/add_rms_norm/ladder.py --json FILE --plot FILE.svg
+    python3 examples/4_add_rms_norm/ladder.py --json FILE --plot FILE.svg
 
 The steps are in ladder.cu, which has no torch in it: they are called as C functions.
 """

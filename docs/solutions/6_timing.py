@@ -1,4 +1,4 @@
-"""Solutions of docs/timing.md."""
+"""Solutions of docs/6_timing.md."""
 
 import json
 import sys

@@ -1,6 +1,6 @@
 // The lesson in steps, in bfloat16: each kernel here changes one thing of the one before it. The
-// last steps are the kernels in use. `python3 examples/add_rms_norm/ladder.py` times them;
-// docs/reduction.md tells what each of them wins.
+// last steps are the kernels in use. `python3 examples/4_add_rms_norm/ladder.py` times them;
+// docs/8_reduction.md tells what each of them wins.
 #include "add_rms_norm_kernel.cuh"
 
 namespace {

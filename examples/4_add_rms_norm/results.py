@@ -43,7 +43,7 @@ def environment() -> dict[str, str | float]:
         "torch": torch.__version__,
         "cuda": torch.version.cuda or "none",
         "date": str(datetime.date.today()),
-        "command": shlex.join(["python3", "examples/add_rms_norm/" + Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": shlex.join(["python3", "examples/4_add_rms_norm/" + Path(sys.argv[0]).name, *sys.argv[1:]]),
     }
     if torch.cuda.is_available():
         gpu = torch.cuda.get_device_properties(0)
