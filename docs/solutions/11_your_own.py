@@ -1,100 +1,95 @@
 """Solutions of docs/11_your_own.md."""
 
-import os
 import sys
-import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
-import torch
-from torch import Tensor
-from workshop import ROOT, copy_of_project, edit, main, need_nvcc, run, show
-
-sys.path.insert(0, str(ROOT / "examples" / "fused"))
+from workshop import copy_of_project, edit, main, need_nvcc, run, show
 
 WIDE = """
-  const int64_t i = blockIdx.x * int64_t(blockDim.x) + threadIdx.x;
-  struct alignas(16) Pack { T at[16 / sizeof(T)]; };
-  const int64_t width = 16 / sizeof(T), first = i * width;
-  const bool aligned = (uintptr_t(a) | uintptr_t(b) | uintptr_t(y)) % 16 == 0;
+  constexpr int kWidth = 16 / sizeof(T);
+  struct alignas(16) Pack {
+    T at[kWidth];
+  };
+  const int64_t i = blockIdx.x * int64_t(blockDim.x) + threadIdx.x, first = i * kWidth;
+  const bool is_aligned = (uintptr_t(a) | uintptr_t(b) | uintptr_t(y)) % 16 == 0;
+  const bool is_whole = is_aligned && first + kWidth <= n;
   Pack p, q;
-  if (aligned && first + width <= n) {
+  if (is_whole) {
     p = reinterpret_cast<const Pack*>(a)[i];
     q = reinterpret_cast<const Pack*>(b)[i];
   } else {
-    for (int k = 0; k < width && first + k < n; ++k) p.at[k] = a[first + k], q.at[k] = b[first + k];
+    for (int k = 0; k < kWidth && first + k < n; ++k) p.at[k] = a[first + k], q.at[k] = b[first + k];
   }
-  for (int k = 0; k < width; ++k) {
-    const T x = scale * (p.at[k] + q.at[k]);
-    p.at[k] = x < 0 ? T(0) : x;
+  for (int k = 0; k < kWidth; ++k) {
+    const Wide x = scale * (Wide(p.at[k]) + Wide(q.at[k]));
+    p.at[k] = T(x < 0 ? Wide(0) : x);
   }
-  if (aligned && first + width <= n) {
+  if (is_whole) {
     reinterpret_cast<Pack*>(y)[i] = p;
   } else {
-    for (int k = 0; k < width && first + k < n; ++k) y[first + k] = p.at[k];
+    for (int k = 0; k < kWidth && first + k < n; ++k) y[first + k] = p.at[k];
   }
 }
 """
 
 
+@contextmanager
+def starter() -> Iterator[Path]:
+    """The starter's folder, in a copy of the project."""
+    with copy_of_project() as copy:
+        yield copy / "examples" / "3_starter"
+
+
+def build_and_test(folder: Path, status: int = 0) -> str:
+    run("setup.py", "build_ext", "--inplace", folder=folder)
+    options = ("-q", "-p", "no:xdist", "-p", "no:cacheprovider", "-c", "pyproject.toml", "--rootdir", ".")
+    return run("-m", "pytest", *options, "tests", folder=folder, status=status)
+
+
 def exercise_1():
-    """`Tensor scale` in the schema, and a third gradient: the sum of grad * (a + b) where y > 0."""
-    import fused
-
-    with tempfile.TemporaryDirectory() as cache:
-        os.environ["TORCH_EXTENSIONS_DIR"] = cache
-        fused.build()
-
-    @torch.library.custom_op("fused::scaled_by_tensor", mutates_args=())
-    def scaled(a: Tensor, b: Tensor, scale: Tensor) -> Tensor:
-        return torch.ops.fused.add_scale_relu(a, b, scale.item())
-
-    @scaled.register_fake
-    def _(a: Tensor, b: Tensor, scale: Tensor) -> Tensor:
-        return torch.empty_like(a, memory_format=torch.contiguous_format)
-
-    def setup_context(ctx, inputs, output) -> None:
-        ctx.save_for_backward(*inputs, output)
-
-    def backward(ctx, grad: Tensor):
-        a, b, scale, y = ctx.saved_tensors
-        passed = grad * (y > 0)
-        return passed * scale, passed * scale, (passed * (a + b)).sum()
-
-    scaled.register_autograd(backward, setup_context=setup_context)
-    print("   schema:", torch.ops.fused.scaled_by_tensor.default._schema)
-    a, b = (torch.randn(5, 3, dtype=torch.float64, requires_grad=True) for _ in "ab")
-    scale = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(scaled, (a, b, scale))
-    assert torch.autograd.gradgradcheck(scaled, (a, b, scale))
-    print("   gradcheck and gradgradcheck: right, for scale, too")
+    """Five places: both kernels, the gradient, the formula for torch.func, and the expected value of the tests."""
+    with starter() as folder:
+        for name in ("scaled_relu.cpp", "scaled_relu_kernel.cu"):
+            edit(folder / "csrc" / name, "T(x < 0 ? Wide(0) : x);", "T(x < 0 ? x * Wide(0.1) : x);")
+        python = folder / "scaled_relu" / "__init__.py"
+        edit(python, "(grad * ctx.scale).masked_fill(y <= 0, 0)", "torch.where(y <= 0, 0.1 * grad, grad) * ctx.scale")
+        edit(
+            python, "return torch.relu(scale * (a + b))", "return torch.nn.functional.leaky_relu(scale * (a + b), 0.1)"
+        )
+        tests = folder / "tests" / "test_scaled_relu.py"
+        edit(tests, "return torch.relu(scale", "return torch.nn.functional.leaky_relu(scale")
+        edit(tests, "b.to(wide))).to(a.dtype)", "b.to(wide)), 0.1).to(a.dtype)")
+        show(build_and_test(folder), "passed", " in ")
 
 
 def exercise_2():
-    """16 bytes a thread; a view that does not start at a multiple of 16 bytes goes element by element."""
+    """16 bytes per thread. A view that does not start at a multiple of 16 bytes goes element by element."""
     need_nvcc()
-    with copy_of_project() as copy:
-        folder = copy / "examples" / "fused"
-        kernel = folder / "fused_kernel.cu"
+    with starter() as folder:
+        kernel = folder / "csrc" / "scaled_relu_kernel.cu"
         text = kernel.read_text()
-        begin, end = text.index("  const int64_t i = blockIdx.x"), text.index("template <typename T>\nstatic")
+        begin, end = (
+            text.index("  const int64_t i = blockIdx.x"),
+            text.index("template <typename T, typename Wide>\nconst"),
+        )
         edit(kernel, text[begin:end], WIDE.lstrip("\n") + "\n")
-        edit(kernel, "unsigned((n + 255) / 256), 256", "unsigned((n + 1023) / 1024), 256 * sizeof(T) / 4")
-        views = "a, b = torch.randn(2, 2101, device=device)[:, 1:].view(2, 300, 7)"
-        edit(folder / "fused.py", "a, b = torch.randn(2, 300, 7, device=device)", views)
-        show(run("examples/fused/fused.py", folder=copy), "the same as torch")
+        edit(kernel, "unsigned((n + 255) / 256)", "unsigned((n * sizeof(T) + 4095) / 4096)")
+        tests = folder / "tests" / "test_scaled_relu.py"
+        edit(tests, "for view in (lambda x: x.t(),", "for view in (lambda x: x.view(-1)[1:], lambda x: x.t(),")
+        show(build_and_test(folder), "passed", " in ")
 
 
 def exercise_3():
-    """main() has contiguous inputs only, so a fake kernel that keeps strides passes; opcheck with x.t() tells."""
-    with copy_of_project() as copy:
-        file = copy / "examples" / "fused" / "fused.py"
-        edit(file, "torch.empty_like(a, memory_format=torch.contiguous_format)", "torch.empty_like(a)")
-        run("examples/fused/fused.py", folder=copy, ADD2_WITH_CUDA="0")
+    """opcheck in test_contract notices, because it also gets a transposed tensor."""
+    with starter() as folder:
         edit(
-            file,
-            "        torch.library.opcheck(torch.ops.fused.add_scale_relu.default, (x, y, 0.5))",
-            "        torch.library.opcheck(torch.ops.fused.add_scale_relu.default, (x.t(), y.t(), 0.5))",
+            folder / "scaled_relu" / "__init__.py",
+            "empty_like(a, memory_format=torch.contiguous_format)",
+            "empty_like(a)",
         )
-        show(run("examples/fused/fused.py", folder=copy, status=1, ADD2_WITH_CUDA="0").strip().splitlines()[-1])
+        show(build_and_test(folder, status=1), "FAILED")
 
 
 if __name__ == "__main__":

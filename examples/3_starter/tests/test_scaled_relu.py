@@ -1,0 +1,77 @@
+"""python3 -m pytest: on the CPU and, where there is one, on the GPU. Without a GPU the kernel is at least compiled."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+from scaled_relu import scaled_relu
+from torch.utils.cpp_extension import CUDA_HOME, include_paths
+
+
+@pytest.fixture(params=["cpu"] + ["cuda"] * torch.cuda.is_available())
+def device(request):
+    return request.param
+
+
+def by_torch(a, b, scale):
+    wide = torch.promote_types(a.dtype, torch.float32)
+    return torch.relu(scale * (a.to(wide) + b.to(wide))).to(a.dtype)
+
+
+def doubles(device):
+    return [torch.randn(4, 3, dtype=torch.float64, device=device, requires_grad=True) for _ in "ab"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16], ids=str)
+def test_values(dtype, device):
+    for n in (0, 1, 255, 256, 257, 100_003):
+        a, b = torch.randn(2, n, dtype=dtype, device=device)
+        a[:1] = float("nan")
+        torch.testing.assert_close(scaled_relu(a, b, 0.3), by_torch(a, b, 0.3), rtol=0, atol=0, equal_nan=True)
+
+
+def test_strides(device):
+    a, b = torch.randn(2, 30, 20, device=device)
+    for view in (lambda x: x.t(), lambda x: x[:, 1::3], lambda x: x[0].expand(5, 20), lambda x: x[3, 4]):
+        assert torch.equal(scaled_relu(view(a), view(b), -2.0), by_torch(view(a), view(b), -2.0))
+
+
+def test_contract(device):
+    a, b = doubles(device)
+    for inputs in ((a, b, 0.5), (a.detach().t(), b.detach().t(), 0.5)):
+        torch.library.opcheck(torch.ops.scaled_relu.scaled_relu.default, inputs)
+
+
+def test_derivatives(device):
+    a, b = doubles(device)
+    assert torch.autograd.gradcheck(scaled_relu, (a, b, 0.7), check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(scaled_relu, (a, b, 0.7))
+    for transform in (torch.func.jacfwd, torch.func.jacrev, torch.func.hessian, torch.func.vmap):
+        assert torch.equal(transform(lambda x: scaled_relu(x, x, 0.7))(b), transform(lambda x: by_torch(x, x, 0.7))(b))
+
+
+def test_compile(device):
+    inputs = doubles(device)
+    y, expected = torch.compile(scaled_relu, fullgraph=True)(*inputs, 2.0), by_torch(*inputs, 2.0)
+    grads = (torch.autograd.grad(result.sum(), inputs) for result in (y, expected))
+    torch.testing.assert_close((y, *next(grads)), (expected, *next(grads)), rtol=0, atol=0)
+
+
+def test_refusals(device):
+    a = torch.ones(3, device=device)
+    wrong = {"b is Double": (a, a.double()), r"shape \[2\]": (a, a[1:]), "on meta": (a, a.to("meta"))}
+    for words, inputs in (wrong | {"no kernel for Int": (a.int(), a.int())}).items():
+        with pytest.raises(RuntimeError, match=words):
+            scaled_relu(*inputs)
+    with pytest.raises(TypeError, match="expected a number"):
+        scaled_relu(a, a, a[0])
+
+
+@pytest.mark.skipif(not (torch.version.cuda and CUDA_HOME), reason="needs nvcc, and a torch with CUDA")
+def test_kernel_compiles(tmp_path):
+    """For two named GPUs and without a warning: this needs no GPU."""
+    source = Path(__file__).parents[1] / "csrc" / "scaled_relu_kernel.cu"
+    command = [f"{CUDA_HOME}/bin/nvcc", "-c", source, "-o", tmp_path / "kernel.o", "-std=c++17", "-Werror=all-warnings"]
+    command += [f"-gencode=arch=compute_{n},code=sm_{n}" for n in (75, 90)]
+    subprocess.run([*command, *(f"-isystem={path}" for path in include_paths())], check=True)
