@@ -1,0 +1,79 @@
+// Every new name of the page's table, used once. A test compiles this file for torch 2.10
+// (TORCH_TARGET_VERSION) and for the torch at hand. USE_CUDA: torch declares the CUDA functions of
+// its C interface only there. Newer headers define newer TORCH_VERSION_... macros.
+#define USE_CUDA
+#include <torch/csrc/stable/accelerator.h>
+#include <torch/csrc/stable/c/shim.h>
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/macros.h>
+#include <torch/csrc/stable/ops.h>
+#include <torch/csrc/stable/tensor.h>
+#include <torch/headeronly/core/Dispatch_v2.h>
+#include <torch/headeronly/core/ScalarType.h>
+#include <torch/headeronly/core/TensorAccessor.h>
+#include <torch/headeronly/util/BFloat16.h>
+#include <torch/headeronly/util/Exception.h>
+#include <torch/headeronly/util/Half.h>
+
+#include <optional>
+#include <vector>
+#if defined(TORCH_VERSION_2_13_0) && TORCH_FEATURE_VERSION >= TORCH_VERSION_2_13_0
+#include <torch/csrc/stable/generator.h>
+#endif
+#if defined(TORCH_VERSION_2_14_0) && TORCH_FEATURE_VERSION >= TORCH_VERSION_2_14_0
+#include <torch/csrc/stable/pyobject.h>
+#endif
+
+using torch::headeronly::ScalarType;
+using torch::stable::Tensor;
+
+// STD_CUDA_CHECK wants cuda_runtime.h, and this file compiles without it.
+using cudaError_t = int;
+cudaError_t cudaGetLastError();
+
+template <typename T>
+T first(const Tensor& x) {
+  return *x.const_data_ptr<T>();
+}
+
+Tensor names(const Tensor& x, std::optional<Tensor> maybe, std::vector<Tensor> list) {
+  STD_TORCH_CHECK(x.sizes().equals(list.at(0).sizes()), "shapes differ");
+  STD_TORCH_CHECK(x.device() == maybe.value_or(x).device(), "devices differ");
+  const Tensor y = torch::stable::empty_like(x);
+  torch::stable::new_zeros(x, x.sizes(), ScalarType::Float);
+  torch::stable::empty({2, 3}, ScalarType::Float, std::nullopt, x.device());
+  torch::stable::contiguous(x);
+  torch::stable::to(x, ScalarType::BFloat16);
+  torch::stable::parallel_for(0, x.numel(), 1, [](int64_t, int64_t) {});
+  THO_DISPATCH_V2(x.scalar_type(), "names", AT_WRAP([&] { first<scalar_t>(x); }),
+                  AT_EXPAND(AT_FLOATING_TYPES), ScalarType::Half);
+  const torch::headeronly::Half half(1.0f);
+  const torch::headeronly::BFloat16 bfloat16(static_cast<float>(half));
+  y.mutable_data_ptr<torch::headeronly::BFloat16>()[0] = bfloat16;
+  const torch::headeronly::HeaderOnlyTensorAccessor<float, 1> accessor(
+      y.mutable_data_ptr<float>(), y.sizes().data(), y.strides().data());
+
+  const torch::stable::accelerator::DeviceGuard guard(x.get_device_index());
+  void *stream, *blas;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(x.get_device_index(), &stream));
+  TORCH_ERROR_CODE_CHECK(torch_get_current_cuda_blas_handle(&blas));
+  STD_CUDA_CHECK(cudaGetLastError());
+  STD_CUDA_KERNEL_LAUNCH_CHECK();
+
+  StableIValue stack[] = {torch::stable::detail::from(x)};
+  TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::relu", "", stack, TORCH_ABI_VERSION));
+#if defined(TORCH_VERSION_2_11_0) && TORCH_FEATURE_VERSION >= TORCH_VERSION_2_11_0
+  torch::stable::from_blob(stream, {1}, {1}, x.device(), ScalarType::Float, [](void*) {});
+#endif
+#if defined(TORCH_VERSION_2_13_0) && TORCH_FEATURE_VERSION >= TORCH_VERSION_2_13_0
+  stream = torch::stable::accelerator::getCurrentStream(0).nativeHandle();
+  using torch::stable::Generator;
+#endif
+#if defined(TORCH_VERSION_2_14_0) && TORCH_FEATURE_VERSION >= TORCH_VERSION_2_14_0
+  torch::stable::tensor_from_pyobject(stream);
+#endif
+  return y;
+}
+
+STABLE_TORCH_LIBRARY(names, m) { m.def("names(Tensor x, Tensor? maybe, Tensor[] list) -> Tensor"); }
+STABLE_TORCH_LIBRARY_IMPL(names, CPU, m) { m.impl("names", TORCH_BOX(&names)); }
