@@ -83,8 +83,8 @@ def start():
 
     def start(program, *arguments, **options):
         command = [sys.executable, str(ROOT / program), *map(str, arguments)]
-        handler = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)  # noqa: E731 (a shell's `&` ignores it)
-        return subprocess.Popen(command, text=True, start_new_session=True, preexec_fn=handler, **options)
+        options |= {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.default_int_handler)}  # a `&` ignores it
+        return subprocess.Popen(command, text=True, start_new_session=True, **options)
 
     return start
 
