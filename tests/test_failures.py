@@ -163,6 +163,19 @@ def test_a_project_of_your_own(tmp_path):
         assert cure in explained.stdout.split("Cure: ")[1]
 
 
+def test_cpp_example_with_nvcc_behind_a_script(tmp_path):
+    """find_package(Torch) would say that CUDA cannot be found; the example says what to set."""
+    if toolchain.find_nvcc() is None:
+        pytest.skip("needs a CUDA build of torch, and nvcc")
+    script(tmp_path / "bin/nvcc", f'exec "{toolchain.find_nvcc()}" "$@"\n')
+    env = {name: value for name, value in os.environ.items() if name not in ("CUDA_HOME", "CUDA_PATH")}
+    env["PATH"] = f"{tmp_path}/bin:{toolchain.tool_path()}"
+    command = ["cmake", "-S", ROOT / "examples/cpp", "-B", tmp_path, f"-DCMAKE_PREFIX_PATH={TORCH}/share/cmake"]
+    for home in ({}, {"CUDA_HOME": str(toolchain.cuda_root(toolchain.find_nvcc()))}):  # the same folder again
+        done = subprocess.run(command, env=env | home, capture_output=True, text=True, check=False)
+        assert ("export CUDA_HOME" in done.stderr) == (not home)
+
+
 def test_every_line_of_the_page_is_a_symptom():
     """docs/troubleshooting.md: each line that starts with a message explains it; and the tests that it names exist."""
     page = toolchain.PAGE.read_text()
