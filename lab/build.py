@@ -28,8 +28,7 @@ ROOT = Path(__file__).resolve().parents[1]
 COMPILERS = ("jit", "setup", "cmake", "nvrtc")
 
 # For shutil.copytree(): what builds, tests and tools have written into the project's folder.
-_LEFT = (".git", ".venv*", ".*_cache", ".hypothesis", "build", "dist", "*.so", "*.egg-info", "__pycache__")
-leftovers = shutil.ignore_patterns(*_LEFT)
+leftovers = shutil.ignore_patterns(".*_cache", ".git", ".venv*", "build", "dist", "*.so", "*.egg-info", "__pycache__")
 
 
 @dataclass
