@@ -126,7 +126,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     if args.model == "residual" and not importlib.util.find_spec("sklearn"):
         parser.error("--model residual needs scikit-learn: `python3 -m pip install scikit-learn`")
     if args.cuda_graph and (args.model != "toy" or args.world > 1 or args.compile or not cli.has_gpu(args)):
-        parser.error("--cuda-graph is for the eager step of --model toy, one process, and a GPU")
+        parser.error("--cuda-graph is for --model toy without --compile, one process, and a GPU")
     if args.check and (args.compiler == "torch" or args.save or args.resume):
         parser.error("--check trains twice: with a build of add2, and without --save and --resume")
     if args.resume and args.resume != args.save and not args.resume.is_file():

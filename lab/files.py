@@ -13,10 +13,10 @@ def write(path: Path, content: bytes | None) -> None:
     """Replace a file (behind a link: the file that the link names). content None only tests whether that can be done.
     Raises Failure if it cannot."""
     target = Path(os.path.realpath(path))
-    new = target.with_name(f"{target.name}.{os.getpid()}")
     try:
         if target.exists() and not target.is_file():  # never replace /dev/null
             raise Failure(f"cannot write {path}: it exists, and is not a regular file")
+        new = target.with_name(f"{target.name}.{os.getpid()}")
         try:
             new.write_bytes(content or b"")
             if content is not None:
