@@ -45,7 +45,8 @@ def calls(module: ModuleType | None = None) -> dict[str, Callable]:
 
 def buffers(n: int, dtype: torch.dtype, device: torch.device) -> list[Tensors]:
     """Sets of tensors c, a, b of n random elements; on a GPU as many sets as make four times its L2 cache, up to 512.
-    Each tensor starts, as torch's do, at a multiple of 256 bytes. MemoryError if they do not fit."""
+    Each tensor starts, as torch's do, at a multiple of 256 bytes. If they do not fit: MemoryError on a CPU, on a GPU
+    torch.OutOfMemoryError."""
     sets = 1
     if device.type == "cuda":
         sets = max(1, min(512, math.ceil(4 * clock.cache_size(device) / (3 * n * dtype.itemsize))))
@@ -54,8 +55,10 @@ def buffers(n: int, dtype: torch.dtype, device: torch.device) -> list[Tensors]:
     try:
         a, b = (torch.randn(sets, step, generator=generator, device=device, dtype=dtype) for _ in range(2))
         c = torch.empty_like(a)
-    except RuntimeError as error:  # torch has no class of its own for this on a CPU
-        raise MemoryError(str(error).splitlines()[0]) from error
+    except RuntimeError as error:
+        if device.type == "cuda":
+            raise
+        raise MemoryError(str(error).partition("\n")[0]) from error
     return [tuple(x[:n] for x in tensors) for tensors in zip(c, a, b, strict=True)]
 
 

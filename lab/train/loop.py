@@ -8,7 +8,6 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -41,7 +40,7 @@ def train(task: Task, add: Add, device: torch.device, args: argparse.Namespace) 
     optimizer = torch.optim.SGD(network.parameters(), lr=0.01, momentum=task.momentum)
     history = History()
     if args.resume and args.resume.exists():  # otherwise --save will write it
-        history = load_checkpoint(args.resume, settings(args), network, optimizer)
+        history = load_checkpoint(args, network, optimizer)
     if len(history.losses) >= args.epochs:  # nothing is left to do
         yield history
     # On a GPU, reduce-overhead replays CUDA graphs, as most of a small step is launches; fullgraph: no graph breaks.
@@ -71,7 +70,7 @@ def train(task: Task, add: Add, device: torch.device, args: argparse.Namespace) 
         if task.accuracy:
             history.accuracies.append(task.accuracy(network))
         if args.save and args.rank == 0:
-            save_checkpoint(args.save, settings(args), network, optimizer, history)
+            save_checkpoint(args, network, optimizer, history)
         yield history
 
 
@@ -113,21 +112,23 @@ def settings(args: argparse.Namespace) -> dict:
     return {name: getattr(args, name) for name in ("model", "seed", "batch", "dtype")}
 
 
-def save_checkpoint(path: Path, settings: dict, network, optimizer, history: History) -> None:
-    content = {"settings": settings, "network": network.state_dict(), "optimizer": optimizer.state_dict()}
-    torch.save(content | {"history": vars(history)}, buffer := io.BytesIO())
-    files.write(path, buffer.getvalue())
+def save_checkpoint(args: argparse.Namespace, network, optimizer, history: History) -> None:
+    content = {"settings": settings(args), "history": vars(history)}
+    content |= {"network": network.state_dict(), "optimizer": optimizer.state_dict()}
+    torch.save(content, buffer := io.BytesIO())
+    files.write(args.save, buffer.getvalue())
 
 
-def load_checkpoint(path: Path, settings: dict, network, optimizer) -> History:
+def load_checkpoint(args: argparse.Namespace, network, optimizer) -> History:
     """Failure if it is not a checkpoint, or from a run with other settings."""
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
+        found = torch.load(args.resume, map_location="cpu", weights_only=True)
         theirs = found["settings"]
     except Exception as error:  # of many kinds
-        raise Failure(f"{path} is not a whole checkpoint of train.py: {str(error).splitlines()[0]}") from error
-    if theirs != settings:
-        raise Failure(f"{path} comes from a run with other settings, {theirs}; this one has {settings}")
+        reason = str(error).partition("\n")[0]
+        raise Failure(f"{args.resume} is not a whole checkpoint of train.py: {reason}") from error
+    if theirs != settings(args):
+        raise Failure(f"{args.resume} comes from a run with other settings, {theirs}; this one has {settings(args)}")
     network.load_state_dict(found["network"])
     optimizer.load_state_dict(found["optimizer"])
     return History(**found["history"])
