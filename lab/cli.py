@@ -11,8 +11,8 @@ from pathlib import Path
 
 import torch
 
-from . import files
-from .build import Build, Failure, has_cuda_code, symptoms, toolchain
+from . import files, toolchain
+from .build import Build, Failure, has_cuda_code
 
 
 def run(main: Callable[[], int]) -> int:
@@ -26,7 +26,7 @@ def run(main: Callable[[], int]) -> int:
     except RuntimeError as error:
         if not str(error).startswith(("add2: ", "torch_launch_add2: ")):  # the operator's words for an error of CUDA
             raise
-        return fail(f"{error}\n{symptoms.explain(str(error)) or ''}")
+        return fail(f"{error}\n{toolchain.explain(str(error)) or ''}")
 
 
 def fail(message: object, status: int = 1) -> int:

@@ -22,7 +22,7 @@ import torch
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from lab.build import cache, toolchain  # noqa: E402
+from lab.build import leftovers, toolchain  # noqa: E402
 
 
 class Missing(Exception):
@@ -44,7 +44,7 @@ def copy_of_project() -> Iterator[Path]:
     """A copy to change; it is gone afterwards, and so is what was built from it."""
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder, "add2")
-        shutil.copytree(ROOT, copy, ignore=cache.leftovers)
+        shutil.copytree(ROOT, copy, ignore=leftovers)
         yield copy
 
 

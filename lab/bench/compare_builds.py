@@ -7,7 +7,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from ..build import COMPILERS, toolchain
+from .. import toolchain
+from ..build import COMPILERS
 
 
 def measure(has_gpu: bool) -> tuple[list[dict], int]:
