@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-LEFTOVERS = (".*", "build", "dist", "venv*", "*.so", "*.egg-info", "__pycache__")
+LEFTOVERS = (".*", "venv*", "*.so", "*.egg-info", "__pycache__")
 # Pythons and torches to prove it with: those that are installed, and can be had.
 TOOLS = ("numpy", "ninja", "pytest", "pytest-xdist", "hypothesis", "expecttest", "setuptools")
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14", "3.14t")
