@@ -108,8 +108,6 @@ def steps() -> str:
         "torch.add(out)": "`torch.add(a, b, out=c)`",
         "plain kernel": "plain: one element at a time",
         "vector kernel": "vector: 16 bytes a thread",
-        "small kernel": "small: blocks of 256 threads",
-        "medium kernel": "medium: two vectors a thread",
         "unaligned kernel": "unaligned",
     }
     found, sizes = timings(), [2**k for k in (10, 20, 22, 26)]
