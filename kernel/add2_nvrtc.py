@@ -43,7 +43,8 @@ def compile(arch: str, dtype: torch.dtype) -> ObjectCode:
         Exception: NVRTC's own message, with file and line.
     """
     options = ProgramOptions(name="kernel/add2_kernel.cuh", arch=arch, std="c++17", include_path=headers())
-    return Program(SOURCE.read_text(), "c++", options).compile("cubin", name_expressions=kernels(dtype))
+    names = kernels(dtype)
+    return Program(SOURCE.read_text(), "c++", options).compile("cubin", name_expressions=[*names])
 
 
 @functools.cache
