@@ -71,8 +71,8 @@ extension.extra_link_args = ["-Wl,--no-as-needed", "-ltorch", "-Wl,--as-needed",
 extension.extra_link_args += ["-lcudart_static", "-lrt", "-ldl", "-lpthread"] * with_cuda
 
 
-# The library uses no symbol of Python, so one file and one wheel serve every Python. (setuptools' option py_limited_api is
-# for libraries that do use some; free-threaded Pythons refuse it.)
+# The library uses no symbol of Python, so one file and one wheel serve every Python. (setuptools' option py_limited_api
+# is for libraries that do use some; free-threaded Pythons refuse it.)
 class BuildLibrary(BuildExtension):
     def get_ext_filename(self, name: str) -> str:
         return name.replace(".", "/") + ".abi3.so"  # add2/__init__.py opens it by this path
