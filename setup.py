@@ -28,7 +28,7 @@ if sys.platform != "linux" or torch.version.hip:
     raise SystemExit(f"setup.py: add2 needs Linux, and a torch for CUDA or CPUs; this is {found}.")
 
 # Finds an nvcc of PyPI, or one behind a script. With an ordinary toolkit torch needs no help.
-if torch.version.cuda and (helper := ROOT / "lab/build/toolchain.py").exists():
+if torch.version.cuda and (helper := ROOT / "lab/toolchain.py").exists():
     toolchain = runpy.run_path(str(helper))
     if found := toolchain["look_for_nvcc"]():
         os.environ["CUDA_HOME"] = str(toolchain["cuda_root"](found))
