@@ -8,6 +8,7 @@ n = 2^8, 2^8.25, ... 2^30. Both calls are captured in CUDA graphs and replayed i
 import ctypes
 import json
 import math
+import statistics
 import sys
 import time
 from functools import partial
@@ -55,17 +56,18 @@ def measure(calls, memory, flush, n: int, dtype: torch.dtype, offset: int) -> li
     repeats = max(sets, math.ceil(200 / (1.5 + size / 4e6)))  # a graph of at least 0.2 ms
     turns = [tensors[i % sets] for i in range(repeats)]
     graphs = [clock._capture([partial(call, *each) for each in turns]) for call in calls]
-    replays = 6 if size < 2**28 else 2  # the first is left out: the host was still on its way to queue it
-
-    def sample(graph) -> list[float]:
-        return [us / repeats for us in clock._between_events([graph.replay] * replays, None if is_cold else flush)[1:]]
-
-    return [each.median_us for each in clock.repeat("between", [partial(sample, graph) for graph in graphs])]
+    replays, rounds = (6, 20) if size < 2**28 else (2, 10)
+    found = [[] for _ in graphs]
+    for turn in range(1 + rounds):
+        for graph, samples in zip(graphs, found, strict=True):
+            us = clock._between_events([graph.replay] * replays, None if is_cold else flush)
+            if turn > 0:  # the first replay is left out: the host was still on its way to queue it
+                samples += us[1:]
+    return [statistics.median(samples) / repeats for samples in found]
 
 
 def main(*paths: str) -> None:
     *libraries, target = paths
-    clock.BUDGET_S = 0.01  # for each call, and at least ten samples
     calls = [lambda c, a, b: torch.add(a, b, out=c), *map(launcher, libraries)]
     memory = [torch.empty(2**33 + 2**20, dtype=torch.uint8, device=CUDA) for _ in range(3)]
     for x in memory:
