@@ -20,6 +20,7 @@ from pathlib import Path
 
 import torch
 from setuptools import setup
+from setuptools.command.bdist_wheel import bdist_wheel
 
 ROOT = Path(__file__).resolve().parent
 if sys.platform != "linux" or torch.version.hip:
@@ -27,7 +28,7 @@ if sys.platform != "linux" or torch.version.hip:
     raise SystemExit(f"setup.py: add2 needs Linux, and a torch for CUDA or CPUs; this is {found}.")
 
 # Finds an nvcc of PyPI, or one behind a script. With an ordinary toolkit torch needs no help.
-if torch.version.cuda and (helper := ROOT / "lab/build/toolchain.py").exists():
+if torch.version.cuda and (helper := ROOT / "lab/toolchain.py").exists():
     toolchain = runpy.run_path(str(helper))
     if found := toolchain["look_for_nvcc"]():
         os.environ["CUDA_HOME"] = str(toolchain["cuda_root"](found))
@@ -62,19 +63,30 @@ include = [str(ROOT / "include")]
 # c++17: torch's default, c++20, compiles slower.
 flags = {"cxx": [*cxx, "-std=c++17", "-DTORCH_TARGET_VERSION=0x020a000000000000"], "nvcc": nvcc}
 sources = ["kernel/add2.cpp", "kernel/add2_cpu.cpp"] + ["kernel/add2_kernel.cu"] * with_cuda
-# py_limited_api: one library for every Python, as it uses none.
-extension = Extension("add2._C", sources, include_dirs=include, extra_compile_args=flags, py_limited_api=True)
+extension = Extension("add2._C", sources, include_dirs=include, extra_compile_args=flags)
 # Extension() lists libtorch_cuda.so and libcudart.so, and a library that names them cannot be loaded where torch has no
 # CUDA. libtorch.so stands for all of torch's libraries. The CUDA runtime goes into our library.
 extension.libraries = []
 extension.extra_link_args = ["-Wl,--no-as-needed", "-ltorch", "-Wl,--as-needed", "-Wl,--exclude-libs,ALL"]
 extension.extra_link_args += ["-lcudart_static", "-lrt", "-ldl", "-lpthread"] * with_cuda
 
+
+# The library uses no symbol of Python, so one file and one wheel serve every Python. (setuptools' option py_limited_api
+# is for libraries that do use some; free-threaded Pythons refuse it.)
+class BuildLibrary(BuildExtension):
+    def get_ext_filename(self, name: str) -> str:
+        return name.replace(".", "/") + ".abi3.so"  # add2/__init__.py opens it by this path
+
+
+class Wheel(bdist_wheel):
+    def get_tag(self) -> tuple[str, str, str]:
+        return "py3", "none", super().get_tag()[2]
+
+
 setup(
     ext_modules=[extension],
-    cmdclass={"build_ext": BuildExtension},
+    cmdclass={"build_ext": BuildLibrary, "bdist_wheel": Wheel},
     options={
-        "bdist_wheel": {"py_limited_api": "cp310"},
         "build_ext": {"force": True},  # without ninja, setuptools notices no edit of a header, and no other flag
         "build": {"build_base": "build/wheel" if shipping else "build"},
     },

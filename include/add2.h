@@ -33,15 +33,9 @@ ADD2_API const char* launch_add2_cpu(void* c, const void* a, const void* b, int6
 ADD2_API const char* launch_add2_cuda(void* c, const void* a, const void* b, int64_t n,
                                       enum Add2Dtype dtype, struct CUstream_st* stream);
 
-// The same by one kernel of kernel/add2_kernel.cuh, for comparison. All but PLAIN and UNALIGNED
-// need pointers at multiples of 16 bytes.
-enum Add2Kernel {
-  ADD2_KERNEL_PLAIN = 0,
-  ADD2_KERNEL_VECTOR = 1,
-  ADD2_KERNEL_SMALL = 2,
-  ADD2_KERNEL_MEDIUM = 3,
-  ADD2_KERNEL_UNALIGNED = 4
-};
+// The same by one kernel of kernel/add2_kernel.cuh, for comparison. VECTOR needs pointers at
+// multiples of 16 bytes.
+enum Add2Kernel { ADD2_KERNEL_PLAIN = 0, ADD2_KERNEL_VECTOR = 1, ADD2_KERNEL_UNALIGNED = 2 };
 
 ADD2_API const char* launch_add2_cuda_kernel(enum Add2Kernel kernel, void* c, const void* a,
                                              const void* b, int64_t n, enum Add2Dtype dtype,

@@ -7,41 +7,38 @@
 
 namespace {
 
-// Which kernel. All but plain and unaligned need all three pointers at multiples of 16.
-Add2Kernel choose(const void* c, const void* a, const void* b, int64_t bytes) {
+// 16-byte loads need all three pointers at multiples of 16.
+Add2Kernel choose(const void* c, const void* a, const void* b) {
   const auto addresses = reinterpret_cast<uintptr_t>(c) | reinterpret_cast<uintptr_t>(a) |
                          reinterpret_cast<uintptr_t>(b);
-  if (addresses % sizeof(int4) != 0) return ADD2_KERNEL_UNALIGNED;
-  if (bytes < (4 << 20)) return ADD2_KERNEL_SMALL;
-  return bytes < (16 << 20) ? ADD2_KERNEL_MEDIUM : ADD2_KERNEL_VECTOR;
+  return addresses % sizeof(int4) == 0 ? ADD2_KERNEL_VECTOR : ADD2_KERNEL_UNALIGNED;
 }
 
 template <typename T>
 const char* launch(Add2Kernel kernel, void* c, const void* a, const void* b, int64_t n,
                    cudaStream_t stream) {
-  constexpr int kElements = sizeof(int4) / sizeof(T);
-  constexpr int kSteps = sizeof(T) == 8 ? 2 : 4;
   auto* out = static_cast<T*>(c);
   auto* x = static_cast<const T*>(a);
   auto* y = static_cast<const T*>(b);
-  // A grid has at most 2^31 - 1 blocks in x: with 256 threads of one element each that is 2^39
-  // elements, more than any GPU's memory holds, so the number of blocks needs no check.
-  const auto blocks = [n](int64_t elements) { return unsigned((n + elements - 1) / elements); };
+  // A grid has at most 2^31 - 1 blocks in x: with kThreads elements each that is 2^38 elements,
+  // more than any GPU's memory holds, so the number of blocks needs no check.
+  const auto blocks = [](int64_t n, int64_t per_block) {
+    return static_cast<unsigned>((n + per_block - 1) / per_block);
+  };
   switch (kernel) {
     case ADD2_KERNEL_PLAIN:
-      add2_plain<<<blocks(1024), 1024, 0, stream>>>(out, x, y, n);
+      add2_plain<<<blocks(n, 1024), 1024, 0, stream>>>(out, x, y, n);
       break;
-    case ADD2_KERNEL_VECTOR:
-      add2_vector<T, 1><<<blocks(1024 * kElements), 1024, 0, stream>>>(out, x, y, n);
+    case ADD2_KERNEL_VECTOR: {
+      constexpr int kElements = sizeof(int4) / sizeof(T);
+      const int threads = n * sizeof(T) < kLargeBytes ? kThreads : kLargeThreads;
+      unsigned grid = blocks(n / kElements, threads);
+      if (n % kElements != 0) ++grid;  // a block for the elements after the last whole vector
+      add2_vector<<<grid, threads, 0, stream>>>(out, x, y, n);
       break;
-    case ADD2_KERNEL_SMALL:
-      add2_vector<T, 1><<<blocks(256 * kElements), 256, 0, stream>>>(out, x, y, n);
-      break;
-    case ADD2_KERNEL_MEDIUM:
-      add2_vector<T, 2><<<blocks(256 * 2 * kElements), 256, 0, stream>>>(out, x, y, n);
-      break;
+    }
     case ADD2_KERNEL_UNALIGNED:
-      add2_unaligned<T, kSteps><<<blocks(256 * kSteps), 256, 0, stream>>>(out, x, y, n);
+      add2_unaligned<<<blocks(n, kThreads * kSteps), kThreads, 0, stream>>>(out, x, y, n);
       break;
     default:
       return "unknown kernel";
@@ -72,6 +69,5 @@ extern "C" const char* launch_add2_cuda_kernel(Add2Kernel kernel, void* c, const
 
 extern "C" const char* launch_add2_cuda(void* c, const void* a, const void* b, int64_t n,
                                         Add2Dtype dtype, CUstream_st* stream) {
-  const int64_t bytes = n * (dtype == ADD2_FLOAT64 ? 8 : dtype == ADD2_FLOAT32 ? 4 : 2);
-  return launch_add2_cuda_kernel(choose(c, a, b, bytes), c, a, b, n, dtype, stream);
+  return launch_add2_cuda_kernel(choose(c, a, b), c, a, b, n, dtype, stream);
 }

@@ -1,6 +1,6 @@
 // The CUDA kernels of add2, and nothing else: NVRTC compiles this file as it is, and add2_kernel.cu
-// includes it. Read it from top to bottom, it is a lesson: from the kernel that every tutorial
-// starts with to those in use. `python3 time.py --kernels` times the steps.
+// includes it. Read it from top to bottom: the kernel that every tutorial starts with, then the two
+// in use. `python3 time.py --kernels` times each.
 //
 // Memory bounds all of them: one addition for 12 bytes (float32) is nothing, so the number of bytes
 // under way at once decides. Figures in the comments come from an H200, whose memory does 4.8 TB/s,
@@ -10,6 +10,12 @@
 #include <cuda_fp16.h>
 
 using Index = long long;  // 64 bits; NVRTC has no <cstdint>
+
+// The geometry of a launch. add2_kernel.cu uses these numbers, and add2/nvrtc.py reads them here.
+constexpr int kThreads = 256;          // per block
+constexpr int kLargeThreads = 1024;    // per block of add2_vector, if a tensor has
+constexpr int kLargeBytes = 16777216;  // 16 MB or more
+constexpr int kSteps = 4;              // elements per thread of add2_unaligned
 
 // torch adds halves in float32 and rounds once. __hadd rounds the exact sum once: the same bits,
 // since 24 bits of float32 are enough for twice 11 (or 8) and two more (Figueroa, "When is double
@@ -23,9 +29,9 @@ __device__ inline __half2 add(__half2 a, __half2 b) { return __hadd2(a, b); }
 __device__ inline __nv_bfloat16 add(__nv_bfloat16 a, __nv_bfloat16 b) { return __hadd(a, b); }
 __device__ inline __nv_bfloat162 add(__nv_bfloat162 a, __nv_bfloat162 b) { return __hadd2(a, b); }
 
-// 1. Plain: a grid-stride loop, one element at a time. Right for any n and any grid, and the loop
-// reads like C. But each thread has only two loads of 4 bytes in flight, and nvcc unrolls the loop,
-// which takes a 64-bit division before the first of them: 2.3 of 4.8 TB/s.
+// 1. Plain: a grid-stride loop, one element at a time. It is right for any n and any grid, and the
+// loop reads like C. But each thread has only two loads of 4 bytes under way, and nvcc unrolls the
+// loop, which takes a division before the first of them: 2.3 of 4.8 TB/s.
 template <typename T>
 __global__ void add2_plain(T* c, const T* a, const T* b, Index n) {
   for (Index i = blockIdx.x * Index(blockDim.x) + threadIdx.x; i < n;
@@ -34,7 +40,7 @@ __global__ void add2_plain(T* c, const T* a, const T* b, Index n) {
   }
 }
 
-// 16 bytes of elements, which is the widest load there is; halves in pairs.
+// 16 bytes of elements, halves in pairs. 16 bytes is the widest load of every GPU before sm_100.
 template <typename T>
 struct Lane {
   using type = T;
@@ -54,66 +60,63 @@ union Vector {
   __device__ Vector() {}
 };
 
-// 2. Vector: 16 bytes a thread, so four times the bytes in flight for float32, and all of torch's
-// speed: 4.3 TB/s at 2^26 elements. No loop: every thread does one vector, and the hardware's block
-// scheduler is the loop. In use from 16 MB a tensor on, with 1024 threads a block.
+// 2. Vector: 16 bytes per thread, so four times the bytes under way for float32: 4.3 TB/s at 2^26
+// elements. No loop: each thread adds one vector, and the hardware's block scheduler is the loop.
+// All three pointers have to be multiples of 16.
 //
-// 3. Small: the same with 256 threads a block. 2^13 elements of float32 are two blocks of 1024
-// threads, on two of 132 multiprocessors; eight of 256 take 8% less time. In use below 4 MB.
+// Elements after the last whole vector have a block of their own, the last one. A thread that added
+// them one after the other, or in the same warp as vectors, would wait for memory twice.
 //
-// 4. Medium, from 4 to 16 MB: two vectors a thread, as all of the GPU's threads together then hold
-// the whole tensor at once, and no block waits for another to end: up to 2.5% less time on an H100
-// (8 MB), half a percent here. At no other size are two vectors a thread faster on both.
+// 256 threads per block: 2^13 elements of float32 are two blocks of 1024 threads, on two of 132
+// multiprocessors; eight of 256 take 8% less time. From 16 MB on 1024 are up to 1% faster.
 //
-// Tried, and slower for large tensors: a grid that fits the GPU, and a loop in it (5%); the same by
-// bulk copies to shared memory, the TMA of sm_90 (4 to 5%). Not worth a step: stores marked as the
-// first to leave the L2 cache (__stcs), which win 0.2% where the inputs are not in it.
+// Tried and dropped: two vectors per thread (no faster, and slower for small tensors); a grid that
+// fits the GPU, and a loop in it (5% slower); the same by bulk copies to shared memory, the TMA of
+// sm_90 (4 to 5% slower); stores marked as the first to leave the L2 cache (__stcs: 0.2% faster).
 //
 // Not __ldcs, the same for loads! It looks even better in a benchmark of its own, 10% at 2^17
 // elements. But where another kernel's data fill the cache they stay, ours get the little that is
 // left, and the kernel is 5 to 10% slower: after a matrix product, for example.
-template <typename T, int kVectors>
+template <typename T>
 __global__ void add2_vector(T* c, const T* a, const T* b, Index n) {
   constexpr int kElements = sizeof(int4) / sizeof(T);
-  const Index first = (blockIdx.x * Index(blockDim.x) * kVectors + threadIdx.x) * kElements;
-  const Index step = Index(blockDim.x) * kElements;
-  if (first + (kVectors - 1) * step + kElements <= n) {
-    Vector<T> x[kVectors], y[kVectors];
+  const Index first = (blockIdx.x * Index(blockDim.x) + threadIdx.x) * kElements;
+  if (first + kElements <= n) {
+    Vector<T> x, y;
+    x.bytes = *reinterpret_cast<const int4*>(a + first);
+    y.bytes = *reinterpret_cast<const int4*>(b + first);
 #pragma unroll
-    for (int v = 0; v < kVectors; ++v) {
-      x[v].bytes = *reinterpret_cast<const int4*>(a + first + v * step);
-      y[v].bytes = *reinterpret_cast<const int4*>(b + first + v * step);
+    for (int k = 0; k < sizeof(x.lane) / sizeof(x.lane[0]); ++k) {
+      x.lane[k] = add(x.lane[k], y.lane[k]);
     }
-#pragma unroll
-    for (int v = 0; v < kVectors; ++v) {
-#pragma unroll
-      for (int k = 0; k < sizeof(x[v].lane) / sizeof(x[v].lane[0]); ++k) {
-        x[v].lane[k] = add(x[v].lane[k], y[v].lane[k]);
-      }
-      *reinterpret_cast<int4*>(c + first + v * step) = x[v].bytes;
-    }
-  } else {  // the last threads: elements that fill no vectors
-    for (Index i = first; i < n; i += step) {
-      for (Index k = i; k < i + kElements && k < n; ++k) c[k] = add(a[k], b[k]);
-    }
+    *reinterpret_cast<int4*>(c + first) = x.bytes;
+  } else if (blockIdx.x == gridDim.x - 1) {
+    const Index i = n - n % kElements + threadIdx.x;
+    if (i < n) c[i] = add(a[i], b[i]);
   }
 }
 
-// Unaligned: a view such as x[1:] does not start at a multiple of 16 bytes, and a 16-byte load from
-// there is an error. Then each thread takes single elements, a block's width apart, so that a warp
-// still reads neighbours and each thread still has several loads in flight.
-template <typename T, int kSteps>
-__global__ void add2_unaligned(T* c, const T* a, const T* b, Index n) {
-  const Index first = blockIdx.x * Index(blockDim.x) * kSteps + threadIdx.x;
+// 3. Unaligned: a view such as x[1:] does not start at a multiple of 16 bytes, and a 16-byte load
+// from there is an error. Each thread takes single elements, a block's width apart, so that a warp
+// reads neighbours and each thread still has eight loads under way. Everything but the block's
+// first element fits 32 bits, and the width is a constant, so addresses cost few instructions.
+template <typename T>
+__global__ void __launch_bounds__(kThreads) add2_unaligned(T* c, const T* a, const T* b, Index n) {
+  constexpr int kElements = kThreads * kSteps;
+  const Index first = blockIdx.x * Index(kElements);
+  const int left = n - first < kElements ? static_cast<int>(n - first) : kElements;
   T x[kSteps], y[kSteps];
 #pragma unroll
   for (int k = 0; k < kSteps; ++k) {
-    const Index i = first + k * Index(blockDim.x);
-    if (i < n) x[k] = a[i], y[k] = b[i];
+    const int i = threadIdx.x + k * kThreads;
+    if (i < left) {
+      x[k] = a[first + i];
+      y[k] = b[first + i];
+    }
   }
 #pragma unroll
   for (int k = 0; k < kSteps; ++k) {
-    const Index i = first + k * Index(blockDim.x);
-    if (i < n) c[i] = add(x[k], y[k]);
+    const int i = threadIdx.x + k * kThreads;
+    if (i < left) c[first + i] = add(x[k], y[k]);
   }
 }

@@ -6,6 +6,7 @@ project's folder: `from kernel import add2_nvrtc; add2_nvrtc.register(); import 
 """
 
 import functools
+import re
 import threading
 from pathlib import Path
 from typing import NoReturn
@@ -19,15 +20,14 @@ SOURCE = Path(__file__).resolve().with_name("add2_kernel.cuh")
 TYPES = {torch.float32: "float", torch.float64: "double", torch.float16: "__half", torch.bfloat16: "__nv_bfloat16"}
 
 
-def kernels(dtype: torch.dtype) -> dict[str, tuple[str, int, int]]:
-    """The four ways to launch, as in add2_kernel.cu: the kernel's C++ name, threads and elements of a block."""
-    name, wide, steps = TYPES[dtype], 16 // dtype.itemsize, 2 if dtype is torch.float64 else 4
-    return {
-        "unaligned": (f"add2_unaligned<{name}, {steps}>", 256, 256 * steps),
-        "small": (f"add2_vector<{name}, 1>", 256, 256 * wide),
-        "medium": (f"add2_vector<{name}, 2>", 256, 256 * 2 * wide),
-        "vector": (f"add2_vector<{name}, 1>", 1024, 1024 * wide),
-    }
+def constants() -> dict[str, int]:
+    """The geometry of a launch, as it stands in add2_kernel.cuh: kThreads and the like."""
+    return {name: int(number) for name, number in re.findall(r"constexpr int (\w+) = (\d+);", SOURCE.read_text())}
+
+
+def kernels(dtype: torch.dtype) -> tuple[str, str]:
+    """The C++ names of the two kernels in use: for aligned tensors, and for others."""
+    return f"add2_vector<{TYPES[dtype]}>", f"add2_unaligned<{TYPES[dtype]}>"
 
 
 def headers() -> str:
@@ -42,17 +42,17 @@ def compile(arch: str, dtype: torch.dtype) -> ObjectCode:
     Raises:
         Exception: NVRTC's own message, with file and line.
     """
-    names = dict.fromkeys(name for name, *_ in kernels(dtype).values())
     options = ProgramOptions(name="kernel/add2_kernel.cuh", arch=arch, std="c++17", include_path=headers())
+    names = kernels(dtype)
     return Program(SOURCE.read_text(), "c++", options).compile("cubin", name_expressions=[*names])
 
 
 @functools.cache
-def load(device: int, dtype: torch.dtype) -> dict[str, tuple]:
-    """The same, compiled and loaded: before the first call with this dtype on this GPU."""
+def load(device: int, dtype: torch.dtype) -> tuple[list, dict[str, int]]:
+    """The same kernels, compiled and loaded, and their geometry: before the first call with this dtype on this GPU."""
     major, minor = torch.cuda.get_device_capability(device)
     code = compile(f"sm_{major}{minor}", dtype)
-    return {way: (code.get_kernel(name), *block) for way, (name, *block) in kernels(dtype).items()}
+    return [code.get_kernel(name) for name in kernels(dtype)], constants()
 
 
 @functools.cache
@@ -85,11 +85,19 @@ def _add(c: Tensor, a: Tensor, b: Tensor, n: int) -> None:
 
 def launch_arguments(device: int, c: Tensor, a: Tensor, b: Tensor, n: int) -> tuple:
     """For cuda.core.launch: stream, grid and block, kernel, and the kernel's own arguments."""
-    out, x, y, size = c.data_ptr(), a.data_ptr(), b.data_ptr(), n * c.element_size()
-    way = "small" if size < 4 << 20 else "medium" if size < 16 << 20 else "vector"
-    kernel, threads, elements = load(device, c.dtype)["unaligned" if (out | x | y) % 16 else way]
+    out, x, y = c.data_ptr(), a.data_ptr(), b.data_ptr()
+    (vector, unaligned), its = load(device, c.dtype)
+    if (out | x | y) % 16:
+        kernel, threads = unaligned, its["kThreads"]
+        grid = -(-n // (threads * its["kSteps"]))
+    else:
+        kernel, elements = vector, 16 // c.element_size()
+        threads = its["kThreads"] if n * c.element_size() < its["kLargeBytes"] else its["kLargeThreads"]
+        grid = -(-(n // elements) // threads)
+        if n % elements:
+            grid += 1  # a block for the elements after the last whole vector
     stream = _stream(device, torch.accelerator.current_stream(device).stream_id)  # where torch's kernels are queued
-    return stream, _config(-(-n // elements), threads), kernel, out, x, y, n
+    return stream, _config(grid, threads), kernel, out, x, y, n
 
 
 def add2(a: Tensor, b: Tensor) -> Tensor:

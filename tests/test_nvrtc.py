@@ -34,9 +34,7 @@ def test_compiles(arch, nvrtc):
     """Each kernel is in the machine code, under the name by which it is looked up."""
     for dtype in nvrtc.TYPES:
         code = nvrtc.compile(arch, dtype)
-        names = {name for name, *_ in nvrtc.kernels(dtype).values()}
-        assert len(names) == 3
-        assert set(code.symbol_mapping) == names
+        assert set(code.symbol_mapping) == set(nvrtc.kernels(dtype))
         for lowered in code.symbol_mapping.values():
             assert b".text." + lowered in code.code
 

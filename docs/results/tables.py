@@ -107,9 +107,7 @@ def steps() -> str:
     described = {
         "torch.add(out)": "`torch.add(a, b, out=c)`",
         "plain kernel": "plain: one element at a time",
-        "vector kernel": "vector: 16 bytes a thread",
-        "small kernel": "small: blocks of 256 threads",
-        "medium kernel": "medium: two vectors a thread",
+        "vector kernel": "vector: 16 bytes per thread",
         "unaligned kernel": "unaligned",
     }
     found, sizes = timings(), [2**k for k in (10, 20, 22, 26)]
@@ -134,7 +132,7 @@ def life() -> str:
         speeds = [found[call, dtype, 2**30]["gb_per_s"] for found in cards]
         cells = [f"{speed / 1e3:.2f} ({resident * carried / speed / 1e3:.2f})" for speed in speeds]
         lines.append([label, str(carried), *cells, f"{speeds[0] / speeds[1]:.2f}"])
-    return table(["kernel", "bytes a thread", "H200: TB/s (life, us)", "H100", "H200 / H100"], *lines)
+    return table(["kernel", "bytes per thread", "H200: TB/s (life, us)", "H100", "H200 / H100"], *lines)
 
 
 # --- docs/results/README.md

@@ -48,7 +48,7 @@ def exercise_2():
         edit(kernel, head, f"{head}\n#pragma unroll 1")
         show(run_plain(), "call  ", "plain", "vector")
         edit(kernel, f"{head}\n#pragma unroll 1{body}", head + VECTORS)
-        edit(launcher, "add2_plain<<<blocks(1024), 1024", "add2_plain<<<blocks(1024 * kElements), 1024")
+        edit(launcher, "add2_plain<<<blocks(n, 1024), 1024", "add2_plain<<<blocks(n, 1024 * (16 / sizeof(T))), 1024")
         show(run_plain(), "call  ", "plain", "vector")
 
 

@@ -9,7 +9,7 @@ import torch
 
 from .calls import DTYPES
 
-ENUM_ADD2_KERNEL = ("plain", "vector", "small", "medium", "unaligned")  # of include/add2.h
+ENUM_ADD2_KERNEL = ("plain", "vector", "unaligned")  # of include/add2.h
 
 
 def kernels(library: Path, device: torch.device) -> dict[str, Callable]:

@@ -1,13 +1,19 @@
-"""The kernels one by one, and every rounding of the small dtypes."""
+"""The kernels one by one, what their compilers say, and every rounding of the small dtypes."""
 
 import math
+import os
+import shutil
+import subprocess
 import types
+from pathlib import Path
 
 import pytest
 import torch
 from test_values import same_bits
 
 from lab.bench import kernels
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(params=kernels.ENUM_ADD2_KERNEL)
@@ -17,7 +23,8 @@ def kernel(request, library, cuda):
     return types.SimpleNamespace(launch=launch, device=cuda, unaligned=request.param in ("plain", "unaligned"))
 
 
-@pytest.mark.parametrize("n", [0, 1, 7, 8, 31, 33, 1000, 4099, 2**16, 2**20 + 5])
+# Aligned kernels have a block for the elements after the last whole vector, and larger blocks from 16 MB on.
+@pytest.mark.parametrize("n", [0, 1, 7, 8, 31, 33, 1000, 1024, 4099, 2**16, 2**20 + 5, 2**23, 2**23 + 7])
 def test_each_kernel(kernel, dtype, n):
     for offset in (0, 1, 3) if kernel.unaligned else (0,):
         a, b = (x[offset:] for x in torch.randn(2, n + offset, device=kernel.device, dtype=dtype))
@@ -30,16 +37,28 @@ def test_each_kernel(kernel, dtype, n):
 
 
 def test_large_tensors(add, device, dtype):
-    """From 8 and 16 MB on other kernels are at work: aligned and not, with a rest, and in place."""
+    """From 16 MB on blocks are larger: aligned and not, with elements after the last vector, and in place."""
     import add2
 
-    n = 2**22 + 3
+    n = 2**23 + 3
     for offset in (0, 1):
         a, b = (x[offset:] for x in torch.randn(2, n + offset, device=device, dtype=dtype))
         assert same_bits(add(a, b), a + b)
         expected = a + b
         add2.torch_launch_add2(a, a, b, n)
         assert same_bits(a, expected)
+
+
+def test_no_compiler_warns(tmp_path):
+    """nvcc, ptxas and the host's compiler, for every generation of GPUs; ptxas also about spills and local memory."""
+    nvcc = shutil.which("nvcc", path=f"{os.environ['PATH']}:/usr/local/cuda/bin")
+    if nvcc is None:
+        pytest.skip("needs nvcc")
+    command = [nvcc, "-std=c++14", "-I", ROOT / "include", "-c", ROOT / "kernel/add2_kernel.cu", "-o", tmp_path / "o"]
+    command += ["-Xcompiler=-Wall,-Wextra", "-Xptxas=-warn-spills,-warn-lmem-usage"]
+    command += [f"-gencode=arch=compute_{n},code=sm_{n}" for n in (75, 80, 86, 89, 90, 100, 120)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def all_bits(dtype, device):
