@@ -44,12 +44,12 @@ BUILDS = {  # each runs in the folder of its operator
 
 def build(folder: Path, official: Path) -> list[dict]:
     """Build everything in an empty folder."""
-    left = shutil.ignore_patterns("build", "*.so", "*.egg-info", "__pycache__")  # by earlier builds
-    shutil.copytree(official, folder / "extension-cpp", ignore=left)
+    left = ("*.so", "*.egg-info", "__pycache__")  # by earlier builds
+    shutil.copytree(official, folder / "extension-cpp", ignore=shutil.ignore_patterns("build", *left))
     (folder / "README.md").touch()  # its setup.py reads it
     shutil.copytree(RESULTS / "articles", folder / "articles")
     for name in ("add2", "include", "kernel", "lab"):
-        shutil.copytree(ROOT / name, folder / "add2" / name, ignore=left)
+        shutil.copytree(ROOT / name, folder / "add2" / name, ignore=shutil.ignore_patterns(*left))
     for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, folder / "add2")
     rows = []
