@@ -100,6 +100,7 @@ def measure_calls(folder: Path) -> list[dict]:
     rows = [
         {"what": what.split(",")[0], "operator": operator, "us": value, "ratio_to_torch": value / us[what, "torch"]}
         for (what, operator), value in us.items()
+        if (what, operator) != ("grad, muladd", "torch")
     ]
     if os.environ["ADD2_FAST"] == "0":  # here only add2 differs from the other process
         return [row | {"operator": "add2, ADD2_FAST=0"} for row in rows if row["operator"] == "add2"]

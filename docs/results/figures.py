@@ -17,6 +17,7 @@ RESULTS = Path(__file__).resolve().parent
 ROOT = RESULTS.parents[1]
 sys.path.insert(0, str(ROOT))
 
+from lab import files  # noqa: E402
 from lab.bench import calls, plots  # noqa: E402
 from lab.bench.calls import power  # noqa: E402
 from lab.bench.sync_study import CASES  # noqa: E402
@@ -69,6 +70,10 @@ ROWS = {  # of h200-others.json: what was measured
 }
 
 
+def others_zh() -> str:
+    return others(language=1)
+
+
 def others(language: int = 0) -> str:
     """README.md: times over that of torch's own call, builds in seconds. A row has two operators or more."""
     found = {(row["what"], row["operator"]): row for row in load("h200-others")["compare"]}
@@ -81,10 +86,6 @@ def others(language: int = 0) -> str:
 
     lines = [[label[language], *(cell(what, operator) for operator in OPERATORS)] for what, label in ROWS.items()]
     return table([HEAD, HEAD_ZH][language], [line for line in lines if line.count("-") < 4])
-
-
-def others_zh() -> str:
-    return others(language=1)
 
 
 def first_run() -> str:
@@ -243,13 +244,10 @@ def ways() -> str:
 
 def draw() -> None:
     """The pictures of docs/6_timing.md and docs/12_gradients.md, by the functions of time.py and train.py."""
-    import matplotlib
-
     sweep = {"environment": load(RUNS[0])["environment"], "results": list(timings().values())}
     residual = next(run for run in load("h200-training") if run["settings"]["model"] == "residual")
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "add2"}):
-        plots.sweep(sweep).savefig(RESULTS / "h200-sweep.svg", metadata={"Date": None})
-        plots.training(residual).savefig(RESULTS / "h200-training.svg", metadata={"Date": None})
+    for name, figure in {"h200-sweep.svg": plots.sweep(sweep), "h200-training.svg": plots.training(residual)}.items():
+        (RESULTS / name).write_bytes(files.to_picture(figure, RESULTS / name))
 
 
 def main() -> int:
