@@ -6,19 +6,16 @@ python3 time.py 2>&1 | python3 -m lab.doctor --explain    # the cause of an erro
 
 import argparse
 import importlib.metadata
-import importlib.util
-import os
-import re
 import sys
 import tempfile
-
-from . import cli
+from pathlib import Path
 
 BROKEN = ""
 try:  # all that follows needs torch
     import torch
+    from torch.utils import cpp_extension
 
-    from .build import cache, symptoms, toolchain
+    from . import toolchain
 except Exception as error:  # none is there, or anything can go wrong in a broken one
     BROKEN = f"does not load: {error}. `python3 -m pip install --force-reinstall torch`"
 
@@ -44,23 +41,31 @@ def _nvcc() -> str:
     return f"none, so only the CPU part is built: {toolchain.cuda_cure()}"
 
 
+def _cuda_home() -> str:
+    """This project finds the toolkit by itself; a project of your own relies on torch's guess."""
+    home, nvcc = cpp_extension.CUDA_HOME, toolchain.find_nvcc()
+    if nvcc is None:
+        return "not needed without nvcc"
+    if not (home and Path(home, "bin/nvcc").exists() and Path(home, "include/cuda_runtime.h").exists()):
+        cure = f"`export CUDA_HOME={toolchain.cuda_root(nvcc)}`"
+        raise RuntimeError(f"torch takes {home}, which is no toolkit; a project of your own will not link: {cure}")
+    if not list(Path(home).glob("lib*/libcudart.so")):
+        cure = f"`cd {home}/lib && ln -s libcudart.so.* libcudart.so`"
+        raise RuntimeError(f"there is no libcudart.so in {home}; a project of your own will not link: {cure}")
+    return home
+
+
 def _setuptools() -> str:
-    found = importlib.metadata.version("setuptools") if importlib.util.find_spec("setuptools") else "0 (not installed)"
-    if int(re.match(r"\d+", found)[0]) < 77:
-        raise RuntimeError(f'{found}: `python3 -m pip install "setuptools>=77"`')
+    found = importlib.metadata.version("setuptools")
+    if int(found.split(".")[0]) < 77:
+        raise RuntimeError(f'{found} is too old: `python3 -m pip install "setuptools>=77"`')
     return found
 
 
 def _cache() -> str:
-    folder, cure = cache.folder(), "Name another folder: `export TORCH_EXTENSIONS_DIR=FOLDER`"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()
-    except OSError as error:
-        raise RuntimeError(f"{folder}: {error.strerror}. {cure}") from error
-    if os.statvfs(folder).f_flag & os.ST_NOEXEC:
-        raise RuntimeError(f"{folder} is on a disk from which no library can be loaded (mounted with noexec). {cure}")
-    return str(folder)
+    folder = cpp_extension._get_build_directory("add2", verbose=False)
+    tempfile.TemporaryFile(dir=folder).close()
+    return folder
 
 
 def examine() -> int:
@@ -68,7 +73,7 @@ def examine() -> int:
     if BROKEN:
         print(f"WRONG  torch       {BROKEN}")
         return 1
-    checks = {"torch": _torch, "GPU": _gpu, "nvcc": _nvcc, "C++": lambda: toolchain.host_compiler()}
+    checks = {"torch": _torch, "GPU": _gpu, "nvcc": _nvcc, "CUDA_HOME": _cuda_home, "C++": toolchain.host_compiler}
     checks |= {tool: lambda tool=tool: toolchain.require(tool) for tool in ("ninja", "cmake")}
     checks |= {"setuptools": _setuptools, "cache": _cache}
     checks |= {"nvrtc": lambda: f"--compiler nvrtc: {toolchain.lack_for_nvrtc() or 'works'}"}
@@ -76,8 +81,9 @@ def examine() -> int:
     for subject, check in checks.items():
         try:
             print(f"ok     {subject:<11} {check()}")
-        except (RuntimeError, OSError) as error:
-            print(f"WRONG  {subject:<11} {error}")
+        except (RuntimeError, OSError, ImportError) as error:
+            cure = toolchain.explain(str(error))
+            print(f"WRONG  {subject:<11} {error}" + (f"\n{cure}" if cure else ""))
             status = 1
     return status
 
@@ -85,16 +91,12 @@ def examine() -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python3 -m lab.doctor", description="Examine this machine.")
     parser.add_argument("--explain", action="store_true", help="read an error message from stdin, and tell its cure")
-    args = parser.parse_args()
-    if BROKEN or not args.explain:
+    if BROKEN or not parser.parse_args().explain:
         return examine()
-    if sys.stdin is None:  # closed: `<&-`
-        parser.error("--explain reads the error message from stdin, which is closed")
-    verdict = symptoms.explain(sys.stdin.read())
+    verdict = toolchain.explain(sys.stdin.read())
     print(verdict or "No symptom that the doctor knows; docs/troubleshooting.md lists those.")
     return 0 if verdict else 1
 
 
 if __name__ == "__main__":
-    cli.start(needs_torch=False)
-    sys.exit(cli.run(main))
+    sys.exit(main())

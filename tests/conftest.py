@@ -4,7 +4,6 @@ python3 -m pytest          # the short run: the operator with one build, each bu
 python3 -m pytest --all    # everything; a test or a file that is named on the command line runs whole, too
 """
 
-import json
 import os
 import shutil
 import signal
@@ -14,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.build import COMPILERS
-from lab.build.cache import leftovers
+from lab.build import COMPILERS, leftovers
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -28,11 +26,8 @@ def pytest_addoption(parser):
 
 def pytest_configure():
     """Many processes run at once: a few threads each, which sleep while they wait."""
-    for name, value in (
-        ("OMP_NUM_THREADS", "2"),
-        ("OMP_WAIT_POLICY", "PASSIVE"),
-        ("TORCHINDUCTOR_COMPILE_THREADS", "1"),
-    ):
+    threads = {"OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "PASSIVE", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+    for name, value in threads.items():
         os.environ.setdefault(name, value)
 
 
@@ -45,20 +40,9 @@ def pytest_collection_modifyitems(config, items):
     items[:] = [item for item in items if item not in left_out]
 
 
-def pytest_terminal_summary(terminalreporter, config):
-    """After a failure in the short run: which part of the long one tells more."""
-    failed = terminalreporter.stats.get("failed", []) + terminalreporter.stats.get("error", [])
-    if failed and not config.getoption("--all"):
-        files = dict.fromkeys(report.nodeid.split("::")[0] for report in failed)
-        terminalreporter.write_line(f"More tests of the same: python3 -m pytest --all {' '.join(files)}")
-
-
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config):
-    """Most tests wait for a compiler or for Python to start: more than eight at a time only slow each other down.
-
-    One test that is named, and a run of pytest inside a test, need no workers.
-    """
+    """More than eight workers only slow each other down. One test, and a run of pytest inside a test, need none."""
     if "PYTEST_XDIST_WORKER" in os.environ or any("::" in argument for argument in config.args):
         return 0
     return min(8, os.cpu_count() or 1)
@@ -77,38 +61,15 @@ def own_jit_cache(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def forkserver(own_jit_cache):
-    command = [sys.executable, str(ROOT / "tests" / "forkserver.py")]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
-        yield server
-        server.stdin.close()
-
-
-# Variables that are read when Python starts or torch is imported: a fork comes too late for them.
-EARLY = ("PYTHON", "OMP_", "LD_", "PYTORCH_")
-
-
-@pytest.fixture
-def run(forkserver, tmp_path_factory):
+def run():
     """Run a program of the project (or any Python arguments) in a process of its own; returns the finished process."""
 
     def run(*arguments, root=ROOT, cwd=None, status=0, drop=(), **env):
-        arguments = [str(argument) for argument in arguments]
-        if arguments[0].endswith(".py"):
-            arguments[0] = str(root / arguments[0])
+        first = root / arguments[0] if str(arguments[0]).endswith(".py") else arguments[0]
+        command = [sys.executable, *map(str, [first, *arguments[1:]])]
         environment = {name: value for name, value in os.environ.items() if name not in drop} | env
-        options = {"cwd": str(cwd or root), "env": environment}
-        if any(name.startswith(EARLY) for name in (*env, *drop)):
-            command = [sys.executable, *arguments]
-            done = subprocess.run(command, **options, capture_output=True, text=True, timeout=600, check=False)
-        else:
-            outputs = [tmp_path_factory.getbasetemp() / name for name in ("stdout", "stderr")]
-            for path in outputs:
-                path.write_text("")
-            options |= {"arguments": arguments, "outputs": list(map(str, outputs)), "seconds": 600}
-            print(json.dumps(options), file=forkserver.stdin, flush=True)
-            ended = int(forkserver.stdout.readline())
-            done = subprocess.CompletedProcess(arguments, ended, *(path.read_text() for path in outputs))
+        options = {"cwd": cwd or root, "env": environment, "capture_output": True, "text": True, "timeout": 600}
+        done = subprocess.run(command, check=False, **options)
         assert done.returncode == status, f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}"
         assert "Traceback" not in done.stderr, done.stderr
         return done
@@ -121,13 +82,9 @@ def start():
     """Start a program of the project in a process and a group of its own, for a Ctrl-C in the middle: a Popen."""
 
     def start(program, *arguments, **options):
-        return subprocess.Popen(
-            [sys.executable, str(ROOT / program), *map(str, arguments)],
-            text=True,
-            start_new_session=True,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # a shell's `&` has it ignored
-            **options,
-        )
+        command = [sys.executable, str(ROOT / program), *map(str, arguments)]
+        options |= {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.default_int_handler)}  # a `&` ignores it
+        return subprocess.Popen(command, text=True, start_new_session=True, **options)
 
     return start
 
@@ -135,6 +92,4 @@ def start():
 @pytest.fixture
 def project(tmp_path):
     """A copy of the project, without what builds have left, in a folder whose path has spaces."""
-    copy = tmp_path / "a copy of it"
-    shutil.copytree(ROOT, copy, ignore=leftovers)
-    return copy
+    return shutil.copytree(ROOT, tmp_path / "a copy of it", ignore=leftovers)

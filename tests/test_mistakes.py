@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.build import toolchain
+from lab import toolchain
 
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAM = ROOT / "examples" / "2_mistakes" / "mistakes.py"
@@ -17,7 +17,7 @@ TITLES = dict(re.findall(r"^## (\w+): (.*)", PAGE, re.MULTILINE))
 
 
 def sections(text, fence=""):
-    """{mistake: {label: value}} of the program's output; or of the page, whose headings are the output's first lines."""
+    """{mistake: {label: value}} of the program's output, or of the page: its headings are the output's first lines."""
     found = re.findall(rf"^(?:## )?(\w+): (.*)\n{fence}((?:  .*\n)+)", text, re.MULTILINE)
     rows = {name: [f"title  {title}", *lines.splitlines()] for name, title, lines in found}
     return {name: dict(re.split(r"  +|: ", row.strip(), maxsplit=1) for row in rows[name]) for name in rows}

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from lab.build import cache, toolchain
+from lab import toolchain
+from lab.build import leftovers
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS, RESULTS, README = sorted((ROOT / "docs").glob("*.md")), ROOT / "docs" / "results", ROOT / "README.md"
@@ -43,7 +44,7 @@ def anchors(page):
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory):
-    return shutil.copytree(ROOT, tmp_path_factory.mktemp("pages") / "copy", ignore=cache.leftovers)
+    return shutil.copytree(ROOT, tmp_path_factory.mktemp("pages") / "copy", ignore=leftovers)
 
 
 @pytest.mark.thorough

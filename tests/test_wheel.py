@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.build import cache
+from lab.build import leftovers
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -32,7 +32,7 @@ def source(tmp_path_factory):
     """A copy of the project as it is shipped: the content of a source distribution."""
     folder = tmp_path_factory.mktemp("sdist")
     copy = folder / "copy"
-    shutil.copytree(ROOT, copy, ignore=cache.leftovers)
+    shutil.copytree(ROOT, copy, ignore=leftovers)
     command = [sys.executable, "-c", "from setuptools import build_meta; build_meta.build_sdist('..')"]
     done = subprocess.run(command, cwd=copy, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -27,9 +27,8 @@ RESULTS = Path(__file__).resolve().parent
 ROOT = RESULTS.parents[1]
 sys.path.insert(0, str(ROOT))
 
-from lab import cli, files  # noqa: E402
+from lab import cli, files, toolchain  # noqa: E402
 from lab.bench import calls, clock, host_cost  # noqa: E402
-from lab.build import toolchain  # noqa: E402
 
 SETUP = "python3 setup.py -q build_ext --inplace && python3 -c 'import torch, {}'"
 LOAD = "from torch.utils import cpp_extension\n"

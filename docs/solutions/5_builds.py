@@ -1,38 +1,43 @@
 """Solutions of docs/5_builds.md."""
 
+import os
 import sys
 
 from workshop import copy_of_project, main, need_nvcc, run, show
 
-from lab import build
-
 SHORT = ("--sizes", "100", "--device", "cpu")
+LIBRARIES = {"jit": "jit cache/add2/add2.so", "setup": "add2/_C.abi3.so", "cmake": "build/libadd2.so"}
 
 
 def exercise_1():
-    """A changed comment builds once; changed back, what was built before is still there."""
-    builds = []
+    """A changed comment compiles, and so does changing it back; not if the file gets its old time back, too."""
+    links = []
     with copy_of_project() as copy:
         source = copy / "kernel" / "add2_cpu.cpp"
-        before = source.read_text()
-        for text in (before, before + "// a comment\n", before):
+        before, time = source.read_text(), source.stat().st_mtime_ns
+        for text in (before, before + "// a comment\n", before, before + "// a comment\n", before):
             source.write_text(text)
-            builds.append("building add2" in run("time.py", "--compiler", "jit", *SHORT, folder=copy))
-    print("   was it built?", builds)
-    assert builds == [True, True, False]
+            if len(links) == 4:
+                os.utime(source, ns=(time, time))  # as `cp -p` would
+            run("time.py", "--compiler", "jit", *SHORT, folder=copy)
+            links.append((copy / LIBRARIES["jit"]).stat().st_mtime_ns)
+    compiled = [True, *(new != old for old, new in zip(links, links[1:], strict=False))]
+    print("   was it compiled?", compiled)
+    assert compiled == [True, True, True, True, False]
 
 
 def exercise_2():
     """jit's link names libtorch_cuda.so; what the library may take from there is one weak symbol."""
     need_nvcc()
     named = {}
-    for compiler in ("jit", "setup", "cmake"):
-        library = build.build(compiler).library
-        commands = build.last(compiler).with_name("build.json").read_text()
-        named[compiler] = "-ltorch_cuda" in commands or "libtorch_cuda.so" in commands
-        needed = run("nm", "-D", "--undefined-only", library)
-        show(needed, "cuda")
-        assert "w aoti_torch_get_current_cuda_stream" in needed
+    with copy_of_project() as copy:
+        for compiler, library in LIBRARIES.items():
+            said = run("time.py", "--compiler", compiler, "--rebuild", *SHORT, folder=copy)
+            [link] = [line for line in said.splitlines() if " -shared" in line]
+            named[compiler] = "-ltorch_cuda" in link or "libtorch_cuda.so" in link
+            needed = run("nm", "-D", "--undefined-only", copy / library)
+            show(needed, "cuda")
+            assert "w aoti_torch_get_current_cuda_stream" in needed
     print("   names libtorch_cuda.so:", named)
     assert named == {"jit": True, "setup": False, "cmake": False}
 
@@ -42,10 +47,10 @@ def exercise_3():
     need_nvcc()
     with copy_of_project() as copy:
         (copy / "kernel" / "add2_kernel.cu").rename(copy / "kernel" / "add2.cu")
-        for file in ("lab/build/jit.py", "setup.py", "CMakeLists.txt"):
+        for file in ("lab/build.py", "setup.py", "CMakeLists.txt"):
             (copy / file).write_text((copy / file).read_text().replace("add2_kernel.cu", "add2.cu"))
         for compiler in ("jit", "cmake"):
-            show(run("time.py", "--compiler", compiler, *SHORT, folder=copy), "add2.cu ")
+            show(run("time.py", "--compiler", compiler, "--rebuild", *SHORT, folder=copy), "add2.cu ")
         show(run("time.py", "--compiler", "setup", *SHORT, folder=copy, status=1))
 
 

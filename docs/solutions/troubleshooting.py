@@ -18,7 +18,7 @@ cpp_extension.load("busy", [sys.argv[1]], build_directory=os.path.dirname(sys.ar
 
 
 def exercise_1():
-    """lab/build/toolchain.py complains, before anything is compiled."""
+    """lab/toolchain.py complains, before anything is compiled."""
     said = run("time.py", "--rebuild", status=1, CXX="no-such-compiler")
     show(said)
     assert "no-such-compiler is not installed" in said
@@ -38,9 +38,9 @@ def killed(command: list[str], folder: Path, begun: str) -> None:
 
 
 def exercise_2():
-    """A killed build: here the next one does not wait; torch's own load() may wait for the file `lock`."""
+    """A killed build: here the next one does not wait; load() called directly may wait for the file `lock`."""
     with copy_of_project() as copy:
-        killed(["time.py", "--rebuild"], copy, "jit cache/add2-building-*")
+        killed(["time.py", "--rebuild"], copy, "jit cache/add2/build.ninja")
         start = time.monotonic()
         run("time.py", "--sizes", "100", "--device", "cpu", folder=copy)
         print(f"   built and timed after {time.monotonic() - start:.0f} s")

@@ -21,7 +21,7 @@ import torch
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from lab.build import cache, toolchain  # noqa: E402
+from lab.build import leftovers, toolchain  # noqa: E402
 
 
 class Missing(Exception):
@@ -42,7 +42,7 @@ def need_nvcc() -> None:
 def copy_of_project() -> Iterator[Path]:
     """A copy to change, and to build in; both are deleted afterwards."""
     with tempfile.TemporaryDirectory() as folder:
-        yield Path(shutil.copytree(ROOT, Path(folder, "add2"), ignore=cache.leftovers))
+        yield Path(shutil.copytree(ROOT, Path(folder, "add2"), ignore=leftovers))
 
 
 def edit(file: Path, old: str, new: str) -> None:

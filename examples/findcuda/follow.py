@@ -23,7 +23,7 @@ def main() -> int:
     try:
         import torch
 
-        from lab.build import fold, from_log, toolchain
+        from lab import toolchain
 
         cmake = toolchain.require("cmake")
         toolchain.require("ninja")
@@ -47,7 +47,7 @@ def main() -> int:
     names = {str(folder): "BUILD", str(Path(torch.__file__).parent): "TORCH", str(ROOT): "PROJECT"}
 
     def show(text: object) -> None:
-        line = fold(str(text))
+        line = re.sub(r"((-I|-isystem[= ]?)\s*\S+\s+){2,}", "-I... ", str(text))  # a run of include folders
         for path, name in names.items():
             line = re.sub(rf"(?<!\w){re.escape(path)}", name, line)
         print("  ", line)
@@ -78,8 +78,9 @@ def main() -> int:
         if Path(line.split(" ")[0]).name in ("nvcc", "cmake") and " -E " not in line:
             show(line)
     print("5. The rest is an ordinary library: c++ compiles the .cpp files and links.")
-    for command in from_log(done.stdout):
-        show(command)
+    for command in _commands(folder, env):
+        if "add2_kernel.cu.o.Release.cmake" not in command:
+            show(command)
     print("\nCMake's own CUDA language (the project's CMakeLists.txt) has neither script nor copy of flags:")
     for command in _by_language(cmake, folder / "language", Path(torch.__file__).parent, nvcc):
         show(command)
@@ -89,17 +90,20 @@ def main() -> int:
 
 def _by_language(cmake: str, folder: Path, torch_dir: Path, nvcc: Path) -> list[str]:
     """The commands for the same .cu and the link when CUDA is a language: configured, not built."""
-    from lab.build import from_log, toolchain
+    from lab import toolchain
 
     configure = [cmake, "-S", ROOT, "-B", folder, "--fresh", "-G", "Ninja", f"-DTORCH_DIR={torch_dir}"]
     configure += ["-DADD2_WITH_CUDA=ON", f"-DCMAKE_CUDA_COMPILER={nvcc}"]
     env = toolchain.environment()
     subprocess.run(configure, env=env, capture_output=True, check=True)
-    listing = subprocess.run(
-        ["ninja", "-C", folder, "-t", "commands"], env=env, capture_output=True, text=True, check=True
-    )
-    found = from_log(listing.stdout)
-    return [command for command in found if "add2_kernel.cu" in command]
+    return [command for command in _commands(folder, env) if "add2_kernel.cu" in command]
+
+
+def _commands(folder: Path, env: dict[str, str]) -> list[str]:
+    """The commands of a build folder, as ninja lists them."""
+    listing = ["ninja", "-C", folder, "-t", "commands", "add2"]
+    found = subprocess.run(listing, env=env, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
+    return [command.removeprefix(": && ").removesuffix(" && :") for command in found]
 
 
 def _fail(message: str) -> int:
