@@ -29,7 +29,7 @@ SOLUTIONS = [(path, number) for path in SOLVED for number in re.findall(r"def ex
 
 
 def name(value):
-    return str(value.relative_to(ROOT)) if isinstance(value, Path) else str(value)
+    return str(value).removeprefix(f"{ROOT}/")
 
 
 def links(page):
@@ -50,14 +50,12 @@ def copy(tmp_path_factory):
 @pytest.mark.thorough
 @pytest.mark.parametrize("page", [README, *DOCS], ids=name)
 def test_commands(page, copy):
-    """In the order of the page, each in the folder where the one before has left it."""
     marks = ("", "gpu") if torch.cuda.is_available() else ("",)
     commands = [text for language, mark, text in BLOCK.findall(page.read_text()) if language == "sh" and mark in marks]
     script = "\n".join(["set -e", *commands])
-    if not commands or ("findcuda" in script and toolchain.find_nvcc() is None):
+    tools = {"findcuda": toolchain.find_nvcc(), "auditwheel": shutil.which("auditwheel", path=toolchain.tool_path())}
+    if not commands or any(tool in script and not found for tool, found in tools.items()):
         pytest.skip("has no command to run here")
-    if "auditwheel" in script and shutil.which("auditwheel", path=toolchain.tool_path()) is None:
-        pytest.skip("needs auditwheel")
     env = os.environ | {"PATH": toolchain.tool_path(), "TORCH_EXTENSIONS_DIR": f"{copy}/../cache"}
     done = subprocess.run(["bash", "-c", script], cwd=copy, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
@@ -72,7 +70,6 @@ def test_solutions(path, number, run):
 
 @pytest.mark.parametrize("page", LESSONS, ids=name)
 def test_exercises(page):
-    """Each exercise has an answer on the page and a function that runs it."""
     asked, _, answered = page.read_text().partition("## Exercises")[2].partition("<details>")
     numbers = re.findall(r"^(\d+)\. ", asked, re.MULTILINE)
     file = page.parent / re.search(r"\]\((solutions/[^)]*)\)", answered)[1]
@@ -95,13 +92,8 @@ def test_quotes_and_links(page):
             assert any(textwrap.dedent(text) in textwrap.dedent(file) or text in file for file in files), text
 
 
-def test_every_page_is_reached():
-    assert {f"docs/{page.name}" for page in DOCS} <= {link for page in PAGES[:2] for link in links(page)}
-
-
 @pytest.mark.parametrize("pages", TRANSLATED.items(), ids=lambda pages: name(pages[1]))
 def test_translation(pages):
-    """A Chinese page has the code, the tables and the links of the English one, but not its exercises."""
     texts = [page.read_text().partition("## Exercises")[0].replace("-zh -->", " -->") for page in pages]
     english, chinese = ([block for block in BLOCK.findall(text) if block[0] != "mermaid"] for text in texts)
     assert english == chinese
@@ -124,9 +116,10 @@ def test_figures(run):
 
 
 @pytest.mark.parametrize("page", PAGES[:2], ids=name)
-def test_norm_in_the_readme(page):
-    """Times of other kernels over ours, in the README's own words."""
+def test_readme(page):
+    reached = {link.replace(".zh-CN", "") for link in links(page)}
+    assert {f"docs/{each.name}".replace(".zh-CN", "") for each in DOCS} <= reached
     rows = json.loads((RESULTS / "h200-add-rms-norm.json").read_text())["results"]
-    chosen = [row for row in rows if (row["width"], row["rows"]) == (4096, 16384)]
-    shown = [f"{row[other] / row['add_rms_norm']:.2f}" for row in chosen for other in ("torch.compile", "liger")]
-    assert [each for each in shown if each not in page.read_text()] == []
+    for row in (row for row in rows if (row["width"], row["rows"]) == (4096, 16384)):
+        for other in ("torch.compile", "liger"):
+            assert f"{row[other] / row['add_rms_norm']:.2f}" in page.read_text()
