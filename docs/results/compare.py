@@ -1,4 +1,4 @@
-"""add2 and the operators that people would copy instead, like with like. Three minutes on a GPU.
+"""add2 and the operators that people would copy instead, like with like. It takes a few minutes on a GPU.
 
     python3 docs/results/compare.py FOLDER --json FILE
 

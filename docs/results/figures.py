@@ -121,10 +121,8 @@ def studied() -> list[dict]:
 
 
 def study() -> str:
-    lines = []
-    for row in studied():
-        name, reads = CASES[row["before"], row["after"]]
-        lines.append([name, us(row["first_us"]), us(row["median_us"]), reads])
+    cases = [(row, *CASES[row["before"], row["after"]]) for row in studied()]
+    lines = [[name, us(row["first_us"]), us(row["median_us"]), reads] for row, name, reads in cases]
     return table(["synchronize", "first call", "median", "what the clock reads"], lines)
 
 

@@ -1,4 +1,4 @@
-"""Measure what the pages show, on this machine: five minutes on a GPU, ten on a CPU.
+"""Measure what the pages show, on this machine. It takes some minutes.
 
     python3 docs/results/measure.py h200      # writes h200.json, h200-float64.json, ... next to this file
     python3 docs/results/measure.py cpu       # the same for the machine's CPU
@@ -48,13 +48,9 @@ GPU = {  # end of the file's name: the commands whose results it has
 }
 ON_A_CPU = "time.py --device cpu --binding pybind11 --dtype all --sizes " + ",".join(f"2^{k}" for k in range(4, 27, 2))
 CPU = {"1-thread": [ON_A_CPU], "2-threads": [ON_A_CPU]}
-HEADERS = {
-    "torch/extension.h": ["torch/extension.h"],
-    "torch/all.h": ["torch/all.h"],
-    "torch/csrc/utils/pybind.h": ["torch/csrc/utils/pybind.h"],
-    "torch/library.h, and ATen's single headers": ["torch/library.h", "ATen/core/Tensor.h", "ATen/ops/empty_like.h"],
-    "torch/csrc/stable/*.h": [f"torch/csrc/stable/{name}.h" for name in ("library", "ops", "tensor")],
-}
+STABLE = "torch/csrc/stable/library.h torch/csrc/stable/ops.h torch/csrc/stable/tensor.h"
+ATEN = "torch/library.h ATen/core/Tensor.h ATen/ops/empty_like.h"
+HEADERS = ("torch/extension.h", "torch/all.h", "torch/csrc/utils/pybind.h", ATEN, STABLE)
 
 
 def run(command: str, threads: str | None = None) -> dict:
@@ -73,17 +69,15 @@ def run(command: str, threads: str | None = None) -> dict:
     return found
 
 
-def compile_headers(headers: list[str]) -> float:
+def compile_headers(headers: str, folder: Path) -> float:
     """Seconds to compile a file that includes these headers of torch and nothing else, in one process."""
-    stable = ["-std=c++17", "-DTORCH_TARGET_VERSION=0x020a000000000000"]
-    with tempfile.TemporaryDirectory() as folder:
-        source = Path(folder, "include.cpp")
-        source.write_text("".join(f"#include <{header}>\n" for header in headers))
-        command = ["c++", "-O2", "-fPIC", "-c", source, "-o", f"{source}.o", f"-I{sysconfig.get_path('include')}"]
-        command += [f"-I{path}" for path in cpp_extension.include_paths()]
-        start = time.perf_counter()
-        subprocess.run([*command, *(stable if "stable" in headers[0] else ["-std=c++20"])], check=True)
-        return time.perf_counter() - start
+    target = ["-std=c++17", "-DTORCH_TARGET_VERSION=0x020a000000000000"] if headers == STABLE else ["-std=c++20"]
+    source = folder / "include.cpp"
+    source.write_text("".join(f"#include <{header}>\n" for header in headers.split()))
+    paths = [f"-I{path}" for path in (*cpp_extension.include_paths(), sysconfig.get_path("include"))]
+    start = time.perf_counter()
+    subprocess.run(["c++", "-O2", "-fPIC", *target, *paths, "-c", source, "-o", f"{source}.o"], check=True)
+    return time.perf_counter() - start
 
 
 def main() -> None:
@@ -95,7 +89,8 @@ def main() -> None:
         found = [run(command, name[0] if name[:1].isdigit() else None) for command in commands]
         contents[f"-{name}" if name else ""] = found if name == "training" else found[0]
     if machine == "cpu":
-        rows = [{"headers": name, "seconds": compile_headers(headers)} for name, headers in HEADERS.items()]
+        with tempfile.TemporaryDirectory() as folder:
+            rows = [{"headers": each, "seconds": compile_headers(each, Path(folder))} for each in HEADERS]
         environment = cli.environment(torch.device("cpu")) | {"command": "python3 docs/results/measure.py cpu"}
         contents["-headers"] = {"environment": environment, "headers": rows}
     for name, content in contents.items():
