@@ -1,14 +1,18 @@
-"""add2 against the operators that people would copy instead: seconds to build, microseconds a call, GB/s.
+"""add2 and the operators that people would copy instead, like with like. It takes a few minutes on a GPU.
 
-    python3 docs/results/compare.py --extension-cpp FOLDER --json FILE
+    python3 docs/results/compare.py FOLDER --json FILE
 
-FOLDER is extension_cpp_stable in a clone of github.com/pytorch/extension-cpp. "article" is the operator as published in
-the articles that this project started from: torch/extension.h, pybind11, a grid-stride loop of 1024 threads a block.
-Each is built from nothing, by the command that its authors give.
+FOLDER is extension_cpp_stable in a clone of github.com/pytorch/extension-cpp. articles/ has the code of the articles
+that this project started from.
+
+Builds: a new process, from nothing to a loaded operator, for this GPU only; the second of two runs counts.
+Host times: one process with all operators, and one without the fast lane (ADD2_FAST=0), which is how readers copy add2;
+each has torch's own call next to it. extension-cpp's operator with a gradient is compared with torch's a * b + 1.
 """
 
 import argparse
 import functools
+import json
 import os
 import shutil
 import subprocess
@@ -18,105 +22,111 @@ import time
 from pathlib import Path
 
 import torch
-from torch.utils import cpp_extension
 
-ROOT = Path(__file__).resolve().parents[2]
+RESULTS = Path(__file__).resolve().parent
+ROOT = RESULTS.parents[1]
 sys.path.insert(0, str(ROOT))
 
-from lab import cli, files  # noqa: E402
+from lab import cli, files, toolchain  # noqa: E402
 from lab.bench import calls, clock, host_cost  # noqa: E402
-from lab.build import load, toolchain  # noqa: E402
 
-ARTICLE_KERNEL = """
-__global__ void add2(float* c, const float* a, const float* b, int n) {
-  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) c[i] = a[i] + b[i];
+SETUP = "python3 setup.py -q build_ext --inplace && python3 -c 'import torch, {}'"
+LOAD = "from torch.utils import cpp_extension\n"
+LOAD += "module = cpp_extension.load('article', ['binding.cpp', 'kernel.cu'], extra_cflags=['-O3'])"
+BUILDS = {  # each runs in the folder of its operator
+    ("extension-cpp", "build setup"): SETUP.format("extension_cpp_stable"),
+    ("add2", "build setup"): SETUP.format("add2"),
+    ("articles", "build jit"): f'python3 -c "{LOAD}"',
+    ("add2", "build jit"): "python3 -c 'from lab import build; build.load(\"jit\")'",
 }
-void launch_add2(float* c, const float* a, const float* b, int n) { add2<<<(n + 1023) / 1024, 1024>>>(c, a, b, n); }
-"""
-ARTICLE_BINDING = """
-#include <torch/extension.h>
-void launch_add2(float* c, const float* a, const float* b, int n);
-void torch_launch_add2(torch::Tensor& c, const torch::Tensor& a, const torch::Tensor& b, int n) {
-  launch_add2((float*)c.data_ptr(), (const float*)a.data_ptr(), (const float*)b.data_ptr(), n);
-}
-PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("torch_launch_add2", &torch_launch_add2); }
-"""
 
 
-def build_article(folder: Path):
-    (folder / "article_kernel.cu").write_text(ARTICLE_KERNEL)
-    (folder / "article.cpp").write_text(ARTICLE_BINDING)
-    sources = [str(folder / name) for name in ("article.cpp", "article_kernel.cu")]
-    return cpp_extension.load("article", sources, build_directory=str(folder), extra_cflags=["-O3"])
-
-
-def build_extension_cpp(source: Path, folder: Path):
-    copy = folder / "extension_cpp_stable"
-    shutil.copytree(source, copy, ignore=shutil.ignore_patterns("build", "*.so", "*.egg-info"))
+def build(folder: Path, official: Path) -> list[dict]:
+    """Build everything in an empty folder."""
+    left = ("*.so", "*.egg-info", "__pycache__")  # by earlier builds
+    shutil.copytree(official, folder / "extension-cpp", ignore=shutil.ignore_patterns("build", *left))
     (folder / "README.md").touch()  # its setup.py reads it
-    command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]  # pip's isolation would fetch a second torch
-    subprocess.run(command, cwd=copy, check=True, stdout=subprocess.DEVNULL)
-    sys.path.insert(0, str(copy))
+    shutil.copytree(RESULTS / "articles", folder / "articles")
+    for name in ("add2", "include", "kernel", "lab"):
+        shutil.copytree(ROOT / name, folder / "add2" / name, ignore=shutil.ignore_patterns(*left))
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, folder / "add2")
+    rows = []
+    for (operator, what), command in BUILDS.items():
+        start = time.perf_counter()
+        subprocess.run(command, shell=True, cwd=folder / operator, check=True, stdout=subprocess.DEVNULL)
+        rows.append({"what": what, "operator": operator, "seconds": time.perf_counter() - start})
+    return rows
+
+
+def measure_calls(folder: Path) -> list[dict]:
+    """Host and GPU times of the operators that were built in this folder."""
+    device = torch.device("cuda", 0)
+    sys.path[:0] = [str(folder / name) for name in ("extension-cpp", "add2")]
     import extension_cpp_stable
 
-    return extension_cpp_stable.ops
+    import add2
 
-
-def timed(build):
-    start = time.perf_counter()
-    return build(), time.perf_counter() - start
+    os.chdir(folder / "articles")
+    exec(LOAD, found := {})
+    theirs, mymul, article = extension_cpp_stable.ops, torch.ops.extension_cpp_stable.mymul.default, found["module"]
+    a, b, c = torch.randn(3, n := 1024, device=device)
+    grad = torch.randn(n, device=device, requires_grad=True)
+    host = {
+        ("out", "torch"): lambda: torch.add(a, b, out=c),
+        ("out", "add2"): lambda: add2.torch_launch_add2(c, a, b, n),
+        ("out", "extension-cpp"): lambda: theirs.myadd_out(a, b, c),
+        ("out", "articles"): lambda: article.torch_launch_add2(c, a, b, n),
+        ("new", "torch"): lambda: a + b,
+        ("new", "add2"): lambda: add2.add2(a, b),
+        ("new", "extension-cpp"): lambda: mymul(a, b),
+        ("grad", "torch"): lambda: grad + b,
+        ("grad", "add2"): lambda: add2.add2(grad, b),
+        ("grad, muladd", "torch"): lambda: grad * b + 1.0,
+        ("grad, muladd", "extension-cpp"): lambda: theirs.mymuladd(grad, b, 1.0),
+    }
+    gpu = {
+        "torch": lambda c, a, b: torch.add(a, b, out=c),
+        "add2": lambda c, a, b: add2.torch_launch_add2(c, a, b, c.numel()),
+        "extension-cpp": lambda c, a, b: theirs.myadd_out(a, b, c),
+        "articles": lambda c, a, b: article.torch_launch_add2(c, a, b, c.numel()),
+    }
+    us = host_cost.medians(host, device)
+    # The articles' kernel runs on stream 0, which a CUDA graph cannot hold: so all of these are timed by events.
+    sets, flush = calls.buffers(2**26, torch.float32, device), clock.flush(device)
+    for operator, call in gpu.items():
+        us["gpu", operator] = clock.events([functools.partial(call, *each) for each in sets], flush).median_us
+    rows = [
+        {"what": what.split(",")[0], "operator": operator, "us": value, "ratio_to_torch": value / us[what, "torch"]}
+        for (what, operator), value in us.items()
+        if (what, operator) != ("grad, muladd", "torch")
+    ]
+    if os.environ["ADD2_FAST"] == "0":  # here only add2 differs from the other process
+        return [row | {"operator": "add2, ADD2_FAST=0"} for row in rows if row["operator"] == "add2"]
+    return rows
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--extension-cpp", type=Path, required=True, metavar="FOLDER")
+    parser.add_argument("folder", type=Path, help="extension_cpp_stable")
     parser.add_argument("--json", type=Path, required=True, metavar="FILE")
+    parser.add_argument("--calls", action="store_true", help=argparse.SUPPRESS)  # in a process of its own
     args = parser.parse_args()
+    if args.calls:
+        args.json.write_text(json.dumps(measure_calls(args.folder)))
+        return
+    environment = cli.environment(torch.device("cuda", 0))
     os.environ |= toolchain.environment()
-    device = torch.device("cuda", 0)
-    environment = cli.environment(device)  # with the command, before anything changes sys.argv
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        os.environ["TORCH_EXTENSIONS_DIR"] = str(folder / "cache")
-        (folder / "article").mkdir()
-        article, article_s = timed(lambda: build_article(folder / "article"))
-        official, official_s = timed(lambda: build_extension_cpp(args.extension_cpp, folder))
-        _, add2_s = timed(lambda: load("jit"))
-        import add2
-
-        rows = [
-            {"operator": name, "figure": "build", "seconds": seconds}
-            for name, seconds in (("article", article_s), ("extension-cpp", official_s), ("add2", add2_s))
-        ]
-        n = 1024
-        a, b, c = torch.randn(3, n, device=device)
-        grad = torch.randn(n, device=device, requires_grad=True)
-        compared = {
-            "torch.add(out)": lambda: torch.add(a, b, out=c),
-            "article: torch_launch_add2": lambda: article.torch_launch_add2(c, a, b, n),
-            "extension-cpp: myadd_out": lambda: official.myadd_out(a, b, c),
-            "add2: torch_launch_add2": lambda: add2.torch_launch_add2(c, a, b, n),
-            "a + b": lambda: a + b,
-            "extension-cpp: mymuladd": lambda: official.mymuladd(a, b, 1.0),
-            "add2: add2": lambda: add2.add2(a, b),
-            "a + b, with grad": lambda: grad + b,
-            "extension-cpp: mymuladd, with grad": lambda: official.mymuladd(grad, b, 1.0),
-            "add2: add2, with grad": lambda: add2.add2(grad, b),
-        }
-        rows += [{"call": name, "n": n, "host_us": us} for name, us in host_cost.medians(compared, device).items()]
-        # The article's kernel runs on stream 0: a CUDA graph cannot hold it. Its kernel goes through our clock on a
-        # stream that is stream 0, so it is timed by events, and so is everything it is compared with.
-        sets = calls.buffers(2**26, torch.float32, device)
-        flush = clock.flush(device)
-        for name, call in {
-            "torch.add(out)": lambda c, a, b: torch.add(a, b, out=c),
-            "article": lambda c, a, b: article.torch_launch_add2(c, a, b, c.numel()),
-            "extension-cpp": lambda c, a, b: official.myadd_out(a, b, c),
-            "add2": lambda c, a, b: add2.torch_launch_add2(c, a, b, c.numel()),
-        }.items():
-            timing = clock.events([functools.partial(call, *tensors) for tensors in sets], flush)
-            rows.append({"call": name, "n": 2**26, "clock": "events", "median_us": timing.median_us})
-            rows[-1]["gb_per_s"] = 3 * 4 * 2**26 / timing.median_us / 1e3
+    os.environ |= {"TORCH_CUDA_ARCH_LIST": "{}.{}".format(*torch.cuda.get_device_capability())}
+    for _ in range(2):
+        with tempfile.TemporaryDirectory() as name:
+            folder, part = Path(name), Path(name, "part.json")
+            os.environ["TORCH_EXTENSIONS_DIR"] = f"{name}/cache"
+            rows = build(folder, args.folder)
+            for fast in ("1", "0"):
+                command = [sys.executable, __file__, name, "--calls", "--json", str(part)]
+                subprocess.run(command, env=os.environ | {"ADD2_FAST": fast}, check=True)
+                rows += json.loads(part.read_text())
     for row in rows:
         print(row)
     files.write(args.json, files.to_json({"environment": environment, "compare": rows}))

@@ -1,10 +1,10 @@
-"""Measure everything that the pages show, on this machine. Three minutes on a GPU, ten on a CPU.
+"""Measure what the pages show, on this machine. It takes some minutes.
 
     python3 docs/results/measure.py h200      # writes h200.json, h200-float64.json, ... next to this file
     python3 docs/results/measure.py cpu       # the same for the machine's CPU
-    python3 -m lab.figures                    # puts them into the pages
+    python3 docs/results/figures.py           # puts them into the pages
 
-Each file keeps the command that made it. Several GPUs: see docs/several-gpus.md.
+Not here: compare.py, several GPUs, and the lessons in examples/, which have programs of their own.
 """
 
 import argparse
@@ -13,20 +13,30 @@ import os
 import shlex
 import subprocess
 import sys
+import sysconfig
 import tempfile
+import time
 from pathlib import Path
 
-RESULTS = Path(__file__).resolve().parent
-ROOT = RESULTS.parents[1]
-sys.path.insert(0, str(ROOT))
+import torch
+from torch.utils import cpp_extension
 
-from lab import files  # noqa: E402
+RESULTS = Path(__file__).resolve().parent
+sys.path.insert(0, str(RESULTS.parents[1]))
+
+from lab import cli, files  # noqa: E402
 
 SIZES = "2^10,2^12,2^14,2^16,2^18,2^20,1048577,2^21,2^22,2^24,16777217,2^26,2^28,2^30"
-GPU = {
-    "first-run": ["time.py --compiler jit --rebuild"],
-    "": [f"time.py --dtype all --kernels --sizes {SIZES} --host-cost --sync-study"],
+SWEEP = f"time.py --kernels --sizes {SIZES}"
+GPU = {  # end of the file's name: the commands whose results it has
+    "first-run": ["time.py --rebuild"],
+    "": [f"{SWEEP} --host-cost --sync-study"],
+    "float64": [f"{SWEEP} --dtype float64"],
+    "float16": [f"{SWEEP} --dtype float16"],
+    "bfloat16": [f"{SWEEP} --dtype bfloat16"],
     "clocks": ["time.py --clocks --dtype all --sizes 2^10,2^14,2^22,2^26"],
+    "nvrtc": ["time.py --compiler nvrtc --sizes 2^10 --host-cost"],
+    "ways": ["examples/ways/ways.py"],
     "training": [
         "train.py --check --epochs 1000",
         "train.py --check --epochs 1000 --cuda-graph",
@@ -37,23 +47,21 @@ GPU = {
     ],
 }
 ON_A_CPU = "time.py --device cpu --binding pybind11 --dtype all --sizes " + ",".join(f"2^{k}" for k in range(4, 27, 2))
-CPU = {
-    "1-thread": [ON_A_CPU],
-    "2-threads": [ON_A_CPU],
-    "headers": ["docs/results/headers.py"],
-}
+CPU = {"1-thread": [ON_A_CPU], "2-threads": [ON_A_CPU]}
+STABLE = "torch/csrc/stable/library.h torch/csrc/stable/ops.h torch/csrc/stable/tensor.h"
+ATEN = "torch/library.h ATen/core/Tensor.h ATen/ops/empty_like.h"
+HEADERS = ("torch/extension.h", "torch/all.h", "torch/csrc/utils/pybind.h", ATEN, STABLE)
 
 
-def run(command: str, folder: Path, threads: int | None) -> dict:
-    """Run one program of the project, show what it prints, and return what its --json has."""
-    command += " --json FILE.json"
-    words = shlex.split(command.replace("FILE", str(folder / "FILE")))
-    environment = os.environ | ({"OMP_NUM_THREADS": str(threads)} if threads else {})
-    subprocess.run([sys.executable, *words], cwd=ROOT, env=environment, check=True)
-    found = json.loads((folder / "FILE.json").read_text())
-    found["environment"]["command"] = f"python3 {command}"
-    for build in found.get("build", []):
-        build["library"] = Path(build["library"]).name
+def run(command: str, threads: str | None = None) -> dict:
+    """Run one program of the project, show what it prints, and return the content of its JSON file."""
+    environment = os.environ | ({"OMP_NUM_THREADS": threads} if threads else {})
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "FILE.json")
+        words = [sys.executable, *shlex.split(command), "--json", str(file)]
+        subprocess.run(words, cwd=RESULTS.parents[1], env=environment, check=True)
+        found = json.loads(file.read_text())
+    found["environment"]["command"] = f"python3 {command} --json FILE.json"
     for row in found.get("training", []):  # only one curve is drawn
         del row["us_per_step"]
         if "residual --check --epochs 20" not in command or "compile" in command:
@@ -61,31 +69,32 @@ def run(command: str, folder: Path, threads: int | None) -> dict:
     return found
 
 
-def by_dtype(name: str, content: dict) -> dict[str, dict]:
-    """Of a long run one file for float32, and one for each other dtype: no file grows past what a reader takes in."""
-    rows = content.get("results", [])
-    if name or len(rows) < 300:
-        return {name: content}
-    dtypes = dict.fromkeys(row["dtype"] for row in rows)
-    parts = {dtype: [row for row in rows if row["dtype"] == dtype] for dtype in dtypes}
-    others = {dtype: {"environment": content["environment"], "results": part} for dtype, part in parts.items()}
-    del others["float32"]
-    return {"": content | {"results": parts["float32"]}} | others
+def compile_headers(headers: str, folder: Path) -> float:
+    """Seconds to compile a file that includes these headers of torch and nothing else, in one process."""
+    target = ["-std=c++17", "-DTORCH_TARGET_VERSION=0x020a000000000000"] if headers == STABLE else ["-std=c++20"]
+    source = folder / "include.cpp"
+    source.write_text("".join(f"#include <{header}>\n" for header in headers.split()))
+    paths = [f"-I{path}" for path in (*cpp_extension.include_paths(), sysconfig.get_path("include"))]
+    start = time.perf_counter()
+    subprocess.run(["c++", "-O2", "-fPIC", *target, *paths, "-c", source, "-o", f"{source}.o"], check=True)
+    return time.perf_counter() - start
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("machine", help="its name in the names of the files, such as h200, or cpu")
     machine = parser.parse_args().machine
-    with tempfile.TemporaryDirectory() as folder:
-        for name, commands in (CPU if machine == "cpu" else GPU).items():
-            threads = int(name[0]) if name[:1].isdigit() else None
-            found = [run(command, Path(folder), threads) for command in commands]
-            contents = {name: found} if name == "training" else by_dtype(name, found[0])
-            for name, content in contents.items():
-                path = RESULTS / f"{machine}{'-' * bool(name)}{name}.json"
-                files.write(path, files.to_json(content))
-                print(path)
+    contents = {}
+    for name, commands in (CPU if machine == "cpu" else GPU).items():
+        found = [run(command, name[0] if name[:1].isdigit() else None) for command in commands]
+        contents[f"-{name}" if name else ""] = found if name == "training" else found[0]
+    if machine == "cpu":
+        with tempfile.TemporaryDirectory() as folder:
+            rows = [{"headers": each, "seconds": compile_headers(each, Path(folder))} for each in HEADERS]
+        environment = cli.environment(torch.device("cpu")) | {"command": "python3 docs/results/measure.py cpu"}
+        contents["-headers"] = {"environment": environment, "headers": rows}
+    for name, content in contents.items():
+        files.write(RESULTS / f"{machine}{name}.json", files.to_json(content))
 
 
 if __name__ == "__main__":

@@ -42,9 +42,8 @@ def exercise_3():
     """pybind11 brings back Python's names and torch's C++ names."""
     library = build.build("pybind11").library
     names = run("nm", "-DC", "--undefined-only", library)
-    for word in ("Py", "at::", "c10::"):
-        print(f"   {sum(f' {word}' in line for line in names.splitlines())} names begin with {word}")
-        assert f" {word}" in names
+    print(*(f"   {names.count(f' {word}')} names begin with {word}" for word in ("Py", "at::", "c10::")), sep="\n")
+    assert all(f" {word}" in names for word in ("Py", "at::", "c10::"))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 import sys
 
 import torch
-from workshop import ROOT, copy_of_project, edit, main, need_gpus, need_nvcc, run, show
+from workshop import ROOT, copy_of_project, edit, main, need_gpus, need_nvcc, run
 
 sys.path.insert(0, str(ROOT / "examples" / "2_mistakes"))
 
@@ -14,9 +14,7 @@ def exercise_1():
 
     a = torch.arange(6.0).view(2, 3)
     both, one = careless(a.t(), a.t()), careless(a.t(), a.t().contiguous())
-    print("   strides of a and c:", a.t().stride(), both.stride(), "\n   right:", torch.equal(both, 2 * a.t()))
-    print("   with one of them contiguous:", torch.equal(one, 2 * a.t()))
-    assert both.stride() == a.t().stride()
+    print("   strides of a and c:", a.t().stride(), both.stride(), "\n   one contiguous:", one.tolist())
     assert torch.equal(both, 2 * a.t())
     assert not torch.equal(one, 2 * a.t())
 
@@ -28,7 +26,6 @@ def exercise_2():
     memory = torch.tensor([1.0, 98, 99])
     a, b = torch.zeros(3), memory[:1].expand(3)
     print("   strides:", b.stride(), "careless:", careless(a, b).tolist(), "careful:", careful(a, b).tolist())
-    assert a.shape == b.shape
     assert careless(a, b).tolist() == [1, 98, 99]
     assert careful(a, b).tolist() == [1, 1, 1]
 
@@ -44,7 +41,6 @@ def exercise_3():
         assert "[]" in run(*command, folder=copy, PYTHONPATH=str(folder))
         edit(folder / "mistakes.cu", "  if (n == 0) return c;         // a grid of no blocks cannot be launched\n", "")
         text = run(*command, folder=copy, PYTHONPATH=str(folder))
-    show(text, "Error")
     assert "the launch failed" in text
 
 

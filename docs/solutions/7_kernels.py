@@ -1,12 +1,10 @@
 """Solutions of docs/7_kernels.md."""
 
 import sys
-from functools import partial
 
 import torch
 from workshop import copy_of_project, edit, main, need_gpus, need_nvcc, run, show
 
-COMPILE = ("time.py", "--sizes", "100")  # without a GPU the kernels are compiled, and not run
 VECTORS = """
   struct alignas(16) Four { T at[16 / sizeof(T)]; };  // float4, for any T
   const Index width = 16 / sizeof(T), first = blockIdx.x * Index(blockDim.x) + threadIdx.x;
@@ -41,15 +39,13 @@ def exercise_2():
         head = "__global__ void add2_plain(T* c, const T* a, const T* b, Index n) {"
         body = before[before.index(head) + len(head) :]
         body = body[: body.index("\n}\n") + 3]
-        arguments = ("time.py", "--kernels", "--sizes", "2^22")
-        if torch.cuda.is_available():
-            show(run(*arguments, folder=copy), "call  ", "plain", "vector")
-        run_plain = partial(run, *(arguments if torch.cuda.is_available() else COMPILE), folder=copy)
+        # Without a GPU the kernels are compiled, and not run.
+        words = ("--kernels", "--sizes", "2^22") if torch.cuda.is_available() else ("--sizes", "100")
         edit(kernel, head, f"{head}\n#pragma unroll 1")
-        show(run_plain(), "call  ", "plain", "vector")
+        show(run("time.py", *words, folder=copy), "call  ", "plain", "vector")
         edit(kernel, f"{head}\n#pragma unroll 1{body}", head + VECTORS)
         edit(launcher, "add2_plain<<<blocks(n, 1024), 1024", "add2_plain<<<blocks(n, 1024 * (16 / sizeof(T))), 1024")
-        show(run_plain(), "call  ", "plain", "vector")
+        show(run("time.py", *words, folder=copy), "call  ", "plain", "vector")
 
 
 def exercise_3():

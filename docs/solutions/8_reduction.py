@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from workshop import ROOT, main, need_nvcc
 
-from lab.build import toolchain
+from lab import toolchain
 
 HEAD = """
 #include "add_rms_norm_kernel.cuh"

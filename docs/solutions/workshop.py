@@ -3,8 +3,7 @@
     python3 docs/solutions/3_operator.py        # all solutions of a page
     python3 docs/solutions/3_operator.py 3      # one of them
 
-Each does what its exercise asks for, shows what comes of it, and stops with an AssertionError should that be
-anything else than what the page says.
+Each does what its exercise asks for, and ends in an AssertionError if the page is wrong about the result.
 """
 
 import argparse
@@ -31,7 +30,7 @@ class Missing(Exception):
 
 def need_gpus(count: int = 1) -> None:
     if torch.cuda.device_count() < count:
-        raise Missing("a GPU" if count == 1 else f"{count} GPUs")
+        raise Missing(f"{count} GPU" + "s" * (count > 1))
 
 
 def need_nvcc() -> None:
@@ -41,11 +40,9 @@ def need_nvcc() -> None:
 
 @contextmanager
 def copy_of_project() -> Iterator[Path]:
-    """A copy to change; it is gone afterwards, and so is what was built from it."""
+    """A copy to change, and to build in; both are deleted afterwards."""
     with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder, "add2")
-        shutil.copytree(ROOT, copy, ignore=leftovers)
-        yield copy
+        yield Path(shutil.copytree(ROOT, Path(folder, "add2"), ignore=leftovers))
 
 
 def edit(file: Path, old: str, new: str) -> None:
@@ -57,19 +54,16 @@ def edit(file: Path, old: str, new: str) -> None:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """For programs that run in a folder: a copy of the project has caches of its own.
-
-    torch.compile's too: it does not notice a changed gradient (https://github.com/pytorch/pytorch/issues/144344).
-    """
+    """For programs that run in a folder. A copy of the project has caches of its own."""
     caches = {"TORCH_EXTENSIONS_DIR": "jit cache", "TORCHINDUCTOR_CACHE_DIR": "compile-cache"}
     own = {} if folder == ROOT else {variable: str(folder / name) for variable, name in caches.items()}
     return os.environ | {"PATH": toolchain.tool_path()} | own
 
 
 def run(*command: object, folder: Path = ROOT, status: int | None = 0, **variables: str) -> str:
-    """Run a program (Python's arguments, if it is a script or `-m`), which must end with `status` (None: any).
+    """Run a program (Python's arguments, if it is a script or `-m`), and return what it prints on stdout and stderr.
 
-    Returns what it has printed, on stderr, too.
+    It must end with `status` (None: any).
     """
     words = [str(word) for word in command]
     if words[0].endswith(".py") or words[0] == "-m":

@@ -122,7 +122,7 @@ def stream():
 
 
 def launch():
-    """2048 threads a block are too many, so the kernel never runs"""
+    """2048 threads per block are too many, so the kernel never runs"""
     a = torch.ones(2, device="cuda")
     old = [torch.full((2,), 7.0, device="cuda") for _ in range(100)]
     del old  # c gets memory that was freed before

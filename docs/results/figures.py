@@ -1,0 +1,268 @@
+"""The tables and pictures of the pages, from the measurements in this folder (*.json).
+
+    python3 docs/results/figures.py            # write them again
+    python3 docs/results/figures.py --check    # print the pages whose tables are stale; exit status 1 if any are
+
+A table stands in a page between `<!-- figures: NAME -->` and `<!-- end -->`; NAME is the name of a function below.
+"""
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+RESULTS = Path(__file__).resolve().parent
+ROOT = RESULTS.parents[1]
+sys.path.insert(0, str(ROOT))
+
+from lab import files  # noqa: E402
+from lab.bench import calls, plots  # noqa: E402
+from lab.bench.calls import power  # noqa: E402
+from lab.bench.sync_study import CASES  # noqa: E402
+
+PAGES = [*ROOT.glob("README*.md"), *sorted((ROOT / "docs").glob("*.md")), RESULTS / "README.md"]
+MARKED = re.compile(r"(<!-- figures: ([\w-]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+# Files of one machine that time.py wrote. Where two have the same figure, the last one counts.
+RUNS = ("h200", "h200-float64", "h200-float16", "h200-bfloat16", "h200-clocks")
+DTYPES = ("float32", "float64", "float16", "bfloat16")
+OURS = "torch_launch_add2"
+
+
+def load(name: str) -> dict | list[dict]:
+    """The content of one file of this folder."""
+    return json.loads((RESULTS / f"{name}.json").read_text())
+
+
+def timings(*names: str, clock: str = "gpu") -> dict[tuple, dict]:
+    """The rows of these files by (call, dtype, n)."""
+    rows = [row for name in names or RUNS for row in load(name).get("results", []) if row["clock"] == clock]
+    return {(row["call"], row["dtype"], row["n"]): row for row in rows}
+
+
+def part(name: str) -> list[dict]:
+    """Another part of time.py's file, such as "sync_study", from the last run that has it."""
+    return next(found for run in reversed(RUNS) if (found := load(run).get(name)))
+
+
+def table(head: list[str], rows: Iterable[list[str]]) -> str:
+    return "".join(f"| {' | '.join(line)} |\n" for line in (head, ["---"] * len(head), *rows))
+
+
+def us(row: dict | float) -> str:
+    """Microseconds; a noisy row has a ~."""
+    value = row["median_us"] if isinstance(row, dict) else row
+    mark = " ~" if isinstance(row, dict) and row.get("noisy") else ""
+    return f"{value:.{2 if value < 100 else 1 if value < 1000 else 0}f}{mark}"
+
+
+OPERATORS = ("torch", "add2", "add2, ADD2_FAST=0", "extension-cpp", "articles")
+HEAD = ["on an H200", "torch", "add2", "add2 as you copy it", "[extension-cpp][official]", "[articles][articles]"]
+HEAD_ZH = ["在一块 H200 上", "torch", "add2", "add2（仅公开 API）", "[extension-cpp][official]", "[文章][articles]"]
+ROWS = {  # of h200-others.json: what was measured
+    "out": ["host time, writing into `c`", "CPU 端开销：写入已有的 `c`"],
+    "new": ["host time, returning a tensor", "CPU 端开销：返回新张量"],
+    "grad": ["the same, with a gradient", "CPU 端开销：需要梯度"],
+    "gpu": ["GPU time, 2^26 elements", "GPU 时间：2^26 个元素"],
+    "build setup": ["build with `setup.py`", "用 `setup.py` 编译"],
+    "build jit": ["build with jit", "用 jit 编译"],
+}
+
+
+def others_zh() -> str:
+    return others(language=1)
+
+
+def others(language: int = 0) -> str:
+    """README.md: times over that of torch's own call, builds in seconds. A row has two operators or more."""
+    found = {(row["what"], row["operator"]): row for row in load("h200-others")["compare"]}
+
+    def cell(what: str, operator: str) -> str:
+        row = found.get((what, operator))
+        if row is None:
+            return "-"
+        return f"{row['seconds']:.1f} s" if "seconds" in row else f"{row['ratio_to_torch']:.2f}"
+
+    lines = [[label[language], *(cell(what, operator) for operator in OPERATORS)] for what, label in ROWS.items()]
+    return table([HEAD, HEAD_ZH][language], [line for line in lines if line.count("-") < 4])
+
+
+def first_run() -> str:
+    """The end of time.py's output: its largest size, and the legend."""
+    content = load("h200-first-run")
+    largest = max(row["n"] for row in content["results"])
+    rows = [row for row in content["results"] if row["n"] == largest]
+    lines = [calls.table(rows, content["environment"]["peak_gb_per_s"]).strip("\n"), calls.legend(rows)]
+    return "\n".join(["```", *lines, "```"]) + "\n"
+
+
+READS = {  # clock: what it reads, the state of the L2 cache
+    "host": ("launch + kernel + synchronization", "warm: the same tensors each time"),
+    "events": ("the kernel and the two events around it", "cold: flushed before each call"),
+    "gpu": ("the kernel: calls replayed from a CUDA graph", "cold: tensors in turn"),
+    "gpu warm": ("the same on one set of tensors", "warm"),
+}
+
+
+def clocks() -> str:
+    """docs/6_timing.md: the clocks, and one call by each of them, at all sizes that were timed by all."""
+    found = {clock: timings(clock=clock) for clock in READS}
+    sizes = [2**k for k in range(31) if all((OURS, "float32", 2**k) in rows for rows in found.values())]
+    lines = [
+        [f"`{clock}`", *READS[clock], *(us(rows[OURS, "float32", n]) for n in sizes)] for clock, rows in found.items()
+    ]
+    return table(["clock", "it reads", "L2 cache", *map(power, sizes)], lines)
+
+
+def studied() -> list[dict]:
+    """The study of add2, where the kernel is longer than its launch."""
+    return [row for row in part("sync_study") if (row["call"], row["n"]) == (OURS, 2**26)]
+
+
+def study() -> str:
+    cases = [(row, *CASES[row["before"], row["after"]]) for row in studied()]
+    lines = [[name, us(row["first_us"]), us(row["median_us"]), reads] for row, name, reads in cases]
+    return table(["synchronize", "first call", "median", "what the clock reads"], lines)
+
+
+def lies() -> str:
+    """A list: each mistake, its figure, and the right figure of the same machine."""
+    found, (both, _, after, neither) = timings(), [row["median_us"] for row in studied()]
+    samples = studied()[2]["samples_us"]
+    warm, cold = (timings(clock=clock)["torch.add(out)", "float16", 2**22] for clock in ("gpu warm", "gpu"))
+    into, new, ours = (found[call, "float32", 2**20]["median_us"] for call in ("torch.add(out)", "torch.add", "add2"))
+    doubles = [row for key, row in found.items() if key[:2] == (OURS, "float64")]
+    best, large = min(doubles, key=lambda row: row["ratio_to_torch"]), max(doubles, key=lambda row: row["n"])
+    mistakes = {
+        "Do not wait for the GPU:": f"2^26 elements in {us(neither)} us: {12 * 2**26 / neither / 1e6:.0f} TB/s. The "
+        f"kernel takes {us(found[OURS, 'float32', 2**26])} us, the call with its wait {us(both)}.",
+        "Take the mean, with the first call in it": f"('after only'): {us(sum(samples) / len(samples))} us. The median "
+        f"is {us(after)}; one call waited for earlier ones.",
+        "Repeat on the same tensors:": f"{warm['gb_per_s'] / 1e3:.1f} TB/s for float16 at 2^22, more than the memory "
+        f"has. From memory it is {cold['gb_per_s'] / 1e3:.1f}.",
+        "Compare a call that allocates with one that does not:": f"`add2` takes {ours / into:.2f} of the time of "
+        f"`torch.add(out=)` at 2^20, and {ours / new:.2f} of that of `torch.add`, which allocates too. In a captured "
+        "graph the calls that allocate write into one block again and again, and it may stay in the L2 cache.",
+        "Choose the size:": f"{best['ratio_to_torch']:.2f} of torch's time, for float64 at {power(best['n'])}. At "
+        f"{power(large['n'])} it is {large['ratio_to_torch']:.2f}.",
+    }
+    return "".join(f"{i}. **{name}** {text}\n" for i, (name, text) in enumerate(mistakes.items(), 1))
+
+
+def steps() -> str:
+    """docs/7_kernels.md: each kernel of the lesson at some sizes of float32, GPU time in microseconds."""
+    described = {
+        "torch.add(out)": "`torch.add(a, b, out=c)`",
+        "plain kernel": "plain: one element at a time",
+        "vector kernel": "vector: 16 bytes per thread",
+        "unaligned kernel": "unaligned",
+    }
+    found, sizes = timings(), [2**k for k in (10, 20, 22, 26)]
+    lines = [[text, *(us(found[call, "float32", n]) for n in sizes)] for call, text in described.items()]
+    return table(["kernel", *map(power, sizes)], lines)
+
+
+def life() -> str:
+    """Bytes per thread, speed, and the life of a thread that follows from them, at 2^30 elements."""
+    resident = 132 * 2048  # threads that an H100 or H200 holds at once: multiprocessors x threads on each
+    cards = [timings(), timings("h100-sweep")]
+    lines = []
+    for call, dtype, carried in (
+        ("plain kernel", "float16", 6),
+        ("plain kernel", "float32", 12),
+        ("plain kernel", "float64", 24),
+        (OURS, "float32", 48),
+    ):
+        speeds = [found[call, dtype, 2**30]["gb_per_s"] for found in cards]
+        cells = [f"{speed / 1e3:.2f} ({resident * carried / speed / 1e3:.2f})" for speed in speeds]
+        name = "add2" if call == OURS else "plain"
+        lines.append([f"{name} {dtype}", str(carried), *cells, f"{speeds[0] / speeds[1]:.2f}"])
+    return table(["kernel", "bytes per thread", "H200: TB/s (life, us)", "H100", "H200 / H100"], lines)
+
+
+def ratios(*names: str, clock: str = "gpu") -> str:
+    """docs/results/README.md: the time over torch's, for each size and dtype."""
+    found = {key[1:]: row for key, row in timings(*names, clock=clock).items() if key[0] == OURS}
+    sizes = sorted({n for _, n in found if all((dtype, n) in found for dtype in DTYPES)})
+    lines = [[power(n), *(f"{found[dtype, n]['ratio_to_torch']:.3f}" for dtype in DTYPES)] for n in sizes]
+    return table(["n", *DTYPES], lines)
+
+
+def cpu_ratios() -> str:
+    return ratios("cpu-2-threads", clock="host")
+
+
+def headers() -> str:
+    """docs/5_builds.md: seconds to compile each header."""
+    rows = load("cpu-headers")["headers"]
+    return table(["header", "seconds"], [[f"`{row['headers']}`", f"{row['seconds']:.1f}"] for row in rows])
+
+
+def host_cost() -> str:
+    """docs/12_gradients.md: the host's time for each call, without and with a gradient wanted."""
+    found = {row["call"]: f"{row['median_us']:.2f}" for row in part("host_cost")}
+    names = dict.fromkeys(name.removesuffix(", with grad") for name in found)
+    lines = [[f"`{name}`", found.get(name, ""), found.get(f"{name}, with grad", "")] for name in names]
+    return table(["call", "no gradient", "with gradient"], lines)
+
+
+def training() -> str:
+    """docs/12_gradients.md: microseconds of a step, with add2 and with torch's own add in one run."""
+    lines = []
+    for run in load("h200-training"):
+        ways = run["ways"]
+        way = "compiled" if ways["compile"] else "CUDA graph" if ways["cuda_graph"] else "eager"
+        way += ", bfloat16" if run["settings"]["dtype"] == "bfloat16" else ""
+        ours, torchs = (row["median_us_per_step"] for row in run["training"])
+        lines.append([run["settings"]["model"], way, f"{ours:.0f}", f"{torchs:.0f}", f"{ours / torchs:.3f}"])
+    lines.sort(key=lambda line: line[0], reverse=True)
+    return table(["model", "step", "add2", "torch.add", "ratio"], lines)
+
+
+def processes() -> str:
+    """docs/several-gpus.md: steps per second of the residual network by batch and number of GPUs."""
+    found = {(run["settings"]["batch"], run["processes"]): run["training"][0] for run in load("h200-several-gpus")}
+    rows = [(batch, gpus, 1e6 / row["median_us_per_step"]) for (batch, gpus), row in sorted(found.items())]
+    return table(["batch", "GPUs", "steps/s"], [[str(batch), str(gpus), f"{speed:.0f}"] for batch, gpus, speed in rows])
+
+
+def ways() -> str:
+    """docs/13_ways.md: the price of each way to make an operator."""
+    found = {row["way"]: row for row in load("h200-ways")["ways"]}
+    lines = []
+    for way in ("torch.add", "torch.compile", "triton_op", "nvrtc", "jit", "setup", "cmake", "pybind11"):
+        row = found[way]
+        host = f"{row['us']:.1f} ({row['torch_us']:.1f})"
+        lines.append([way, f"{row['first_s']:.2g}", host, f"{row['gb_per_s']:.0f}"])
+    return table(["way", "first result, s", "us per call", "GB/s at 2^26"], lines)
+
+
+def draw() -> None:
+    """The pictures of docs/6_timing.md and docs/12_gradients.md, by the functions of time.py and train.py."""
+    sweep = {"environment": load(RUNS[0])["environment"], "results": list(timings().values())}
+    residual = next(run for run in load("h200-training") if run["settings"]["model"] == "residual")
+    for name, figure in {"h200-sweep.svg": plots.sweep(sweep), "h200-training.svg": plots.training(residual)}.items():
+        (RESULTS / name).write_bytes(files.to_picture(figure, RESULTS / name))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="write nothing; exit status 1 if a table would change")
+    is_check = parser.parse_args().check
+    stale = 0
+    for page in PAGES:
+        text = page.read_text()
+        new = MARKED.sub(lambda match: f"{match[1]}\n{globals()[match[2].replace('-', '_')]()}\n{match[4]}", text)
+        if new != text:
+            print(page.relative_to(ROOT))
+            stale += 1
+            if not is_check:
+                page.write_text(new)
+    if not is_check:
+        draw()
+    return 1 if is_check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
