@@ -1,4 +1,4 @@
-"""examples/4_add_rms_norm: its programs, and the figures of its page. The operator's own tests: test_add_rms_norm.py."""
+"""examples/4_add_rms_norm: its programs, and its page's figures. The operator's own tests: test_add_rms_norm.py."""
 
 import json
 import os
