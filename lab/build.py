@@ -78,9 +78,9 @@ def _build(compiler: str, rebuild: bool) -> Build:
     if compiler == "nvrtc":
         if reason := toolchain.lack_for_nvrtc():
             raise Failure(reason)
-        from add2 import nvrtc
+        os.environ["ADD2_NVRTC"] = "1"
+        import add2  # noqa: F401  (registers the operator of add2/nvrtc.py)
 
-        nvrtc.register()
         return Build("nvrtc", "dispatcher", None)
     toolchain.host_compiler()
     if nvcc := toolchain.find_nvcc():

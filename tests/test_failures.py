@@ -89,7 +89,7 @@ def test_a_project_of_your_own(tmp_path):
         assert cure in explained.stdout.split("Cure: ")[1]
 
 
-def test_cpp_example_with_nvcc_behind_a_executable(tmp_path):
+def test_cpp_example_with_nvcc_behind_a_script(tmp_path):
     """find_package(Torch) would say that CUDA cannot be found; the example says what to set."""
     if toolchain.find_nvcc() is None:
         pytest.skip("needs a CUDA build of torch, and nvcc")
