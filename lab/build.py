@@ -28,8 +28,7 @@ ROOT = Path(__file__).resolve().parents[1]
 COMPILERS = ("jit", "setup", "cmake", "nvrtc")
 
 # For shutil.copytree(): what builds, tests and tools have written into the project's folder.
-_LEFT = (".git", ".venv*", ".*_cache", ".hypothesis", "build", "dist", "*.so", "*.egg-info", "__pycache__")
-leftovers = shutil.ignore_patterns(*_LEFT)
+leftovers = shutil.ignore_patterns(".*_cache", ".git", ".venv*", "build", "dist", "*.so", "*.egg-info", "__pycache__")
 
 
 @dataclass
@@ -79,9 +78,9 @@ def _build(compiler: str, rebuild: bool) -> Build:
     if compiler == "nvrtc":
         if reason := toolchain.lack_for_nvrtc():
             raise Failure(reason)
-        from add2 import nvrtc
+        os.environ["ADD2_NVRTC"] = "1"
+        import add2  # noqa: F401  (registers the operator of add2/nvrtc.py)
 
-        nvrtc.register()
         return Build("nvrtc", "dispatcher", None)
     toolchain.host_compiler()
     if nvcc := toolchain.find_nvcc():

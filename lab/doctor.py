@@ -55,13 +55,6 @@ def _cuda_home() -> str:
     return home
 
 
-def _setuptools() -> str:
-    found = importlib.metadata.version("setuptools")
-    if int(found.split(".")[0]) < 77:
-        raise RuntimeError(f'{found} is too old: `python3 -m pip install "setuptools>=77"`')
-    return found
-
-
 def _cache() -> str:
     folder = cpp_extension._get_build_directory("add2", verbose=False)
     tempfile.TemporaryFile(dir=folder).close()
@@ -75,7 +68,7 @@ def examine() -> int:
         return 1
     checks = {"torch": _torch, "GPU": _gpu, "nvcc": _nvcc, "CUDA_HOME": _cuda_home, "C++": toolchain.host_compiler}
     checks |= {tool: lambda tool=tool: toolchain.require(tool) for tool in ("ninja", "cmake")}
-    checks |= {"setuptools": _setuptools, "cache": _cache}
+    checks |= {"setuptools": lambda: importlib.metadata.version("setuptools"), "cache": _cache}
     checks |= {"nvrtc": lambda: f"--compiler nvrtc: {toolchain.lack_for_nvrtc() or 'works'}"}
     status = 0
     for subject, check in checks.items():

@@ -27,8 +27,7 @@ def pytest_addoption(parser):
 def pytest_configure():
     """Many processes run at once: a few threads each, which sleep while they wait."""
     threads = {"OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "PASSIVE", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
-    for name, value in threads.items():
-        os.environ.setdefault(name, value)
+    os.environ |= threads | os.environ
 
 
 def pytest_collection_modifyitems(config, items):
@@ -82,7 +81,7 @@ def start():
     """Start a program of the project in a process and a group of its own, for a Ctrl-C in the middle: a Popen."""
 
     def start(program, *arguments, **options):
-        command = [sys.executable, str(ROOT / program), *map(str, arguments)]
+        command = [sys.executable, ROOT / program, *map(str, arguments)]
         options |= {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.default_int_handler)}  # a `&` ignores it
         return subprocess.Popen(command, text=True, start_new_session=True, **options)
 

@@ -51,6 +51,13 @@ def has(library, word): return word.encode() in Path(library).read_bytes()
 """
 
 
+def executable(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("#!/bin/sh\n" + text)
+    path.chmod(0o755)
+    return str(path)
+
+
 @pytest.fixture
 def tiny(project):
     """A copy of the project with sources that are next to nothing."""
@@ -75,11 +82,8 @@ def script(run, tmp_path):
 @pytest.mark.parametrize("compiler", ["jit", *(pytest.param(x, marks=pytest.mark.thorough) for x in COMPILERS[1:])])
 def test_follows_the_sources(compiler, tiny, script, tmp_path):
     """A killed build and what it leaves; two processes at once; a mistake; an edited header; --rebuild."""
-    slow = tmp_path / "c++"  # waits at one file, while `slow` exists
-    slow.write_text(f"""#!/bin/sh
-        case "$*" in *add2_cpu.cpp*) [ -f "{tmp_path}/slow" ] && touch "{tmp_path}/begun" && sleep 20;; esac
-        exec c++ "$@" """)
-    slow.chmod(0o755)
+    wait = f'case "$*" in *add2_cpu.cpp*) [ -f "{tmp_path}/slow" ] && touch "{tmp_path}/begun" && sleep 20;; esac\n'
+    slow = executable(tmp_path / "c++", wait + 'exec c++ "$@"\n')  # waits at one file, while `slow` exists
     (tmp_path / "slow").touch()
     code = """
         compiler, folder, mark = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
@@ -101,7 +105,7 @@ def test_follows_the_sources(compiler, tiny, script, tmp_path):
             load(compiler, rebuild)
             found["times"].append(library.stat().st_mtime_ns)
     """
-    found = script(code, compiler, tmp_path, MARK, root=tiny, CXX=str(slow))
+    found = script(code, compiler, tmp_path, MARK, root=tiny, CXX=slow)
     left = {"jit": tmp_path / "jit cache/add2/add2.so", "setup": tiny / "add2/_C.abi3.so"}
     assert found["at once"] == [str(left.get(compiler, tiny / "build/libadd2.so"))] * 2
     assert "no_such_name" in found["broken"]
@@ -111,6 +115,39 @@ def test_follows_the_sources(compiler, tiny, script, tmp_path):
     assert rebuilt != again
     assert " -c " in found["stderr"]  # --rebuild shows the commands
     assert "-shared" in found["stderr"]
+
+
+def test_failed_builds(tmp_path, tiny, script):
+    """The tool's own error, and below it the cause and the cure. The page names this test."""
+    (tiny / "kernel/add2_cpu.cpp").write_text('extern "C" int no_such_function();\nint used = no_such_function();\n')
+    (tmp_path / "file").touch()
+    killed = "c++: fatal error: Killed signal terminated program cc1plus"
+    killed = executable(
+        tmp_path / "killed", f'case "$*" in *" -c "*) echo "{killed}" >&2; exit 1;; esac\nexec c++ "$@"\n'
+    )
+    another_torch = ["no_such_function", "Cause: the library was built against another torch", "--rebuild"]
+    cases = {
+        "undefined jit": ("jit", {}, another_torch),
+        "undefined cmake": ("cmake", {}, another_torch),
+        "no folder": ("jit", {"TORCH_EXTENSIONS_DIR": f"{tmp_path}/file"}, ["cannot write there", "_EXTENSIONS_DIR"]),
+        "memory": ("jit", {"CXX": killed}, ["Cause: the machine ran out of memory", "MAX_JOBS=1"]),
+        "no compiler": ("setup", {"CXX": "no-such-compiler"}, ["no-such-compiler is not installed", "apt-get"]),
+    }
+    if toolchain.find_nvcc():
+        says = 'echo "Cuda compilation tools, release 9.2, V9.2.88"\n'
+        old = Path(executable(tmp_path / "cuda/bin/nvcc", says)).parents[1]
+        unknown = ({"TORCH_CUDA_ARCH_LIST": "99.0"}, ["Cause: torch or nvcc does not know the GPU", "+PTX"])
+        with_nvcc = {
+            "another CUDA": ("jit", {"CUDA_HOME": str(old)}, ["belongs to CUDA 9.2", "built with CUDA"]),
+            "unknown GPU, jit": ("jit", *unknown),
+            "unknown GPU, cmake": ("cmake", *unknown),
+            "GCC": ("jit", {"NVCC_PREPEND_FLAGS": "-D__GNUC__=99"}, ["Cause: nvcc refuses the C++ compiler", "CXX="]),
+        }
+        cases |= {name: (each[0], each[1] | {"ADD2_WITH_CUDA": "1"}, each[2]) for name, each in with_nvcc.items()}
+    code = "for name, (compiler, env, _) in json.loads(sys.argv[1]).items(): found[name] = load(compiler, **env)"
+    found = script(code, json.dumps(cases), root=tiny)
+    for name, (_, _, words) in cases.items():
+        assert [word for word in words if word not in found[name]] == [], (name, found[name])
 
 
 def test_two_clones(tiny, script, tmp_path):
@@ -162,9 +199,7 @@ def nvcc():
 @pytest.mark.thorough
 def test_another_list_of_gpus_and_nvcc_behind_a_script(tiny, script, tmp_path, nvcc):
     """A changed TORCH_CUDA_ARCH_LIST compiles again; nvcc on PATH is a script in a folder where no toolkit is."""
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin/nvcc").write_text(f'#!/bin/sh\nexec "{nvcc}" "$@"\n')
-    (tmp_path / "bin/nvcc").chmod(0o755)
+    executable(tmp_path / "bin/nvcc", f'exec "{nvcc}" "$@"\n')
     code = """
         def code(compiler, gpu):
             library = Path(load(compiler, TORCH_CUDA_ARCH_LIST=gpu))

@@ -1,5 +1,6 @@
 """Solutions of docs/5_builds.md."""
 
+import itertools
 import os
 import sys
 
@@ -21,7 +22,7 @@ def exercise_1():
                 os.utime(source, ns=(time, time))  # as `cp -p` would
             run("time.py", "--compiler", "jit", *SHORT, folder=copy)
             links.append((copy / LIBRARIES["jit"]).stat().st_mtime_ns)
-    compiled = [True, *(new != old for old, new in zip(links, links[1:], strict=False))]
+    compiled = [True, *(new != old for old, new in itertools.pairwise(links))]
     print("   was it compiled?", compiled)
     assert compiled == [True, True, True, True, False]
 
