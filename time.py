@@ -9,159 +9,131 @@ and found first, and for few others: a script called random.py or types.py would
 """
 
 import argparse
+import itertools
 import re
-import signal
 import sys
 
-if __name__ == "__main__":
-    from lab import cli
+import torch
 
-    cli.start()  # before torch is imported, which takes seconds
-
-from lab import build, cli
+from lab import build, cli, files
 from lab.bench import calls as bench
+from lab.bench import compare_builds, host_cost, kernels, sync_study
 
-SIZES = (2**10, 2**20, 2**26)
+
+def main() -> int:
+    args = parse()
+    content, status = measure_all_builds(args) if args.compiler == "all" else measure_build(args)
+    if content["results"]:
+        print(bench.legend(content["results"]))
+    if args.json and (content["results"] or not content["correct"]):  # otherwise an earlier file is worth more
+        files.write(args.json, files.to_json(content | {"complete": status == 0}))
+    if args.plot and content["results"]:
+        from lab.bench import plots  # imports matplotlib
+
+        files.write(args.plot, files.to_picture(plots.sweep(content), args.plot))
+    return status
+
+
+def measure_build(args: argparse.Namespace) -> tuple[dict, int]:
+    """Returns the content of --json, and the exit status."""
+    # 1. Build, load, register.
+    builds = [build.load(args.compiler, rebuild=args.rebuild, library=args.library)]
+    if args.binding == "pybind11":
+        builds.append(build.load("pybind11", args.rebuild))
+    device = cli.choose_device(args, builds[0].library)
+    environment = cli.environment(device)
+    print(cli.describe(environment, builds))
+    calls = bench.calls(builds[-1].module)
+    if args.kernels:
+        calls |= kernels.kernels(builds[0].library, device)
+
+    # 2. Check against torch and time, size by size.
+    rows, host_rows, sync_rows, is_correct, status = [], [], [], True, 0
+    try:
+        for dtype, n in itertools.product(args.dtypes, args.sizes):
+            found = measure(builds[0].compiler, calls, n, bench.DTYPES[dtype], device, args.clocks)
+            print(bench.table(found, environment.get("peak_gb_per_s")))
+            rows += found
+        if args.host_cost:
+            host_rows = host_cost.measure(calls, device)
+            print(host_cost.table(host_rows))
+        if args.sync_study:
+            sync_rows = sync_study.measure(calls, bench.DTYPES[args.dtypes[0]], device)
+            print(sync_study.table(sync_rows, device))
+    except KeyboardInterrupt:
+        status = cli.fail("interrupted; what was measured until then is above, and in the files", 130)
+    except bench.WrongResult as error:
+        is_correct, status = False, cli.fail(error)
+    except (MemoryError, torch.OutOfMemoryError) as error:
+        status = cli.fail(f"out of memory; give smaller --sizes: {error}")
+
+    shown = [{name: value for name, value in vars(each).items() if name != "module"} for each in builds]
+    content = {"environment": environment, "build": shown, "results": rows, "correct": is_correct}
+    return content | {"host_cost": host_rows, "sync_study": sync_rows}, status
+
+
+def measure(compiler: str, calls: dict, n: int, dtype: torch.dtype, device: torch.device, every_clock: bool) -> list:
+    """The rows of one size. bench.WrongResult if a result differs from torch's."""
+    sets = bench.buffers(n, dtype, device)
+    bench.check(calls, sets[0])
+    return bench.measure(compiler, calls, sets, every_clock)
+
+
+def measure_all_builds(args: argparse.Namespace) -> tuple[dict, int]:
+    """The content of --json for all builds, and the exit status."""
+    contents, status = compare_builds.measure(cli.has_gpu(args))
+    content = {"build": [], "results": [], "host_cost": [], "sync_study": []}
+    for each in contents:
+        for name, rows in content.items():
+            rows += [{"compiler": each["build"][0]["compiler"]} | row for row in each[name]]
+    content["environment"] = cli.environment(torch.device("cuda" if cli.has_gpu(args) else "cpu"))
+    content["correct"] = all(each["correct"] for each in contents)
+    print(cli.describe(content["environment"], [build.Build(**row) for row in content["build"]]))
+    print(bench.table(content["results"], content["environment"].get("peak_gb_per_s")))
+    return content, status
 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser = cli.parser("Build add2, check it against torch, time it against torch.", [*build.COMPILERS, "all"])
-    bindings = ("dispatcher", "pybind11")
-    parser.add_argument("--binding", choices=bindings, default="dispatcher", help="pybind11: time it, too")
+    parser.add_argument(
+        "--binding", choices=["dispatcher", "pybind11"], default="dispatcher", help="time this one, too"
+    )
     parser.add_argument("--dtype", choices=[*bench.DTYPES, "all"], default="float32", help="(default: float32)")
-    parser.add_argument("--sizes", type=sizes, help="elements: 1000,2^20 or 2^10..2^28 (default: 2^10,2^20,2^26)")
+    parser.add_argument("--sizes", type=sizes, default="2^10,2^20,2^26", help="elements: 1000,2^20 or 2^10..2^28")
     also = parser.add_argument_group("also measure")
     also.add_argument("--clocks", action="store_true", help="by every clock: host, events, GPU, warm GPU")
     also.add_argument("--kernels", action="store_true", help="each kernel of the lesson, and torch.neg")
     also.add_argument("--host-cost", action="store_true", help="the host's time for a call, at n = 1024")
     also.add_argument("--sync-study", action="store_true", help="four ways to synchronize, and what each measures")
     args = cli.parse(parser, argv)
-    if args.kernels and args.compiler == "nvrtc":
+    args.dtypes = list(bench.DTYPES) if args.dtype == "all" else [args.dtype]
+    if args.compiler == "nvrtc" and args.kernels:
         parser.error("--kernels calls the C functions of a library, and the nvrtc build has none; use --compiler jit")
-    if args.library and args.compiler == "all":
-        parser.error("--library cannot be combined with --compiler all")
-    if args.compiler == "all" and (args.kernels or args.sync_study):
-        parser.error("--kernels and --sync-study cannot be combined with --compiler all")
+    if args.compiler == "all" and (args.kernels or args.library):
+        parser.error("--kernels and --library cannot be combined with --compiler all")
     return args
 
 
-def main() -> int:
-    args = parse()
-    if args.compiler == "all":
-        from lab.bench import compare_builds
-
-        return compare_builds.run(args)
-
-    # 1. Build, load, register.
-    builds = [build.load(args.compiler, rebuild=args.rebuild, library=args.library)]
-    if args.binding == "pybind11":
-        builds.append(build.load("pybind11", args.rebuild))
-    device = cli.choose_device(args, builds[0].library)
-    content = {"environment": cli.environment(device), "build": [row(each) for each in builds]}
-    content |= {name: [] for name in ("results", "host_cost", "sync_study")}
-    print(cli.describe(content["environment"], builds))
-
-    # 2. Check against torch, 3. time against torch.
-    calls = bench.calls(builds[-1].module)
-    if args.kernels:
-        from lab.bench import kernels
-
-        calls |= kernels.kernels(builds[0].library, device)
-    problems: list[str] = []
-    status = 0
-    try:
-        sweep(args, content, calls, device, problems)
-        if not problems:
-            study(args, content, calls, device)
-    except KeyboardInterrupt:
-        status = cli.fail("interrupted; what was measured until then is below, and in the files", 130)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # from here on it takes a moment, and must not be lost
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-
-    # 4. Conclude.
-    content |= {"correct": not any("differs" in problem for problem in problems)}
-    content |= {"complete": status == 0 and not problems}
-    if content["results"]:
-        print(bench.legend(content["results"]))
-    if content["results"] or problems:  # else a file of an earlier run is worth more
-        status = max(status, cli.save(args, content, "lab.bench.plots:sweep" if content["results"] else ""))
-    for problem in problems:
-        status = max(status, cli.fail(problem))
-    if not content["results"] and not status:
-        return cli.fail("nothing was timed; give --sizes that fit in memory", 2)
-    return status
-
-
-def sweep(args, content: dict, calls: dict, device, problems: list[str]) -> None:
-    """Check and time every dtype at every size. After a wrong result nothing more is timed."""
-    dtypes = list(bench.DTYPES) if args.dtype == "all" else [args.dtype]
-    for dtype, n in ((dtype, n) for dtype in dtypes for n in args.sizes or SIZES):
-        what = f"{bench.power(n)} elements of {dtype}"
-        if not bench.fits(n, bench.DTYPES[dtype], device):
-            if args.sizes:
-                cli.note(f"{what} do not fit in the memory of {device}: left out")
-            continue
-        try:
-            sets = bench.buffers(n, bench.DTYPES[dtype], device)
-            if wrong := bench.wrong(calls, sets[0]):
-                problems.append(f"the result of {', '.join(wrong)} differs from torch's for {what}")
-                return
-            rows = bench.measure(content["build"][0]["compiler"], calls, sets, args.clocks)
-        except Exception as error:
-            if not cli.is_out_of_memory(error):
-                raise
-            problems.append(f"out of memory with {what}; give smaller --sizes")
-            continue
-        finally:
-            sets = []
-        content["results"] += rows
-        print(bench.table(rows, content["environment"].get("peak_gb_per_s")))
-
-
-def study(args, content: dict, calls: dict, device) -> None:
-    """Measure what only an option asks for."""
-    if args.host_cost:
-        from lab.bench import host_cost
-
-        content["host_cost"] = host_cost.measure(calls, device)
-    if args.sync_study:
-        from lab.bench import sync_study
-
-        dtype = bench.DTYPES["float32" if args.dtype == "all" else args.dtype]
-        for each in sync_study.run(calls, dtype, device):
-            content["sync_study"].append(each)
-
-
-def row(build) -> dict:
-    found = {name: getattr(build, name) for name in ("compiler", "binding", "library", "seconds", "cached")}
-    return found | {"library": build.library and str(build.library)}
-
-
 def sizes(text: str) -> list[int]:
-    """Numbers of elements: '1000', '2^20', '1000,2^20', and by powers of two '2^10..2^20'."""
-    found: list[int] = []
-    for part in text.replace(" ", ",").split(","):
-        if part:
-            first, _, last = part.partition("..")
-            value, end = size(first), size(last or first)
-            if end < value:
-                raise argparse.ArgumentTypeError(f"the range {part} is empty: {end} is less than {value}")
-            while value <= end:
-                found.append(value)
-                value *= 2
+    """Numbers of elements: '1000', '1000,2^20', and by powers of two '2^10..2^20'."""
+    found = []
+    for part in text.split(","):
+        first, _, last = part.partition("..")
+        n, end = size(first), size(last or first)
+        while n <= end:
+            found.append(n)
+            n *= 2
     if not found:
-        raise argparse.ArgumentTypeError("no size is given; examples: 1048576, 2^20, 2^10..2^28")
+        raise argparse.ArgumentTypeError(f"the range {text} is empty; a range is 2^10..2^28")
     return found
 
 
 def size(text: str) -> int:
-    match = re.fullmatch(r"([0-9]{1,15})(?:(?:\^|\*\*)([0-9]{1,2}))?", text.strip().replace("_", ""))
-    value = int(match[1]) ** int(match[2] or 1) if match else 0
-    if not 1 <= value <= 2**40:
-        raise argparse.ArgumentTypeError(
-            f"'{text}' is not a number of elements from 1 to 2^40; examples: 1048576, 2^20, 2^10..2^28"
-        )
-    return value
+    match = re.fullmatch(r"([0-9]{1,15})(?:\^([0-9]{1,2}))?", text.strip())
+    n = int(match[1]) ** int(match[2] or 1) if match else 0
+    if not 1 <= n <= 2**40:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of elements from 1 to 2^40, such as 1000 or 2^20")
+    return n
 
 
 if __name__ == "__main__":

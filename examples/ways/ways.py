@@ -98,10 +98,15 @@ def main() -> int:
 
     from lab import cli, files
 
+    if args.json:
+        try:
+            files.write(args.json, None)  # tested now, and not after minutes of measuring
+        except files.Failure as error:
+            parser.error(str(error))
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     ways = args.way or [way for way in WAYS if device.type == "cuda" or way not in ON_A_GPU]
     rows, status = [], 0
-    print(f"{'way':<26}{'first result s':>15}{'us a call':>11}{'torch.add us':>14}{'GB/s':>8}")
+    print(f"{'way':<26}{'first result s':>15}{'us per call':>12}{'torch.add us':>14}{'GB/s':>8}")
     for way in ways:
         with tempfile.TemporaryDirectory() as cache:
             names = ("TORCH_EXTENSIONS_DIR", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "CUDA_CACHE_PATH")
@@ -115,8 +120,8 @@ def main() -> int:
         row = json.loads(done.stdout.splitlines()[-1])
         rows.append(row)
         rate = f"{row['gb_per_s']:.0f}" if "gb_per_s" in row else "-"
-        print(f"{way:<26}{row['first_s']:>15.3f}{row['us']:>11.2f}{row['torch_us']:>14.2f}{rate:>8}", flush=True)
-    if args.json:
+        print(f"{way:<26}{row['first_s']:>15.3f}{row['us']:>12.2f}{row['torch_us']:>14.2f}{rate:>8}", flush=True)
+    if args.json and rows:  # without any, a file of an earlier run is worth more
         environment = cli.environment(device) | {"command": "python3 examples/ways/ways.py --json FILE"}
         files.write(args.json, files.to_json({"environment": environment, "ways": rows}))
     return status

@@ -5,10 +5,8 @@ A row of the table is a dict, as measure() returns it and as it stands in the JS
 
 import itertools
 import math
-import re
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from types import ModuleType
 
 import torch
@@ -18,8 +16,16 @@ from . import clock
 DTYPES = {name: getattr(torch, name) for name in ("float32", "float64", "float16", "bfloat16")}  # as enum Add2Dtype
 WIDE = 0.25  # a figure is noisy if its spread, 5th to 95th percentile, exceeds this share of the median
 Tensors = tuple[torch.Tensor, ...]  # c, a, b
-# The columns in their order. GB/s and ratio belong to the first clock that a call has.
-CLOCKS = {"gpu": "GPU us", "host": "host us", "events": "events us", "gpu warm": "warm GPU us"}
+CLOCKS = {  # clock: its column, and what it reads
+    "gpu": ("GPU us", "kernel time without the launch, with a cold L2 cache"),
+    "host": ("host us", "time of a call"),
+    "events": ("events us", "time between two events, with a cold L2 cache"),
+    "gpu warm": ("warm GPU us", "kernel time without the launch, with a warm L2 cache"),
+}
+
+
+class WrongResult(Exception):
+    """A call's result differs from torch's."""
 
 
 def calls(module: ModuleType | None = None) -> dict[str, Callable]:
@@ -37,53 +43,49 @@ def calls(module: ModuleType | None = None) -> dict[str, Callable]:
     return found
 
 
-def fits(n: int, dtype: torch.dtype, device: torch.device) -> bool:
-    """Whether the inputs, the result and the tensors that torch returns fit in the device's free memory."""
-    if device.type == "cuda":
-        free = torch.cuda.mem_get_info(device)[0]
-        free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    else:
-        free = 1024 * int(re.search(r"MemAvailable:\s*(\d+)", Path("/proc/meminfo").read_text())[1])
-    return 7 * n * dtype.itemsize < free
-
-
 def buffers(n: int, dtype: torch.dtype, device: torch.device) -> list[Tensors]:
     """Sets of tensors c, a, b of n random elements; on a GPU as many sets as make four times its L2 cache, up to 512.
-    Each tensor starts, as torch's do, at a multiple of 256 bytes."""
+    Each tensor starts, as torch's do, at a multiple of 256 bytes. If they do not fit: MemoryError on a CPU, on a GPU
+    torch.OutOfMemoryError."""
     sets = 1
     if device.type == "cuda":
         sets = max(1, min(512, math.ceil(4 * clock.cache_size(device) / (3 * n * dtype.itemsize))))
     generator = torch.Generator(device).manual_seed(0)
     step = math.ceil(n * dtype.itemsize / 256) * 256 // dtype.itemsize
-    a, b = (torch.randn(sets, step, generator=generator, device=device, dtype=dtype) for _ in range(2))
-    return [tuple(x[:n] for x in tensors) for tensors in zip(torch.empty_like(a), a, b, strict=True)]
+    try:
+        a, b = (torch.randn(sets, step, generator=generator, device=device, dtype=dtype) for _ in range(2))
+        c = torch.empty_like(a)
+    except RuntimeError as error:
+        if device.type == "cuda":
+            raise
+        raise MemoryError(str(error).partition("\n")[0]) from error
+    return [tuple(x[:n] for x in tensors) for tensors in zip(c, a, b, strict=True)]
 
 
-def wrong(calls: dict[str, Callable], tensors: Tensors) -> list[str]:
-    """The calls whose result differs from torch's in any bit."""
+def check(calls: dict[str, Callable], tensors: Tensors) -> None:
+    """Raise WrongResult if a call's result differs from torch's in any bit."""
     c, a, b = tensors
     expected = a + b
-    found = []
     for name, call in calls.items():
         c.fill_(math.nan)  # elements that a call leaves out stay NaN
         result = call(c, a, b, c.numel())
         if name != "torch.neg" and not torch.equal(c if result is None else result, expected):
-            found.append(name)
-    return found
+            raise WrongResult(f"{name}: the result for {power(c.numel())} elements of {c.dtype} differs from torch's")
 
 
 def measure(compiler: str, calls: dict[str, Callable], sets: list[Tensors], every_clock: bool) -> list[dict]:
-    """Time every call: rows for a table, as in the JSON file. every_clock: else only the GPU's; on a CPU the host's."""
+    """Time every call: rows for a table. every_clock: otherwise only the GPU's, or on a CPU the host's."""
     c = sets[0][0]
     timings: dict[tuple[str, str], clock.Timing] = {}
     if every_clock or not c.is_cuda:
         once = [partial(call, *sets[0], c.numel()) for call in calls.values()]
-        timings |= zip(((name, "host") for name in calls), clock.host(once, c.device), strict=True)
+        for name, timing in zip(calls, clock.host(once, c.device), strict=True):
+            timings[name, "host"] = timing
     if c.is_cuda:
         flush = clock.flush(c.device)
         for name, call in calls.items():
-            with clock.phase(f"{name}, {c.numel()} elements of {c.dtype}"):
-                timings |= {(name, key): timing for key, timing in _on_gpu(call, sets, every_clock, flush).items()}
+            for key, timing in _on_gpu(call, sets, every_clock, flush).items():
+                timings[name, key] = timing
     rows = []
     for (call, key), timing in timings.items():
         moved = (2 if call == "torch.neg" else 3) * c.nbytes  # tensors that are read or written
@@ -112,11 +114,6 @@ def _on_gpu(call: Callable, sets: list[Tensors], every_clock: bool, flush: clock
     return found
 
 
-def clocks(rows: Sequence[dict]) -> list[str]:
-    """The clocks of these rows. The first says most about the kernel: the GPU's own where there is one."""
-    return [key for key in CLOCKS if any(row["clock"] == key for row in rows)]
-
-
 def figure(value: float) -> str:
     """Four significant digits, as in the JSON file, and no exponent."""
     value = float(f"{value:.4g}")
@@ -127,38 +124,38 @@ def power(n: int) -> str:
     """2^20; 1000 and 2^20+1 for what lies between."""
     exponent = n.bit_length() - 1
     rest = n - 2**exponent
-    return f"2^{exponent}" + (f"+{rest}" if rest else "") if n >= 16 and rest < 16 else str(n)
+    if n < 16 or rest >= 16:
+        return str(n)
+    return f"2^{exponent}+{rest}" if rest else f"2^{exponent}"
 
 
 def table(rows: Sequence[dict], peak: float | None = None) -> str:
-    """A block for each dtype and size, a line for each call (and build, if several). peak: the memory's GB/s."""
-    builds = {row["compiler"] for row in rows}
-    blocks: dict[tuple, dict[str, dict[str, dict]]] = {}
+    """A block for each dtype, size and clock; a line for each call (and build, if several). peak: the memory's GB/s."""
+    has_builds = len({row["compiler"] for row in rows}) > 1
+    blocks: dict[tuple, list[dict]] = {}
     for row in rows:
-        label = row["call"] + (f" ({row['compiler']})" if len(builds) > 1 else "")
-        blocks.setdefault((row["dtype"], row["n"]), {}).setdefault(label, {})[row["clock"]] = row
-    columns, text = clocks(rows), []
-    for (dtype, n), block in blocks.items():
-        moved = max(row["bytes"] for found in block.values() for row in found.values())
-        text.append(f"\n{power(n)} elements of {dtype}; all results as torch's; {moved / 1e6:.4g} MB read and written")
-        head = f"{'call':<26}" + "".join(f"{CLOCKS[key]:>13}" for key in columns)
-        text.append(head + f"{'GB/s':>9}" + (f"{'% peak':>8}" if peak else "") + f"{'ratio':>8}")
-        for label, found in block.items():
-            line = f"{label:<26}"
-            for key in columns:
-                row = found.get(key)
-                line += f"{figure(row['median_us']) + ' ~'[row.get('noisy', False)] if row else '':>13}"
-            best = next(found[key] for key in columns if key in found)
-            line += f"{figure(best['gb_per_s']):>9}" + (f"{best['gb_per_s'] / peak:>8.1%}" if peak else "")
-            text.append(line + ("" if best["call"] == "torch.neg" else f"{best['ratio_to_torch']:>8.3f}"))
-    return "\n".join(text)
+        blocks.setdefault((row["dtype"], row["n"], row["clock"]), []).append(row)
+    lines = []
+    for (dtype, n, key), block in blocks.items():
+        moved = max(row["bytes"] for row in block) / 1e6
+        lines.append(f"\n{power(n)} elements of {dtype}; all results as torch's; {moved:.4g} MB read and written")
+        percent = f"{'% peak':>8}" if peak else ""
+        lines.append(f"{'call':<26}{CLOCKS[key][0]:>13}{'GB/s':>9}{percent}{'ratio':>8}")
+        for row in block:
+            label = f"{row['call']} ({row['compiler']})" if has_builds else row["call"]
+            us = figure(row["median_us"]) + ("~" if row.get("noisy") else " ")
+            percent = f"{row['gb_per_s'] / peak:>8.1%}" if peak else ""
+            ratio = "" if row["call"] == "torch.neg" else f"{row['ratio_to_torch']:>8.3f}"
+            lines.append(f"{label:<26}{us:>13}{figure(row['gb_per_s']):>9}{percent}{ratio}")
+    return "\n".join(lines)
 
 
 def legend(rows: Sequence[dict]) -> str:
-    key = clocks(rows)[0]
-    reads = "kernel time without the launch, with a cold L2 cache" if key == "gpu" else "time of a call"
-    text = [f"\n{CLOCKS[key]}: median {reads}; GB/s, % peak and ratio belong to it (docs/6_timing.md)"]
-    text.append("ratio: time over that of torch.add; of torch.add(out) for calls that write into c. Below 1 is faster")
+    lines = [""]
+    for key, (column, reads) in CLOCKS.items():
+        if any(row["clock"] == key for row in rows):
+            lines.append(f"{column}: median {reads}; GB/s, % peak and ratio belong to it (docs/6_timing.md)")
+    lines.append("ratio: time over that of torch.add; of torch.add(out) for calls that write into c. Below 1 is faster")
     if any(row.get("noisy") for row in rows):
-        text.append("~: noisy, the 5th to 95th percentile spread exceeds 25% of the median")
-    return "\n".join(text)
+        lines.append("~: noisy, the 5th to 95th percentile spread exceeds 25% of the median")
+    return "\n".join(lines)

@@ -13,7 +13,6 @@ import itertools
 import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 
@@ -35,23 +34,16 @@ class Timing:
     samples: int
 
 
-def phase(name: str) -> AbstractContextManager:
-    """Name a part of a run: an NVTX range, which `nsys profile` shows."""
-    return torch.cuda.nvtx.range(name) if torch.cuda.is_available() else nullcontext()
-
-
-def repeat(name: str, samplers: Sequence[Callable[[], list[float]]], warm_up: int = 1) -> list[Timing]:
+def repeat(samplers: Sequence[Callable[[], list[float]]], warm_up: int = 1) -> list[Timing]:
     """Take samples in turn, so that all see the same machine, until the time is up; at least ten of each."""
-    with phase(f"{name}: warm-up"):
-        for _ in range(warm_up):
-            for sampler in samplers:
-                sampler()
+    for _ in range(warm_up):
+        for sampler in samplers:
+            sampler()
     found: list[list[float]] = [[] for _ in samplers]
     end = time.perf_counter() + BUDGET_S * len(samplers)
-    with phase(f"{name}: timed"):
-        while len(found[0]) < 10 or time.perf_counter() < end:
-            for samples, sampler in zip(found, samplers, strict=True):
-                samples += sampler()
+    while len(found[0]) < 10 or time.perf_counter() < end:
+        for samples, sampler in zip(found, samplers, strict=True):
+            samples += sampler()
     timings = []
     for samples in found:
         low, *_, high = statistics.quantiles(samples, n=20, method="inclusive")
@@ -84,7 +76,7 @@ def host(calls: Sequence[Call], device: torch.device) -> list[Timing]:
         return [span(call, device)]
 
     # The warm-up also loads the kernel, fills the allocator's cache and wakes the GPU.
-    return repeat("host", [partial(sample, call) for call in calls], warm_up=3)
+    return repeat([partial(sample, call) for call in calls], warm_up=3)
 
 
 def cache_size(device: torch.device) -> int:
@@ -113,7 +105,7 @@ def events(calls: Sequence[Call], flush: Call) -> Timing:
     """Time single calls, the same on different memory, between two events, each with a cold cache. The flush also keeps
     the GPU busy until the host has queued the call: otherwise the launch would be timed."""
     turns = itertools.cycle(calls)
-    return repeat("events", [lambda: _between_events(itertools.islice(turns, 10), flush)])[0]
+    return repeat([lambda: _between_events(itertools.islice(turns, 10), flush)])[0]
 
 
 def gpu(*rounds: Sequence[Call], flush: Call | None = None) -> Timing:
@@ -135,18 +127,18 @@ def gpu(*rounds: Sequence[Call], flush: Call | None = None) -> Timing:
         # The first of six replays is left out: the host was still on its way to queue it.
         return [us / calls for graph, calls in graphs for us in _between_events([graph.replay] * 6, flush)[1:]]
 
-    return repeat("graph", [sample])[0]
+    return repeat([sample])[0]
 
 
 def _capture(calls: Sequence[Call]) -> torch.cuda.CUDAGraph:
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
-        for call in calls[:3]:
+        for call in calls[:3]:  # warm-up, which torch.cuda.graph needs
             call()
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
-    with phase("graph: captured"), torch.cuda.graph(graph):
+    with torch.cuda.graph(graph):
         for call in calls:
             call()
     return graph

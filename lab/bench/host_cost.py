@@ -1,8 +1,7 @@
 """Host cost of a call: the time until it returns, without waiting for the GPU, which is still at work then. It matters
 where tensors are small: a GPU that finishes its kernels faster than the host can queue them is idle."""
 
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
@@ -30,11 +29,7 @@ def compared(calls: dict[str, Callable], device: torch.device) -> dict[str, Call
             return operator.default(a, b)
 
     writing = ("torch.add(out)", "torch_launch_add2", "pybind11")
-    found = {name: partial(calls[name], c, a, b, N) for name in writing if name in calls}
-    if device.type == "cuda" and (nvrtc := sys.modules.get("kernel.add2_nvrtc")):  # the build in use
-        arguments = nvrtc.launch_arguments(c.get_device(), c, a, b, N)
-        found["cuda.core.launch"] = lambda: nvrtc.launch(*arguments)
-    return found | {
+    return {name: partial(calls[name], c, a, b, N) for name in writing if name in calls} | {
         "a + b": lambda: a + b,
         "add2": lambda: add2.add2(a, b),
         "torch.ops.add2.add2": lambda: operator(a, b),
@@ -55,17 +50,21 @@ def medians(calls: dict[str, Callable], device: torch.device) -> dict[str, float
 
         return [clock.span(batch, device, after=False) / BATCH]
 
-    timings = clock.repeat("host cost", [partial(sample, call) for call in calls.values()], warm_up=3)
+    timings = clock.repeat([partial(sample, call) for call in calls.values()], warm_up=3)
     return {name: timing.median_us for name, timing in zip(calls, timings, strict=True)}
 
 
 def measure(calls: dict[str, Callable], device: torch.device) -> list[dict]:
-    """Print a table, and return its rows. calls: of calls.calls()."""
-    print(f"\nHost microseconds a call, asynchronous, n = {N}\n{'call':<32}{'us':>8}{'ratio':>8}")
+    """A row for each call. calls: those of calls.calls()."""
     rows, torchs = [], 0.0
     for name, us in medians(compared(calls, device), device).items():
         if name.startswith(("torch.add", "a + b")):  # torch's own, for those that follow
             torchs = us
         rows.append({"call": name, "median_us": us, "ratio_to_torch": us / torchs})
-        print(f"{name:<32}{figure(us):>8}{us / torchs:>8.3f}")
     return rows
+
+
+def table(rows: Sequence[dict]) -> str:
+    lines = [f"\nHost microseconds per call, asynchronous, n = {N}", f"{'call':<32}{'us':>8}{'ratio':>8}"]
+    lines += [f"{row['call']:<32}{figure(row['median_us']):>8}{row['ratio_to_torch']:>8.3f}" for row in rows]
+    return "\n".join(lines)

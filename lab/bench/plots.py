@@ -8,35 +8,29 @@ ORANGE, BLUE, RED = "#e69f00", "#0072b2", "#d55e00"
 LINES = {"torch.add(out)": (ORANGE, "s"), "torch_launch_add2": (BLUE, "o"), "plain kernel": (RED, "^")}
 STYLE = {"font.size": 11, "axes.titlesize": 11, "figure.titlesize": 11, "legend.fontsize": 10, "lines.markersize": 4}
 STYLE |= {"axes.grid": True, "grid.alpha": 0.3, "axes.spines.top": False, "axes.spines.right": False}
-WIDTH = 5.6  # inches; with 11 points still readable where the picture is as wide as a phone
 
 
-def _panels(content: dict, count: int, height: float) -> tuple[Figure, list]:
-    """A figure of panels one above the other, with the machine as its title."""
-    figure = Figure(figsize=(WIDTH, 0.5 + height * count), layout="constrained")
+def _panels(content: dict, count: int) -> tuple[Figure, list]:
+    """Panels one above the other, with the machine as title; 11 points are still readable as wide as a phone."""
+    figure = Figure(figsize=(5.6, 0.5 + 2.5 * count), layout="constrained")
     figure.suptitle(f"{content['environment']['name']}, torch {content['environment']['torch']}", x=0.02, ha="left")
     return figure, list(figure.subplots(count, 1, squeeze=False, sharex=True)[:, 0])
 
 
 @matplotlib.rc_context(STYLE)
 def sweep(content: dict) -> Figure:
-    """Over the number of elements: GB/s, with the memory's peak; the ratio to torch's time. One dtype, one build."""
+    """Over the number of elements: GB/s, with the memory's peak; the ratio to torch's time. One dtype, clock, build."""
     results = content["results"]
     clock = "gpu" if any(row["clock"] == "gpu" for row in results) else "host"
-    dtype = "float32" if any(row["dtype"] == "float32" for row in results) else results[0]["dtype"]
-    chosen = {"clock": clock, "dtype": dtype, "compiler": results[0]["compiler"]}
+    chosen = {"clock": clock, "dtype": results[0]["dtype"], "compiler": results[0]["compiler"]}
     rows = sorted((row for row in results if chosen.items() <= row.items()), key=lambda row: row["n"])
-    figure, (upper, lower) = _panels(content, 2, 2.6)
+    figure, (upper, lower) = _panels(content, 2)
     for call, (colour, marker) in LINES.items():
-        line = [row for row in rows if row["call"] == call]
-        if not line:
-            continue
-        n = [row["n"] for row in line]
-        band = [[row["bytes"] / row[end] / 1e3 for row in line] for end in ("high_us", "low_us")]
-        upper.plot(n, [row["gb_per_s"] for row in line], color=colour, marker=marker, label=call)
-        upper.fill_between(n, *band, color=colour, alpha=0.2, linewidth=0)
-        if call != "plain kernel":  # far off; the upper panel shows it
-            lower.plot(n, [row["ratio_to_torch"] for row in line], color=colour, marker=marker)
+        if line := [row for row in rows if row["call"] == call]:
+            n = [row["n"] for row in line]
+            upper.plot(n, [row["gb_per_s"] for row in line], color=colour, marker=marker, label=call)
+            if call != "plain kernel":  # far off; the upper panel shows it
+                lower.plot(n, [row["ratio_to_torch"] for row in line], color=colour, marker=marker)
     if peak := content["environment"].get("peak_gb_per_s"):
         upper.axhline(peak, color="black", linestyle="--", linewidth=1, label="peak of the memory")
     upper.set_xscale("log", base=2)
@@ -44,7 +38,8 @@ def sweep(content: dict) -> Figure:
     shown = [row["ratio_to_torch"] for row in rows if row["call"] == "torch_launch_add2"]
     lower.set_ylim(min(0.9, *shown) - 0.005, max(1.1, *shown) + 0.005)  # wide enough that noise looks small
     lower.set_xlabel("elements")
-    upper.set_title(f"GB/s, {dtype}, {'GPU time, cold L2 cache' if clock == 'gpu' else 'host time'}", loc="left")
+    kind = "GPU time, cold L2 cache" if clock == "gpu" else "host time"
+    upper.set_title(f"GB/s, {chosen['dtype']}, {kind}", loc="left")
     lower.set_title("time over torch's; below 1 is faster", loc="left")
     upper.legend()
     return figure
@@ -55,7 +50,7 @@ def training(content: dict) -> Figure:
     """For each epoch the loss; and the accuracy on the test images, if there is one."""
     runs = content["training"]
     curves = {"loss": "losses"} | ({"accuracy on the test images": "accuracies"} if runs[0]["accuracies"] else {})
-    figure, panels = _panels(content, len(curves), 2.2)
+    figure, panels = _panels(content, len(curves))
     for panel, (title, name) in zip(panels, curves.items(), strict=True):
         for run, colour, style in zip(runs, (BLUE, ORANGE), ("-", "--"), strict=False):
             label = "torch.add" if run["add"] == "torch" else f"add2 ({run['add']})"

@@ -1,8 +1,8 @@
-"""The training loop of train.py: epochs, their history, and the ways to run a step."""
+"""The training loop of train.py: epochs, their history, checkpoints, and the ways to run a step."""
 
 import argparse
 import contextlib
-import itertools
+import io
 import os
 import statistics
 import time
@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from .. import cli
+from .. import files
+from ..build import Failure
 from .tasks import Add, Task
 
 
 @dataclass
 class History:
-    """An entry for each epoch: mean loss of its steps, accuracy on the test images (if there are some), us a step."""
+    """An entry for each epoch: mean loss of its steps, accuracy on the test images (if there are some), us per step."""
 
     losses: list[float] = field(default_factory=list)
     accuracies: list[float] = field(default_factory=list)
@@ -28,17 +29,20 @@ class History:
         """The median, without the first tenth, in which caches fill, kernels are loaded and torch.compile compiles."""
         return statistics.median(self.us_per_step[(len(self.us_per_step) + 9) // 10 :] or self.us_per_step)
 
+    def row(self) -> dict:
+        return {"median_us_per_step": self.steady_us_per_step(), **vars(self)}
+
 
 def train(task: Task, add: Add, device: torch.device, args: argparse.Namespace) -> Iterator[History]:
-    """Train until args.epochs; yield the history after each epoch whose loss is printed."""
+    """Train until args.epochs; yield the history after every task.every epochs, and write the checkpoint then."""
     torch.manual_seed(args.seed)  # on the CPU, before the network moves: the same numbers for every device
     network = task.network(add).to(device)
     optimizer = torch.optim.SGD(network.parameters(), lr=0.01, momentum=task.momentum)
     history = History()
-    if args.resumed:
-        network.load_state_dict(args.resumed["network"])
-        optimizer.load_state_dict(args.resumed["optimizer"])
-        history = History(**args.resumed["history"])
+    if args.resume and args.resume.exists():  # otherwise --save will write it
+        history = load_checkpoint(args, network, optimizer)
+    if len(history.losses) >= args.epochs:  # nothing is left to do
+        yield history
     # On a GPU, reduce-overhead replays CUDA graphs, as most of a small step is launches; fullgraph: no graph breaks.
     called = torch.compile(network, fullgraph=True, mode="reduce-overhead") if args.compile else network
     called = nn.parallel.DistributedDataParallel(called) if args.world > 1 else called
@@ -54,10 +58,9 @@ def train(task: Task, add: Add, device: torch.device, args: argparse.Namespace) 
 
     if args.cuda_graph:
         step = captured(step, network)
-    done, every = len(history.losses), 1 if args.save else task.every
-    # Portions end with an epoch that is printed: a multiple of `every`, or the last.
-    for _, epochs in itertools.groupby(range(done, args.epochs), lambda epoch: -(-epoch // every)):
-        means, us_per_step = run(step, task, list(epochs), device)
+    while (done := len(history.losses)) < args.epochs:
+        end = min(args.epochs, (done // task.every + 1) * task.every)
+        means, us_per_step = run(step, task, range(done, end), device)
         if args.world > 1:  # each has its share of every batch's loss
             from . import processes
 
@@ -67,22 +70,12 @@ def train(task: Task, add: Add, device: torch.device, args: argparse.Namespace) 
         if task.accuracy:
             history.accuracies.append(task.accuracy(network))
         if args.save and args.rank == 0:
-            from . import checkpoint
-
-            checkpoint.save(args.save, settings(args), network, optimizer, vars(history))
-        yield history
-    if done >= args.epochs:
-        cli.note(f"{args.resume} has all of its {done} epochs; a larger --epochs goes on")
+            save_checkpoint(args, network, optimizer, history)
         yield history
 
 
-def settings(args: argparse.Namespace) -> dict:
-    """The options that decide the losses. A run is resumed only with the same."""
-    return {name: getattr(args, name) for name in ("model", "seed", "batch", "dtype")}
-
-
-def run(step: Callable, task: Task, epochs: list[int], device: torch.device) -> tuple[Tensor, float]:
-    """Train these epochs. Returns the mean loss of each, on the device, and the microseconds of a step."""
+def run(step: Callable, task: Task, epochs: range, device: torch.device) -> tuple[Tensor, float]:
+    """Train these epochs. Returns the mean loss of each, on the device, and the microseconds per step."""
     synchronize = torch.cuda.synchronize if device.type == "cuda" else lambda: None
     synchronize()
     start = time.perf_counter()
@@ -112,6 +105,33 @@ def captured(step: Callable[[], Tensor], network: nn.Module) -> Callable[[], Ten
         return loss.clone()  # out of the graph's memory, which the next replay writes again
 
     return replay
+
+
+def settings(args: argparse.Namespace) -> dict:
+    """The options that decide the losses. A run is resumed only with the same."""
+    return {name: getattr(args, name) for name in ("model", "seed", "batch", "dtype")}
+
+
+def save_checkpoint(args: argparse.Namespace, network, optimizer, history: History) -> None:
+    content = {"settings": settings(args), "history": vars(history)}
+    content |= {"network": network.state_dict(), "optimizer": optimizer.state_dict()}
+    torch.save(content, buffer := io.BytesIO())
+    files.write(args.save, buffer.getvalue())
+
+
+def load_checkpoint(args: argparse.Namespace, network, optimizer) -> History:
+    """Failure if it is not a checkpoint, or from a run with other settings."""
+    try:
+        found = torch.load(args.resume, map_location="cpu", weights_only=True)
+        theirs = found["settings"]
+    except Exception as error:  # of many kinds
+        reason = str(error).partition("\n")[0]
+        raise Failure(f"{args.resume} is not a whole checkpoint of train.py: {reason}") from error
+    if theirs != settings(args):
+        raise Failure(f"{args.resume} comes from a run with other settings, {theirs}; this one has {settings(args)}")
+    network.load_state_dict(found["network"])
+    optimizer.load_state_dict(found["optimizer"])
+    return History(**found["history"])
 
 
 def make_deterministic() -> None:

@@ -1,42 +1,34 @@
 """Several processes that train one network together: one for each GPU, or some on CPUs.
-`torchrun --nproc-per-node N train.py ...` starts them, and tells each by its environment which one it is."""
+`torchrun --nproc-per-node N train.py ...` starts them, and its environment tells each one its number."""
 
 import argparse
 import contextlib
 import datetime
 import os
-import signal
 import time
 from collections.abc import Iterator
 
 import torch
 import torch.distributed as dist
 
-from .. import cli
 from ..build import Failure
 
 
 def rank_and_world(on_gpus: bool) -> tuple[int, int]:
-    """This process's number, and how many there are. Failure if torchrun has not started it, or GPUs are too few."""
-    if "TORCHELASTIC_RUN_ID" not in os.environ:
-        found = " and ".join(name for name in ("RANK", "WORLD_SIZE") if name in os.environ)
-        cure = "start several by `torchrun --nproc-per-node N train.py ...`; for a single one unset RANK and WORLD_SIZE"
-        raise Failure(f"{found} in the environment, but torchrun has not started this process: {cure}")
+    """This process's number, and the number of processes. Failure if there are too few GPUs."""
     here, gpus = int(os.environ["LOCAL_WORLD_SIZE"]), torch.cuda.device_count()
     if on_gpus and gpus < here:
-        raise Failure(f"{here} processes, but {gpus} GPU(s): one process a GPU. Start {gpus}, or give --device cpu")
+        raise Failure(f"{here} processes, but {gpus} GPU(s): start one process per GPU, or give --device cpu")
     return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 
 
 @contextlib.contextmanager
-def connected(args: argparse.Namespace) -> Iterator[None]:
+def connected(args: argparse.Namespace, on_gpus: bool) -> Iterator[None]:
     """Inside, torch.distributed works: NCCL among GPUs, gloo among CPUs. Failure if another process has ended."""
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # so torchrun ends a process that waits in a collective
-    if on_gpus := cli.has_gpu(args):
+    if on_gpus:
         own = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         torch.cuda.set_device(own)
-        if "device" in args:
-            args.device = own
+        args.device = args.device and own  # instead of the same one for all
     try:
         # After a restart by `torchrun --max-restarts` the store still has the addresses of the processes that ended,
         # and gloo would call them (torch 2.13 to 2.15): so each attempt has a prefix of its own.

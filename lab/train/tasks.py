@@ -1,8 +1,7 @@
-"""The two tasks of train.py: a toy, and a residual network on images. `add` is the operator under test in both.
-The images are scikit-learn's: 1797 handwritten digits of 8 x 8 pixels (Alpaydin and Kaynak, "Optical Recognition of
-Handwritten Digits", 1998), which come with the package. The network is a small one after He et al., "Identity Mappings
-in Deep Residual Networks", 2016. Its group normalization (Wu and He, 2018), unlike batch normalization, does not look
-at a batch's other images, so the loss does not depend on the number of processes that share a batch."""
+"""The two tasks of train.py: a toy, and a residual network on scikit-learn's images: 1797 handwritten digits of 8 x 8
+pixels (Alpaydin and Kaynak, "Optical Recognition of Handwritten Digits", 1998). The network follows He et al.,
+"Identity Mappings in Deep Residual Networks", 2016. Its group normalization (Wu and He, 2018) does not look at a
+batch's other images, so the loss does not depend on the number of processes that share a batch."""
 
 import argparse
 from collections.abc import Callable, Iterable, Iterator
