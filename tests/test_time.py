@@ -168,7 +168,7 @@ def test_time_finds_a_wrong_result(run, project, tmp_path):
 
 @pytest.mark.thorough
 def test_out_of_memory(run, tmp_path):
-    """What was measured before is saved; an earlier file stays where nothing was measured."""
+    """Figures measured before it are saved; an earlier file stays where nothing was measured."""
     file = tmp_path / "times.json"
     file.write_text("{}")
     assert "out of memory; give smaller" in run("time.py", "--sizes", "2^40", "--json", file, status=1).stderr
