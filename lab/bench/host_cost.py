@@ -31,7 +31,7 @@ def compared(calls: dict[str, Callable], device: torch.device) -> dict[str, Call
 
     writing = ("torch.add(out)", "torch_launch_add2", "pybind11")
     found = {name: partial(calls[name], c, a, b, N) for name in writing if name in calls}
-    if device.type == "cuda" and (nvrtc := sys.modules.get("kernel.add2_nvrtc")):  # the build in use
+    if device.type == "cuda" and (nvrtc := sys.modules.get("add2.nvrtc")) and nvrtc.is_registered():  # the build in use
         arguments = nvrtc.launch_arguments(c.get_device(), c, a, b, N)
         found["cuda.core.launch"] = lambda: nvrtc.launch(*arguments)
     return found | {

@@ -2,6 +2,7 @@
 nvrtc.py say how each build is made; cache.py knows what was built before."""
 
 import importlib.util
+import os
 import re
 import shlex
 import subprocess
@@ -41,6 +42,7 @@ def build(compiler: str, rebuild: bool = False) -> Build:
         from . import nvrtc
 
         nvrtc.build()
+        os.environ["ADD2_NVRTC"] = "1"
         return Build("nvrtc", "dispatcher", None, time.perf_counter() - start, cached=False)
     try:
         library = None if rebuild else last(compiler)
@@ -77,9 +79,7 @@ def load(compiler: str, rebuild: bool = False, library: Path | None = None) -> B
     found = Build("library", "dispatcher", library) if library else build(compiler, rebuild)
     try:
         if found.library is None:
-            from kernel import add2_nvrtc
-
-            add2_nvrtc.register()
+            import add2  # noqa: F401  (ADD2_NVRTC is set)
         elif not registers:
             spec = importlib.util.spec_from_file_location(found.library.stem, found.library)
             found.module = importlib.util.module_from_spec(spec)

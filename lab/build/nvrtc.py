@@ -1,11 +1,10 @@
 """The nvrtc build: no nvcc, no C++ compiler, nothing on disk. It needs a GPU, and the package cuda-core.
 
-kernel/add2_nvrtc.py is the whole operator; NVRTC compiles the kernels of a dtype when they are first called. By hand:
-
-    from kernel import add2_nvrtc
-    add2_nvrtc.register()
+add2/nvrtc.py is the whole operator; NVRTC compiles the kernels of a dtype when they are first called. By hand: set
+ADD2_NVRTC=1 before the first `import add2`.
 """
 
+import os
 import sys
 
 import torch
@@ -17,7 +16,8 @@ def build() -> None:
     """Compile for this machine's GPU and float32: what is missing, or a mistake in the kernels, is a Failure now."""
     if reason := toolchain.lack_for_nvrtc():
         raise toolchain.Failure(reason)
-    from kernel import add2_nvrtc
+    os.environ["ADD2_NVRTC"] = "1"
+    from add2 import nvrtc as add2_nvrtc
 
     arch = "sm_{}{}".format(*torch.cuda.get_device_capability())
     print(f"compiling kernel/add2_kernel.cuh with NVRTC for {arch} ...", file=sys.stderr)

@@ -45,7 +45,7 @@ LAUNCH = {
         "expected 0 to 0, all of b",
     ),
     "n beyond 2^62": (lambda d: (*x(3, 5, device=d), 2**62), "expected 0 to 5, all of c"),
-    "dtype of c": (lambda d: (x(5, device=d).long(), *x(2, 5, device=d), 5), "a is float32, expected "),
+    "dtype of c": (lambda d: (x(5, device=d).long(), *x(2, 5, device=d), 5), "the dtype is not float32.*argument c"),
     "dtype of a": (
         lambda d: (x(5, device=d), x(5, device=d).half(), x(5, device=d), 5),
         "a is float16, expected float32",
