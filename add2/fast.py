@@ -64,7 +64,7 @@ def torch_launch_add2(c: Tensor, a: Tensor, b: Tensor, n: int) -> None:
         return ops.torch_launch_add2(c, a, b, n)
     if (c.requires_grad or a.requires_grad or b.requires_grad) and is_grad_enabled():
         return ops.torch_launch_add2(c, a, b, n)
-    if c.is_neg() or (c.is_inference() and not is_inference_mode_enabled()):
+    if c.is_inference() and not is_inference_mode_enabled():
         return ops.torch_launch_add2(c, a, b, n)
     try:
         _launch(_CUDA if c.is_cuda else _CPU, c, a, b, n)

@@ -40,8 +40,6 @@ def _launch_in_place(keys, c: Tensor, a: Tensor, b: Tensor, n: int) -> None:
         raise RuntimeError("add2: torch_launch_add2 has no derivative, and an argument requires grad; use add2(a, b)")
     if c.is_inference() and not torch.is_inference_mode_enabled():
         raise RuntimeError("add2: c is an inference tensor, which can be written only under torch.inference_mode()")
-    if c.is_neg():
-        raise RuntimeError("add2: c has a minus sign that is still to be applied; pass c.resolve_neg()")
     _launch.redispatch(keys.remove(keys.highestPriorityTypeId()), c, a, b, n)
     torch.autograd.graph.increment_version(c)
 
@@ -49,7 +47,7 @@ def _launch_in_place(keys, c: Tensor, a: Tensor, b: Tensor, n: int) -> None:
 def _has_derivative(x: Tensor) -> bool:
     """A forward derivative, or any derivative that a transform of torch.func takes."""
     is_wrapped = torch.func.debug_unwrap(x) is not x
-    if is_wrapped or type(x) not in (Tensor, torch.nn.Parameter):  # compiled code does not set the default level
+    if is_wrapped or torch.compiler.is_compiling():  # compiled code does not set unpack_dual's default level
         return (is_wrapped and x.requires_grad) or forward_ad.unpack_dual(x, level=0).tangent is not None
     return forward_ad.unpack_dual(x).tangent is not None
 

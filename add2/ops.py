@@ -44,7 +44,12 @@ def torch_launch_add2(c: Tensor, a: Tensor, b: Tensor, n: int) -> None:
         n = operator.index(n)  # TypeError for 2.7, and for a tensor of it
     if not torch.compiler.is_compiling() and isinstance(n, int) and not -(2**63) <= n < 2**63:
         raise RuntimeError(f"add2: n is {n}, expected 0 to {c.numel()}, all of c")
-    _launch(c, a, b, n)
+    if not torch.compiler.is_compiling() and isinstance(c, Tensor) and c.is_neg():  # a minus sign still to be applied:
+        plain = c.resolve_neg()  # torch 2.13 does this for an operator's inputs only
+        _launch(plain, a, b, n)
+        c.copy_(plain)
+    else:
+        return _launch(c, a, b, n)
 
 
 def _add2_autocast(a: Tensor, b: Tensor) -> Tensor:

@@ -42,6 +42,7 @@ Add2Dtype known_dtype(const char* name, int32_t torch_dtype) {
 struct Argument {  // a tensor, and its properties that the checks ask for
   const char* name;
   const Tensor& tensor;
+  int64_t numel;
   int32_t torch_dtype, device_type, device_index;
   Add2Dtype dtype;
 
@@ -55,7 +56,8 @@ struct Argument {  // a tensor, and its properties that the checks ask for
     if (layout != aoti_torch_layout_strided() || !(tensor.is_cpu() || tensor.is_cuda())) {
       refuse(name, " is sparse, or not on a CPU or a CUDA device");
     }
-    if (tensor.numel() > 0 && !tensor.const_data_ptr()) refuse("a tensor has no memory");
+    numel = tensor.numel();
+    if (numel > 0 && !tensor.const_data_ptr()) refuse("a tensor has no memory");
     dtype = known_dtype(name, torch_dtype);
   }
 };
@@ -86,7 +88,7 @@ void check_overlap(const Argument& c, const Argument& x) {
   int64_t reach = 1;
   for (size_t i = 0; i < sizes.size(); ++i) reach += (sizes[i] - 1) * strides[i];
   const int64_t bytes = c.tensor.element_size();
-  if (x_begin < c_begin + c.tensor.numel() * bytes && c_begin < x_begin + reach * bytes) {
+  if (x_begin < c_begin + c.numel * bytes && c_begin < x_begin + reach * bytes) {
     refuse("c shares memory with ", x.name, ", but is not ", x.name, " itself; pass a clone()");
   }
 }
@@ -139,7 +141,7 @@ Tensor add2(const Tensor& a, const Tensor& b) {
   const Tensor x = is_row_major ? a : laid_out(a_is, strides);
   const Tensor y = is_row_major ? b : laid_out(b_is, strides);
   const Tensor c = empty(a_is, strides);
-  if (const char* error = launch(c, x, y, a.numel(), a_is.dtype)) refuse(error);
+  if (const char* error = launch(c, x, y, a_is.numel, a_is.dtype)) refuse(error);
   return c;
 }
 
@@ -148,10 +150,8 @@ void torch_launch_add2(const Tensor& c, const Tensor& a, const Tensor& b, int64_
   check_alike(a_is, c_is);
   check_alike(b_is, c_is);
   for (const Argument* x : {&c_is, &a_is, &b_is}) {
-    const int64_t numel = x->tensor.numel();
-    if (n >= 0 && n <= numel) continue;
-    refuse("n is ", std::to_string(n), ", expected 0 to ", std::to_string(numel), ", all of ",
-           x->name);
+    const auto expected = [&] { return ", expected 0 to " + std::to_string(x->numel); };
+    if (n < 0 || n > x->numel) refuse("n is ", std::to_string(n), expected(), ", all of ", x->name);
   }
   if (!c.is_contiguous()) refuse("c of shape ", shape(c_is), " is not contiguous");
   if (n == 0) return;

@@ -23,12 +23,6 @@ def add(request):
     return ways()[request.param]
 
 
-@pytest.fixture(params=["add2.add2", "ops", "by hand"])
-def add_for_func(request):
-    """All but the bare operator: torch.library.register_autograd knows neither torch.func nor forward derivatives."""
-    return ways()[request.param]
-
-
 def leaf(*shape, device, dtype=torch.float64):
     return torch.randn(*shape, device=device, dtype=dtype, requires_grad=True)
 
@@ -39,9 +33,9 @@ def test_gradcheck(add, device):
     assert gradgradcheck(add, (a, b))
 
 
-def test_gradcheck_forward(add_for_func, device):
+def test_gradcheck_forward(add, device):
     a, b = leaf(3, 4, device=device), leaf(3, 4, device=device)
-    assert gradcheck(add_for_func, (a, b), check_forward_ad=True)
+    assert gradcheck(add, (a, b), check_forward_ad=True)
 
 
 def test_gradcheck_strided_and_expanded(add, device):
@@ -149,19 +143,19 @@ TRANSFORMS = {
 
 
 @pytest.mark.parametrize("transform", TRANSFORMS)
-def test_torch_func(add_for_func, transform, device):
+def test_torch_func(add, transform, device):
     x, y = torch.randn(2, 3, 5, device=device, dtype=torch.float64)
 
     def derivative(add):
         return TRANSFORMS[transform](lambda a, b: (add(a * a, b) ** 3).sum(), x, y)
 
-    torch.testing.assert_close(derivative(add_for_func), derivative(torch.add))
+    torch.testing.assert_close(derivative(add), derivative(torch.add))
 
 
-def test_dual_numbers(add_for_func, device):
+def test_dual_numbers(add, device):
     x, y = torch.randn(2, 5, device=device)
     with forward_ad.dual_level():
-        c = forward_ad.unpack_dual(add_for_func(forward_ad.make_dual(x, y), y))
+        c = forward_ad.unpack_dual(add(forward_ad.make_dual(x, y), y))
         assert torch.equal(c.primal, x + y)
         assert torch.equal(c.tangent, y)
 
@@ -228,6 +222,20 @@ def test_check_gradients_in_double_precision(sigmoid):
         assert not gradcheck(sigmoid, single, eps=1e-4, raise_exception=False)
     assert gradcheck(sigmoid, double, eps=1e-3)
     assert gradcheck(sigmoid, double, eps=1e-4)
+
+
+@pytest.mark.parametrize("transform", ["grad", "jacrev", "hessian", "jvp", "vmap of grad"])
+@pytest.mark.parametrize("way", ["add2.add2", "torch.ops"])
+def test_compiled_torch_func(way, transform):
+    add = ways()[way]
+    x, y = torch.randn(2, 3, 5, dtype=torch.float64)
+
+    def derivative(add):
+        return TRANSFORMS[transform](lambda a, b: (add(a * a, b) ** 3).sum(), x, y)
+
+    torch.compiler.reset()
+    found = torch.compile(lambda: derivative(add), fullgraph=True, backend="aot_eager")()
+    torch.testing.assert_close(found, derivative(torch.add))
 
 
 def test_compiled_forward_derivative():

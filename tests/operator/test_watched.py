@@ -19,14 +19,6 @@ from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selectiv
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture(params=["add2", "add2.ops", "torch.ops.add2"])
-def lane(request):
-    """The functions, as an object with add2 and torch_launch_add2."""
-    import add2.ops
-
-    return {"add2": add2, "add2.ops": add2.ops, "torch.ops.add2": torch.ops.add2}[request.param]
-
-
 def tensors(device="cpu", **options):
     return torch.randn(2, 3, 4, device=device, **options)
 
@@ -358,3 +350,55 @@ def test_fast_lane_gives_way(monkeypatch, device):
         add2.fast.add2(a, b)
     add2.fast.add2(Logging(a), Logging(b))
     assert len(calls) == 6
+
+
+def test_functionalize(lane, device):
+    a, b = tensors(device)
+    graph = make_fx(torch.func.functionalize(lane.add2))(a, b)
+    assert torch.ops.add2.add2.default in [node.target for node in graph.graph.nodes]
+    assert torch.equal(graph(b, b), b + b)
+    gradient = torch.func.functionalize(torch.func.grad(lambda a: (lane.add2(a, b) ** 2).sum()))(a)
+    torch.testing.assert_close(gradient, 2 * (a + b))
+
+
+def test_symbolic_trace(lane, device):
+    """Objects with a __torch_function__ need not be tensors."""
+
+    def call(c, a, b):
+        lane.torch_launch_add2(c, a, b, 12)
+        return lane.add2(a, b)
+
+    graph = torch.fx.symbolic_trace(call)
+    a, b = tensors(device)
+    c = torch.empty_like(a)
+    assert torch.equal(graph(c, a, b), a + b)
+
+    class Number:
+        @classmethod
+        def __torch_function__(cls, function, types, args=(), kwargs=None):
+            return "seen"
+
+    assert lane.add2(a, Number()) == "seen"
+    assert lane.torch_launch_add2(a, a, Number(), 3) == "seen"
+
+
+def test_compiled_autograd(lane, device):
+    """An eager graph with add2 in it, run backward by torch.compile."""
+    a, b = tensors(device)
+    x = a.clone().requires_grad_()
+    loss = (lane.add2(x * x, b) * b).sum()
+    torch.compiler.reset()
+    with torch._dynamo.config.patch(compiled_autograd=True):
+        torch.compile(lambda: loss.backward(), backend="eager")()
+    torch.testing.assert_close(x.grad, 2 * a * b)
+
+
+def test_kernels_that_a_user_registers(lane, device):
+    """Later ones, for CPU, CUDA or meta, are called, as with torch's own operators."""
+    a, b = tensors(device)
+    key = "CUDA" if device == "cuda" else "CPU"
+    for key, x in ((key, a), ("Meta", a.to("meta"))):
+        with torch.library._scoped_library("add2", "FRAGMENT") as library:
+            library.impl("add2", lambda a, b: a.new_full((1,), 7), key, allow_override=True)
+            assert lane.add2(x, x).shape == (1,)
+        assert lane.add2(x, x).shape == (3, 4)
