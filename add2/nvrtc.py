@@ -7,7 +7,6 @@ environment variable ADD2_NVRTC=1 before the first `import add2`.
 
 import functools
 from pathlib import Path
-from typing import NoReturn
 
 import torch
 from cuda import pathfinder

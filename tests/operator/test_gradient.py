@@ -94,15 +94,6 @@ def test_backward_returns_only_needed_gradients():
         assert all(x is grad or x is None for x in found)
 
 
-def test_second_derivative(add, device):
-    a, b = leaf(6, device=device), leaf(6, device=device)
-    (first,) = torch.autograd.grad((add(a * a, b) ** 3).sum(), a, create_graph=True)
-    (second,) = torch.autograd.grad(first.sum(), a)
-    (expected,) = torch.autograd.grad(((a * a + b) ** 3).sum(), a, create_graph=True)
-    (expected,) = torch.autograd.grad(expected.sum(), a)
-    assert torch.allclose(second, expected)
-
-
 def test_nothing_is_saved(add, device):
     """The gradient of a sum does not need its terms: no tensor is kept alive by the graph."""
     saved = []
@@ -236,15 +227,3 @@ def test_compiled_torch_func(way, transform):
     torch.compiler.reset()
     found = torch.compile(lambda: derivative(add), fullgraph=True, backend="aot_eager")()
     torch.testing.assert_close(found, derivative(torch.add))
-
-
-def test_compiled_forward_derivative():
-    """Under torch.compile, too: the operator by itself has no forward derivative, and torch would give zeros."""
-    x = torch.arange(3.0)
-    import add2
-
-    for add in (add2.add2, torch.add):
-        function = torch.compile(
-            lambda x, add=add: torch.func.jvp(lambda x: add(x * x, x) * x, (x,), (x,))[1], backend="eager"
-        )
-        assert torch.equal(function(x), 3 * x**3 + 2 * x**2)
