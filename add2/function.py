@@ -1,5 +1,5 @@
-"""The gradient by hand: an autograd.Function, and an nn.Module around it. It serves a binding that torch's dispatcher does
-not know, such as pybind11's."""
+"""The gradient by hand: an autograd.Function, and an nn.Module around it. It serves a binding that torch's dispatcher
+does not know, such as pybind11's."""
 
 from collections.abc import Callable
 from contextlib import nullcontext

@@ -1,5 +1,5 @@
-"""Shapes without values. Fake kernels give a result's shape, layout, dtype and device to torch.compile, torch.export and
-device "meta"; they refuse what kernel/add2.cpp refuses, so that an error shows while tracing, too. batch_first is for
+"""Shapes without values. Fake kernels give a result's shape, layout, dtype and device to torch.compile, torch.export
+and device "meta"; they refuse what kernel/add2.cpp refuses, so that an error shows while tracing, too. batch_first is for
 vmap. Sizes may be symbols that have no value yet: torch._check() notes for them what an `if` cannot ask."""
 
 import torch
