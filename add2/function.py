@@ -1,4 +1,5 @@
-"""The gradient by hand: an autograd.Function, and an nn.Module around it. Under torch.func, ops.py uses it, too."""
+"""The gradient by hand: an autograd.Function, and an nn.Module around it. It serves a binding that torch's dispatcher
+does not know, such as pybind11's."""
 
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -29,8 +30,10 @@ class Add2Function(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad: Tensor | None) -> tuple[Tensor | None, ...]:
         """One gradient for each input of forward(): None for what is no tensor, and for what needs none."""
-        is_given = grad is not None and getattr(ctx, "backward_of", None)
-        grad_a, grad_b = ctx.backward_of(grad) if is_given else (grad, grad)
+        if grad is None or ctx.backward_of is None:
+            grad_a = grad_b = grad
+        else:
+            grad_a, grad_b = ctx.backward_of(grad)
         gradients = (grad_a, grad_b, None, None)
         return tuple(x if needed else None for x, needed in zip(gradients, ctx.needs_input_grad, strict=False))
 

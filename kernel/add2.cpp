@@ -1,5 +1,4 @@
 // The operator, as torch's dispatcher calls it: checks tensors, finds the current stream, launches.
-//
 // It includes only torch's ABI-stable headers: they compile in one second instead of thirty, and
 // the library runs on every torch from 2.10 on, with or without CUDA. The build defines
 // TORCH_TARGET_VERSION to say so, and ADD2_WITH_CUDA where add2_kernel.cu is part of the library.
@@ -8,73 +7,74 @@
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
 
-#include <algorithm>
 #include <optional>
 #include <stdexcept>
 #include <string>
-#include <vector>
 
 #include "add2.h"
+#include "layout.h"
 
 using torch::stable::Tensor;
 
 // Weak: a torch without CUDA does not define it. (torch declares it only under USE_CUDA.)
 extern "C" __attribute__((weak)) AOTITorchError aoti_torch_get_current_cuda_stream(int32_t device,
                                                                                    void** stream);
+extern "C" int cudaGetDevice(int* device);  // the CUDA runtime's, declared here to need no header
 
 namespace {
-
-std::string text(const std::string& word) { return word; }
-std::string text(int64_t number) { return std::to_string(number); }
 
 // Python sees a RuntimeError with this text. (STD_TORCH_CHECK prints a line number through
 // iostreams, which crashes where the compiler is set up to link the C++ runtime statically.)
 template <typename... Words>
 [[noreturn]] void refuse(const Words&... words) {
-  throw std::runtime_error(("add2: " + ... + text(words)));
+  throw std::runtime_error(("add2: " + ... + std::string(words)));
 }
 
-struct Argument {  // a tensor, and what every check asks of it
+const char* const kDtypes[] = {"float32", "float64", "float16", "bfloat16"};  // as in Add2Dtype
+Add2Dtype known_dtype(const char* name, int32_t torch_dtype) {
+  if (torch_dtype == aoti_torch_dtype_float32()) return ADD2_FLOAT32;
+  if (torch_dtype == aoti_torch_dtype_float64()) return ADD2_FLOAT64;
+  if (torch_dtype == aoti_torch_dtype_float16()) return ADD2_FLOAT16;
+  if (torch_dtype == aoti_torch_dtype_bfloat16()) return ADD2_BFLOAT16;
+  refuse("the dtype is not float32, float64, float16 or bfloat16 (argument ", name, ")");
+}
+
+struct Argument {  // a tensor, and its properties that the checks ask for
   const char* name;
   const Tensor& tensor;
-  int32_t dtype, device_type, device_index;
+  int64_t numel;
+  int32_t torch_dtype, device_type, device_index;
+  Add2Dtype dtype;
 
   Argument(const char* name, const Tensor& tensor) : name(name), tensor(tensor) {
     if (!tensor.defined()) refuse(name, " is None, expected a tensor");
     int32_t layout;
     TORCH_ERROR_CODE_CHECK(aoti_torch_get_layout(tensor.get(), &layout));
+    TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(tensor.get(), &torch_dtype));
+    TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(tensor.get(), &device_type));
+    TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_index(tensor.get(), &device_index));
     if (layout != aoti_torch_layout_strided() || !(tensor.is_cpu() || tensor.is_cuda())) {
       refuse(name, " is sparse, or not on a CPU or a CUDA device");
     }
-    TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(tensor.get(), &dtype));
-    TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(tensor.get(), &device_type));
-    TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_index(tensor.get(), &device_index));
+    numel = tensor.numel();
+    if (numel > 0 && !tensor.const_data_ptr()) refuse("a tensor has no memory");
+    dtype = known_dtype(name, torch_dtype);
   }
 };
 
 std::string device(const Argument& x) {
-  return x.tensor.is_cpu() ? "cpu" : "cuda:" + text(x.device_index);
+  return x.tensor.is_cpu() ? "cpu" : "cuda:" + std::to_string(x.device_index);
 }
 std::string shape(const Argument& x) {
   std::string shape;
-  for (int64_t size : x.tensor.sizes()) shape += (shape.empty() ? "" : ", ") + text(size);
+  for (int64_t size : x.tensor.sizes()) shape += (shape.empty() ? "" : ", ") + std::to_string(size);
   return "[" + shape + "]";
 }
 
-constexpr const char* kDtypes[] = {"float32", "float64", "float16", "bfloat16", "of another dtype"};
-
-int dtype(const Argument& x) {  // an Add2Dtype, or 4 for another
-  const int32_t known[] = {aoti_torch_dtype_float32(), aoti_torch_dtype_float64(),
-                           aoti_torch_dtype_float16(), aoti_torch_dtype_bfloat16()};
-  return std::find(known, known + 4, x.dtype) - known;
-}
-
 void check_alike(const Argument& x, const Argument& y) {
-  if (x.device_type != y.device_type || x.device_index != y.device_index) {
-    refuse(x.name, " is on ", device(x), ", expected ", device(y));
-  }
-  if (x.dtype != y.dtype)
-    refuse(x.name, " is ", kDtypes[dtype(x)], ", expected ", kDtypes[dtype(y)]);
+  const bool is_same_device = x.device_type == y.device_type && x.device_index == y.device_index;
+  if (!is_same_device) refuse(x.name, " is on ", device(x), ", expected ", device(y));
+  if (x.dtype != y.dtype) refuse(x.name, " is ", kDtypes[x.dtype], ", expected ", kDtypes[y.dtype]);
 }
 
 // c may be the very memory of an input: element i is read before it is written. Any other overlap
@@ -88,27 +88,40 @@ void check_overlap(const Argument& c, const Argument& x) {
   int64_t reach = 1;
   for (size_t i = 0; i < sizes.size(); ++i) reach += (sizes[i] - 1) * strides[i];
   const int64_t bytes = c.tensor.element_size();
-  if (x_begin < c_begin + c.tensor.numel() * bytes && c_begin < x_begin + reach * bytes) {
+  if (x_begin < c_begin + c.numel * bytes && c_begin < x_begin + reach * bytes) {
     refuse("c shares memory with ", x.name, ", but is not ", x.name, " itself; pass a clone()");
   }
 }
 
-// c[0:n] = a[0:n] + b[0:n], where all is known to fit. Returns nullptr or an error message.
-const char* launch(const Tensor& c, const Tensor& a, const Tensor& b, int64_t n, int dtype_number) {
-  if (dtype_number > ADD2_BFLOAT16) return "the dtype is not float32, float64, float16 or bfloat16";
+Tensor empty(const Argument& like, const Strides& strides) {
+  const auto sizes = like.tensor.sizes();
+  AtenTensorHandle made = nullptr;  // torch::stable::empty_like takes 0.6 us longer
+  aoti_torch_empty_strided(sizes.size(), sizes.data(), strides.data(), like.torch_dtype,
+                           like.device_type, like.device_index, &made);
+  if (!made) refuse("no memory for shape ", shape(like), "; torch's reason is on stderr");
+  return Tensor(made);
+}
+
+// x, or a copy of it in another layout: a kernel does not use strides.
+Tensor laid_out(const Argument& x, const Strides& strides) {
+  if (has_strides(x.tensor, strides)) return x.tensor;
+  Tensor copy = empty(x, strides);
+  torch::stable::copy_(copy, x.tensor);
+  return copy;
+}
+
+// c[0:n] = a[0:n] + b[0:n], as they lie in memory. Returns nullptr or an error message.
+const char* launch(const Tensor& c, const Tensor& a, const Tensor& b, int64_t n, Add2Dtype dtype) {
   if (n == 0) return nullptr;
-  const auto dtype = static_cast<Add2Dtype>(dtype_number);
   const void *x = a.const_data_ptr(), *y = b.const_data_ptr();
-  if (!x || !y || !c.const_data_ptr()) return "a tensor has no memory";
-  if (!a.is_contiguous() || !b.is_contiguous()) {  // a kernel knows no strides
-    return launch(c, torch::stable::contiguous(a), torch::stable::contiguous(b), n, dtype_number);
-  }
   if (c.is_cpu()) return launch_add2_cpu(c.mutable_data_ptr(), x, y, n, dtype);
 #ifdef ADD2_WITH_CUDA
-  // A kernel runs on the current device. Asking which it is costs less than a guard.
+  // A kernel runs on the current device. Ask CUDA which one that is: torch may name one that it has
+  // noted and not set yet. Asking costs less than a guard on every call.
   const int32_t device = c.get_device_index();
+  int current = -1;
   std::optional<torch::stable::accelerator::DeviceGuard> guard;
-  if (torch::stable::accelerator::getCurrentDeviceIndex() != device) guard.emplace(device);
+  if (cudaGetDevice(&current) != 0 || current != device) guard.emplace(device);
   // The caller's stream, as in `with torch.cuda.stream(s):`. torch's own kernels are queued there.
   void* stream;
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(device, &stream));
@@ -118,36 +131,35 @@ const char* launch(const Tensor& c, const Tensor& a, const Tensor& b, int64_t n,
 #endif
 }
 
-// add2(Tensor a, Tensor b) -> Tensor
 Tensor add2(const Tensor& a, const Tensor& b) {
   const Argument a_is("a", a), b_is("b", b);
   check_alike(b_is, a_is);
-  const auto sizes = a.sizes();
-  if (!sizes.equals(b.sizes())) refuse("b has shape ", shape(b_is), ", expected ", shape(a_is));
-  std::vector<int64_t> strides(sizes.size(), 1);  // contiguous, whatever a is
-  for (size_t i = sizes.size(); i-- > 1;) strides[i - 1] = strides[i] * (sizes[i] ? sizes[i] : 1);
-  AtenTensorHandle c = nullptr;  // torch::stable::empty_like takes 0.6 us longer
-  if (aoti_torch_empty_strided(a.dim(), sizes.data(), strides.data(), a_is.dtype, a_is.device_type,
-                               a_is.device_index, &c) != TORCH_SUCCESS) {
-    refuse("no memory for a result of shape ", shape(a_is), "; torch's reason is on stderr");
-  }
-  const Tensor result(c);
-  if (const char* error = launch(result, a, b, a.numel(), dtype(a_is))) refuse(error);
-  return result;
+  const bool is_same_shape = a.sizes().equals(b.sizes());
+  if (!is_same_shape) refuse("b has shape ", shape(b_is), ", expected ", shape(a_is));
+  const bool is_row_major = a.is_contiguous() && b.is_contiguous();
+  const Strides strides = is_row_major ? row_major(a) : result_strides(a, b);
+  const Tensor x = is_row_major ? a : laid_out(a_is, strides);
+  const Tensor y = is_row_major ? b : laid_out(b_is, strides);
+  const Tensor c = empty(a_is, strides);
+  if (const char* error = launch(c, x, y, a_is.numel, a_is.dtype)) refuse(error);
+  return c;
 }
 
-// torch_launch_add2(Tensor(a!) c, Tensor a, Tensor b, SymInt n) -> ()
 void torch_launch_add2(const Tensor& c, const Tensor& a, const Tensor& b, int64_t n) {
   const Argument c_is("c", c), a_is("a", a), b_is("b", b);
   check_alike(a_is, c_is);
   check_alike(b_is, c_is);
   for (const Argument* x : {&c_is, &a_is, &b_is}) {
-    const int64_t numel = x->tensor.numel();
-    if (n < 0 || n > numel) refuse("n is ", n, ", expected 0 to ", numel, ", all of ", x->name);
+    const auto expected = [&] { return ", expected 0 to " + std::to_string(x->numel); };
+    if (n < 0 || n > x->numel) refuse("n is ", std::to_string(n), expected(), ", all of ", x->name);
   }
   if (!c.is_contiguous()) refuse("c of shape ", shape(c_is), " is not contiguous");
-  if (n > 0) check_overlap(c_is, a_is), check_overlap(c_is, b_is);
-  if (const char* error = launch(c, a, b, n, dtype(c_is))) refuse(error);
+  if (n == 0) return;
+  check_overlap(c_is, a_is);
+  check_overlap(c_is, b_is);
+  const Tensor x = a.is_contiguous() ? a : torch::stable::contiguous(a);
+  const Tensor y = b.is_contiguous() ? b : torch::stable::contiguous(b);
+  if (const char* error = launch(c, x, y, n, c_is.dtype)) refuse(error);
 }
 
 }  // namespace

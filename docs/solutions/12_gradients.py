@@ -3,16 +3,22 @@
 import sys
 
 import torch
-from workshop import copy_of_project, edit, main, need_gpus, run, show
+from workshop import ROOT, copy_of_project, edit, main, need_gpus, run, show
 
 from lab import build
+
+sys.path.insert(0, str(ROOT / "examples" / "1_minimal"))
 
 
 def exercise_1():
     """A gradient that is wrong by a thousandth: the gradient's tests notice, and train.py --check."""
     with copy_of_project() as copy:
-        edit(copy / "add2" / "ops.py", "lambda ctx, grad: (grad, grad)", "lambda ctx, grad: (1.001 * grad, grad)")
-        edit(copy / "add2" / "function.py", "else (grad, grad)\n", "else (1.001 * grad, grad)\n")
+        edit(copy / "add2" / "gradient.py", "return None, grad, grad", "return None, 1.001 * grad, grad")
+        edit(
+            copy / "add2" / "function.py",
+            "gradients = (grad_a,",
+            "gradients = (None if grad_a is None else 1.001 * grad_a,",
+        )
         edit(copy / "add2" / "fast.py", "return grad, grad\n", "return 1.001 * grad, grad\n")
         show(run("-m", "pytest", "-q", "tests/operator/test_gradient.py", folder=copy, status=1), "FAILED", "failed")
         show(run("train.py", "--check", "--epochs", "50", folder=copy, status=1))
@@ -21,12 +27,14 @@ def exercise_1():
 def exercise_2():
     """register_autograd has no forward derivative: the tangent becomes zero, and nothing says so."""
     build.load("jit")
-    import add2
+    import minimal  # noqa: F401
+
+    import add2  # noqa: F401
 
     a, b = torch.randn(2, 3)
-    tangents = [torch.func.jvp(call, (a, b), (a, b))[1] for call in (torch.ops.add2.add2, add2.add2)]
-    for name, tangent in zip(("torch.ops.add2.add2", "add2.add2"), tangents, strict=True):
-        print(f"   {name:20} {tangent.tolist()}")
+    tangents = [torch.func.jvp(call, (a, b), (a, b))[1] for call in (torch.ops.minimal.add, torch.ops.add2.add2)]
+    for name, tangent in zip(("torch.ops.minimal.add", "torch.ops.add2.add2"), tangents, strict=True):
+        print(f"   {name:21} {tangent.tolist()}")
     assert not torch.equal(tangents[0], a + b)
     assert torch.equal(tangents[1], a + b)
 

@@ -1,6 +1,6 @@
 """A CUDA kernel as an operator, in one Python file: NVRTC compiles it, torch.library.custom_op registers it.
 
-a and b are contiguous float32 of the same shape and GPU: a real operator would check that. kernel/add2_nvrtc.py does,
+a and b are contiguous float32 of the same shape and GPU: a real operator would check that. add2/nvrtc.py does,
 and costs less a call, as torch.library.Library has less Python around a kernel than custom_op.
 """
 

@@ -1,5 +1,7 @@
 """The operator's own tests, in one process with one build: jit, or what --build or --library say. Made to be copied."""
 
+import os
+
 import pytest
 import torch
 
@@ -15,9 +17,7 @@ def build(request, own_jit_cache):
 
     library, compiler = request.config.getoption("--library"), request.config.getoption("--build")
     if compiler == "nvrtc" and not torch.cuda.is_available():  # what Python does can be tested without a GPU
-        from kernel import add2_nvrtc
-
-        add2_nvrtc.register()
+        os.environ["ADD2_NVRTC"] = "1"
         build = Build("nvrtc", "dispatcher", None)
     else:
         build = load(compiler, library=library and Path(library))
@@ -52,7 +52,7 @@ def cuda():
 
 
 def pytest_generate_tests(metafunc):
-    if "way" in metafunc.fixturenames:
+    if "add" in metafunc.fixturenames and "way" in metafunc.fixturenames:
         metafunc.parametrize("way", ["add2", "torch_launch_add2"])
 
 
@@ -67,3 +67,11 @@ def add(way):
         return c
 
     return add2.add2 if way == "add2" else launch
+
+
+@pytest.fixture(params=["add2", "add2.ops", "torch.ops.add2"])
+def lane(request):
+    """The functions, as an object with add2 and torch_launch_add2."""
+    import add2.ops
+
+    return {"add2": add2, "add2.ops": add2.ops, "torch.ops.add2": torch.ops.add2}[request.param]

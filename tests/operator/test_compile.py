@@ -132,12 +132,37 @@ def test_fake_and_meta(device, dtype):
     with FakeTensorMode():
         c = add2.add2(torch.empty(3, 4, device=device, dtype=dtype), torch.empty(3, 4, device=device, dtype=dtype))
     assert (c.shape, c.dtype, c.device.type) == ((3, 4), dtype, device)
-    a = torch.empty(4, 3, device="meta", dtype=dtype).t()
+    a = torch.empty(3, 4, device="meta", dtype=dtype)
     c = add2.add2(a, a)
     assert (c.shape, c.dtype, c.device.type) == ((3, 4), dtype, "meta")
-    assert c.is_contiguous()
     assert add2.torch_launch_add2(c, a, a, 12) is None
     with pytest.raises(RuntimeError, match="add2"):
         add2.torch_launch_add2(c, a, a, 13)
     with pytest.raises(RuntimeError, match=r"add2: b has shape .*12.*, expected .*3, 4"):
         add2.add2(a, torch.empty(12, device="meta", dtype=dtype))
+
+
+def test_sizes_without_a_value(device):
+    """Sizes that depend on the tensors' values: x[mask], k.item()."""
+    import add2
+
+    x, mask = torch.randn(2, 10, device=device), torch.arange(10, device=device) % 2 == 0
+
+    def select(x, y, mask):
+        return add2.add2(x[:, mask], y[:, ~mask]) * 2
+
+    def count(x, k):
+        n = k.item()
+        c = torch.zeros(10, device=x.device)
+        add2.torch_launch_add2(c, x[0], x[1], n)
+        return c, add2.add2(x[0, :n], x[1, :n])
+
+    torch.compiler.reset()
+    options = {"capture_scalar_outputs": True, "capture_dynamic_output_shape_ops": True}
+    with torch._dynamo.config.patch(**options):
+        found = torch.compile(select, fullgraph=True, backend="aot_eager")(x, x, mask)
+        assert torch.equal(found, 2 * (x[:, mask] + x[:, ~mask]))
+        c, part = torch.compile(count, fullgraph=True, backend="aot_eager")(x, torch.tensor(7, device=device))
+    assert torch.equal(c[:7], x[0, :7] + x[1, :7])
+    assert torch.equal(part, c[:7])
+    assert (c[7:] == 0).all()

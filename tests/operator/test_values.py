@@ -60,10 +60,52 @@ STRIDED = {
 def test_strides(add, device, dtype, view):
     x, y = torch.randn(2, 40, 60, device=device, dtype=dtype)
     a, b = view(x), view(y)
-    c = add(a, b)
-    assert same_bits(c, a + b)
-    assert c.is_contiguous()
+    assert same_bits(add(a, b), a + b)
     assert same_bits(add(a, b.contiguous()), a + b)
+
+
+LAYOUTS = {  # all of shape 4, 6, 5
+    "row-major": lambda: torch.randn(4, 6, 5),
+    "transposed": lambda: torch.randn(5, 6, 4).permute(2, 1, 0),
+    "channels last": lambda: torch.randn(4, 5, 6).transpose(1, 2),
+    "every other": lambda: torch.randn(4, 12, 5)[:, ::2],
+    "part, transposed": lambda: torch.randn(5, 7, 9).permute(2, 1, 0)[2:6, 1:],
+    "one batch for all": lambda: torch.randn(6, 5).expand(4, 6, 5),
+    "one batch, transposed": lambda: torch.randn(5, 6).t().expand(4, 6, 5),
+    "one row for all": lambda: torch.randn(4, 1, 5).expand(4, 6, 5),
+    "one element for all": lambda: torch.randn(1).expand(4, 6, 5),
+    "overlapping": lambda: torch.randn(99).as_strided((4, 6, 5), (2, 3, 2)),
+}
+
+
+@pytest.mark.parametrize("second", LAYOUTS)
+@pytest.mark.parametrize("first", LAYOUTS)
+def test_layout_of_the_result(device, first, second):
+    """As torch.add's: of the result, of what a fake kernel promises, under vmap, and of the gradients."""
+    import add2
+
+    a, b = LAYOUTS[first]().to(device), LAYOUTS[second]().to(device)
+    for x, y in ((a, b), (a[:, 1:2], b[:, 1:2]), (a[1:1], b[1:1]), (a[0], b[0])):
+        expected = x + y
+        found = add2.add2(x, y)
+        assert same_bits(found, expected)
+        steps = [(s, t) for s, t, n in zip(found.stride(), expected.stride(), x.shape, strict=True) if n != 1]
+        assert all(s == t for s, t in steps) or x.numel() == 0
+        assert (
+            add2.add2(*(t.to("meta") if t.is_contiguous() else meta(t) for t in (x, y))).stride() == expected.stride()
+        )
+    batched = torch.func.vmap(add2.add2)(a, b)
+    assert same_bits(batched, a + b)
+    gradients = []
+    for add in (add2.add2, torch.add):
+        x, y = a.detach().requires_grad_(), b.detach().requires_grad_()
+        (add(x, y) * a).sum().backward()
+        gradients.append((x.grad.stride(), y.grad.stride()))
+    assert gradients[0] == gradients[1]
+
+
+def meta(x):
+    return torch.empty_strided(x.shape, x.stride(), device="meta")
 
 
 def test_special_values(add, device, dtype):

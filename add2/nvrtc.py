@@ -1,22 +1,20 @@
 """The operator in Python: the counterpart of add2.cpp and add2_kernel.cu, where no C++ can be compiled.
 
 NVRTC, NVIDIA's run-time compiler, comes with every CUDA build of torch and compiles add2_kernel.cuh for the GPU that is
-here. The rest is Python: checks, current stream, launch, registration. Needs the package cuda-core. By hand, in this
-project's folder: `from kernel import add2_nvrtc; add2_nvrtc.register(); import add2`.
+here. The rest is Python: checks, current stream, launch, registration. Needs the package cuda-core. To use it, set the
+environment variable ADD2_NVRTC=1 before the first `import add2`.
 """
 
 import functools
 import re
-import threading
 from pathlib import Path
-from typing import NoReturn
 
 import torch
 from cuda import pathfinder
 from cuda.core import Device, LaunchConfig, ObjectCode, Program, ProgramOptions, Stream, launch
 from torch import Tensor
 
-SOURCE = Path(__file__).resolve().with_name("add2_kernel.cuh")
+SOURCE = Path(__file__).resolve().parents[1] / "kernel" / "add2_kernel.cuh"
 TYPES = {torch.float32: "float", torch.float64: "double", torch.float16: "__half", torch.bfloat16: "__nv_bfloat16"}
 
 
@@ -62,24 +60,22 @@ def _stream(device: int, stream_id: int) -> Stream:
 
 
 _config = functools.lru_cache(maxsize=1024)(lambda grid, block: LaunchConfig(grid=grid, block=block))
-_thread = threading.local()
 
 
 def _add(c: Tensor, a: Tensor, b: Tensor, n: int) -> None:
-    """c[0:n] = a[0:n] + b[0:n], where all is known to fit."""
-    if not (c.data_ptr() and a.data_ptr() and b.data_ptr()):
-        _refuse("a tensor has no memory")
-    a, b = a.contiguous(), b.contiguous()  # a kernel knows no strides
+    """c[0:n] = a[0:n] + b[0:n], as they lie in memory."""
+    if n == 0:
+        return
     if not c.is_cuda:  # there is no run-time compiler for a CPU; torch's own add gives the same bits
-        torch.add(a.view(-1)[:n], b.view(-1)[:n], out=c.view(-1)[:n])
+        flat = [torch.as_strided(x, (n,), (1,)) for x in (a, b, c)]
+        torch.add(flat[0], flat[1], out=flat[2])
         return
     device = c.get_device()
     if device != torch.accelerator.current_device_index():
         with torch.cuda.device(device):
             return _add(c, a, b, n)
-    if not hasattr(_thread, "is_ready"):  # a new thread, such as autograd's, may have no CUDA context yet
-        Device(device).set_current()
-        _thread.is_ready = True
+    # torch may have only noted its current device. A new thread, such as autograd's, may have none yet.
+    Device(device).set_current()
     launch(*launch_arguments(device, c, a, b, n))
 
 
@@ -100,64 +96,62 @@ def launch_arguments(device: int, c: Tensor, a: Tensor, b: Tensor, n: int) -> tu
     return stream, _config(grid, threads), kernel, out, x, y, n
 
 
+def _laid_out(x: Tensor, strides: tuple[int, ...]) -> Tensor:
+    """x, or a copy of it in another layout: a kernel does not use strides."""
+    if x.stride() == strides:
+        return x
+    return torch.empty_strided(x.shape, strides, dtype=x.dtype, device=x.device).copy_(x)
+
+
 def add2(a: Tensor, b: Tensor) -> Tensor:
-    _check_alike(a=a, b=b)
-    if a.shape != b.shape:
-        _refuse(f"b has shape {[*b.shape]}, expected {[*a.shape]}")
-    c = torch.empty_like(a, memory_format=torch.contiguous_format)
-    if n := c.numel():
-        _add(c, a, b, n)
+    _check_tensors(a=a, b=b)
+    shapes.check_shapes(a, b)
+    if a.is_contiguous() and b.is_contiguous():
+        c = torch.empty_like(a, memory_format=torch.contiguous_format)
+        _add(c, a, b, c.numel())
+        return c
+    # torch.add's layout: ask it, with tensors without values.
+    x, y = (torch.empty_strided(x.shape, x.stride(), device="meta") for x in (a, b))
+    strides = torch.add(x, y).stride()
+    c = torch.empty_strided(a.shape, strides, dtype=a.dtype, device=a.device)
+    _add(c, _laid_out(a, strides), _laid_out(b, strides), c.numel())
     return c
 
 
 def torch_launch_add2(c: Tensor, a: Tensor, b: Tensor, n: int) -> None:
-    _check_alike(c=c, a=a, b=b)
-    for name, x in (("c", c), ("a", a), ("b", b)):
-        if not 0 <= n <= x.numel():
-            _refuse(f"n is {n}, expected 0 to {x.numel()}, all of {name}")
-    if not c.is_contiguous():
-        _refuse(f"c of shape {[*c.shape]} is not contiguous")
-    if n:
-        _check_overlap(c, a, "a")
-        _check_overlap(c, b, "b")
-        _add(c, a, b, n)
+    _check_tensors(c=c, a=a, b=b)
+    shapes.check_length(n, c=c, a=a, b=b)
+    shapes.check_contiguous(c)
+    for name, x in (("a", a), ("b", b)):
+        if n:
+            first, c_first = (tensor.data_ptr() // tensor.element_size() for tensor in (x, c))
+            shapes.check_overlap(c, x, name, c_first, first)
+    _add(c, a.contiguous(), b.contiguous(), n)
 
 
-# The checks of kernel/add2.cpp, in the same words.
-
-
-def _refuse(text: str) -> NoReturn:
-    raise RuntimeError(f"add2: {text}")
-
-
-def _check_alike(**tensors: Tensor) -> None:
+def _check_tensors(**tensors: Tensor) -> None:
     for name, x in tensors.items():
         if x is None or x.layout is not torch.strided or x.is_neg() or not (x.is_cuda or x.is_cpu):
-            _refuse(f"{name} is no tensor, or sparse, or has a pending minus sign, or is not on a CPU or a CUDA device")
+            problem = "is no tensor, or sparse, or has a pending minus sign, or is not on a CPU or a CUDA device"
+            raise RuntimeError(f"add2: {name} {problem}")
+        if x.numel() and not x.data_ptr():
+            raise RuntimeError("add2: a tensor has no memory")
     shapes.check_alike(**tensors)
 
 
-def _check_overlap(c: Tensor, x: Tensor, name: str) -> None:
-    begin, c_begin = x.data_ptr(), c.data_ptr()
-    if begin == c_begin and x.is_contiguous():
-        return
-    last = sum((length - 1) * stride for length, stride in zip(x.shape, x.stride(), strict=True))
-    if begin < c_begin + c.nbytes and c_begin < begin + (1 + last) * x.element_size():
-        _refuse(f"c shares memory with {name}, but is not {name} itself; pass a clone()")
-
-
 def register() -> None:
-    """Register torch.ops.add2. `import add2` adds gradients and the rest, as with every build."""
+    """Register torch.ops.add2. `import add2` calls it first, and adds gradients and the rest as with every build."""
     global _library, shapes  # what a library has registered goes when it goes
+    if is_registered():
+        return
     _library = torch.library.Library("add2", "DEF")
     _library.define("add2(Tensor a, Tensor b) -> Tensor")
     _library.define("torch_launch_add2(Tensor(a!) c, Tensor a, Tensor b, SymInt n) -> ()")
     for key in ("CPU", "CUDA"):
         _library.impl("add2", add2, key)
         _library.impl("torch_launch_add2", torch_launch_add2, key)
-    import add2 as package  # it finds the operator registered
-    from add2 import shapes
+    from . import shapes
 
-    if package.add2.__module__ == "add2.fast":  # from Python to Python there is no need of the dispatcher: 3 us
-        package.fast._add2 = lambda _, a, b: add2(a, b)
-        package.fast._launch = lambda _, c, a, b, n: torch_launch_add2(c, a, b, n)
+
+def is_registered() -> bool:
+    return "_library" in globals()

@@ -1,0 +1,57 @@
+"""The derivatives: functions that torch's dispatcher calls before the kernel, on every call.
+
+torch.library.register_autograd makes such a function, too. It is shorter, but drops forward derivatives without a word,
+and torch.func.grad over it fails. This one has every derivative: page 12 says how.
+"""
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+_add2, _launch = torch.ops.add2.add2.default, torch.ops.add2.torch_launch_add2.default
+
+
+class _WithGradient(torch.autograd.Function):
+    """c = a + b; dc/da = dc/db = 1. keys: where the dispatcher goes on."""
+
+    @staticmethod
+    def forward(ctx, keys, a: Tensor, b: Tensor) -> Tensor:
+        ctx.set_materialize_grads(False)  # where no gradient arrives, backward gets None and passes it on
+        return _add2.redispatch(keys, a, b)
+
+    @staticmethod
+    def backward(ctx, grad: Tensor | None) -> tuple[None, Tensor | None, Tensor | None]:
+        return None, grad, grad
+
+
+def _add2_autograd(keys, a: Tensor, b: Tensor) -> Tensor:
+    below = keys.remove(keys.highestPriorityTypeId())  # the key below Autograd
+    if _has_derivative(a) or _has_derivative(b):
+        return torch.add(a, b)  # the same sum by torch's own functions, which have every derivative
+    if torch.is_grad_enabled() and (a.requires_grad or b.requires_grad):
+        return _WithGradient.apply(below, a, b)
+    return _add2.redispatch(below, a, b)
+
+
+def _launch_in_place(keys, c: Tensor, a: Tensor, b: Tensor, n: int) -> None:
+    """Refuse where torch.add(out=c) does, but before anything is written; and let a graph that has saved c notice."""
+    wanted = torch.is_grad_enabled() and any(x.requires_grad for x in (c, a, b))
+    if wanted or any(_has_derivative(x) for x in (c, a, b)):
+        raise RuntimeError("add2: torch_launch_add2 has no derivative, and an argument requires grad; use add2(a, b)")
+    if c.is_inference() and not torch.is_inference_mode_enabled():
+        raise RuntimeError("add2: c is an inference tensor, which can be written only under torch.inference_mode()")
+    _launch.redispatch(keys.remove(keys.highestPriorityTypeId()), c, a, b, n)
+    torch.autograd.graph.increment_version(c)
+
+
+def _has_derivative(x: Tensor) -> bool:
+    """A forward derivative, or any derivative that a transform of torch.func takes."""
+    is_wrapped = torch.func.debug_unwrap(x) is not x
+    if is_wrapped or torch.compiler.is_compiling():  # compiled code does not set unpack_dual's default level
+        return (is_wrapped and x.requires_grad) or forward_ad.unpack_dual(x, level=0).tangent is not None
+    return forward_ad.unpack_dual(x).tangent is not None
+
+
+_library = torch.library.Library("add2", "FRAGMENT")
+_library.impl("add2", _add2_autograd, "Autograd", with_keyset=True)
+_library.impl("torch_launch_add2", _launch_in_place, "ADInplaceOrView", with_keyset=True)

@@ -1,0 +1,64 @@
+// The layout of add2's result: as torch.add's, so that a tensor in channels_last, or a transposed
+// one, is added as it lies in memory and stays what it is.
+#pragma once
+
+#include <torch/csrc/stable/tensor.h>
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+using Strides = std::vector<int64_t>;
+
+inline bool has_strides(const torch::stable::Tensor& x, const Strides& strides) {
+  bool has = true;
+  for (int64_t i = 0; i < x.dim(); ++i) {
+    has = has && (x.size(i) == 1 || x.stride(i) == strides[i]);  // one element needs no stride
+  }
+  return has || x.numel() == 0;
+}
+
+inline Strides row_major(const torch::stable::Tensor& x) {
+  Strides strides(x.dim(), 1);
+  for (int64_t i = x.dim() - 1; i > 0; --i) {
+    strides[i - 1] = strides[i] * (x.size(i) == 0 ? 1 : x.size(i));
+  }
+  return strides;
+}
+
+// Where an input is not contiguous. The result has no gaps, and its dimensions have the order that
+// they have in a; where a leaves that open, as an expanded tensor does, they have b's. If a and b
+// have no gaps and the same strides, the result has these.
+inline Strides result_strides(const torch::stable::Tensor& a, const torch::stable::Tensor& b) {
+  const auto compare = [&](int64_t i, int64_t j) {  // < 0: i is inside j, > 0: j is inside i
+    for (const auto* x : {&a, &b}) {
+      const int64_t step_i = x->stride(i), step_j = x->stride(j);
+      if (step_i == 0 || step_j == 0) continue;
+      if (step_i != step_j) return step_i < step_j ? -1 : 1;
+      if (x->size(i) > x->size(j)) return 1;
+    }
+    return 0;
+  };
+  std::vector<int64_t> order;  // from the inside out
+  for (int64_t dim = a.dim() - 1; dim >= 0; --dim) {
+    order.push_back(dim);
+    size_t place = order.size() - 1;
+    for (size_t i = place; i-- > 0;) {  // not std::sort: `compare` may leave dimensions open
+      const int sign = compare(order[i], order[place]);
+      if (sign < 0) break;
+      if (sign > 0) {
+        std::swap(order[i], order[place]);
+        place = i;
+      }
+    }
+  }
+  Strides strides(a.dim());
+  int64_t step = 1;
+  for (int64_t dim : order) {
+    strides[dim] = step;
+    step *= a.size(dim);
+  }
+  const auto own = a.strides();
+  if (own.equals(b.strides()) && has_strides(a, strides)) return Strides(own.begin(), own.end());
+  return strides;
+}
