@@ -12,6 +12,8 @@ import pytest
 import torch
 from packaging import tags
 
+from lab import toolchain
+
 ROOT = Path(__file__).resolve().parent.parent
 PORT = ROOT / "examples" / "port"
 PAGE = (ROOT / "docs" / "4_port.md").read_text()
@@ -35,7 +37,7 @@ def files(folder):
 
 
 def python(*arguments, cwd, **env):
-    env = os.environ | {"TORCH_CUDA_ARCH_LIST": "8.0+PTX"} | env
+    env = toolchain.environment() | env
     done = subprocess.run([sys.executable, *arguments], cwd=cwd, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
