@@ -1,6 +1,7 @@
 """examples/port: the patches lead from `before` to `after`, every step builds and passes the same tests, and the names
 of the page's table are in torch's headers."""
 
+import importlib.util
 import os
 import re
 import shutil
@@ -37,7 +38,12 @@ def files(folder):
 
 
 def python(*arguments, cwd, **env):
+    # ATen's CUDA headers include those of cuSPARSE and others, which a small toolkit lacks, and torch's packages have.
+    folders = importlib.util.find_spec("nvidia").submodule_search_locations if torch.version.cuda else []
+    includes = [str(path) for folder in folders for path in Path(folder).glob("cu*/include")]
     env = toolchain.environment() | env
+    if includes:
+        env["CPATH"] = os.pathsep.join(includes)
     done = subprocess.run([sys.executable, *arguments], cwd=cwd, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -47,9 +53,10 @@ def test_patches_lead_from_before_to_after(tmp_path):
     assert files(step(tmp_path / "last", len(PATCHES))) == files(PORT / "after")
 
 
-@pytest.mark.parametrize(
-    "number", [pytest.param(n, marks=pytest.mark.thorough) for n in range(len(PATCHES))] + [len(PATCHES)]
-)
+SLOW = [pytest.mark.thorough, pytest.mark.wheels]  # a minute each, for torch's large headers
+
+
+@pytest.mark.parametrize("number", [pytest.param(n, marks=SLOW if n else SLOW[0]) for n in range(7)] + [7])
 def test_every_step_works(tmp_path, number):
     """Step 0 is `before`, the last one is `after`."""
     folder = step(tmp_path / "port", number)
