@@ -290,7 +290,48 @@ def waits() -> Figure:
     return figure
 
 
-FIGURES = {"call": call, "grid": grid, "loads": loads, "cache": cache, "waits": waits}
+def reduction() -> Figure:
+    """A row's sum from the thread to the cluster: what each level adds, and how it passes its numbers on."""
+    figure = Figure("How a sum climbs from threads to a warp, a block and a cluster", 840)
+    figure.text(LEFT, 44, "How the sum of a row climbs", 26, "ink head")
+    wide = WIDTH - 2 * LEFT
+    levels = [
+        (GREEN, "Thread", "adds its elements in a register", ["x0", "x256", "x512", "..."], "+="),
+        (RED, "Warp", "32 threads, five shuffles", ["0", "1", "2", "...", "31"], "__shfl_xor_sync"),
+        (
+            ORANGE,
+            "Block",
+            "up to 32 warps on one multiprocessor",
+            ["warp 0", "warp 1", "...", "warp 7"],
+            "shared memory",
+        ),
+        (SKY, "Cluster", "2 to 16 blocks, from sm_90 on", ["block 0", "block 1", "...", "block 7"], "each other's"),
+    ]
+    after = [
+        "one number per thread",
+        "one number per warp",
+        "one number per block",
+        "the sum of the row, in every thread",
+    ]
+    passed = ["", "", "__syncthreads()", "shared memory"]
+    for number, (colour, name, note, parts, way) in enumerate(levels):
+        y = 66 + 192 * number
+        figure.box(LEFT, y, wide, 132, colour)
+        figure.text(LEFT + 14, y + 32, name, 26, "ink head")
+        figure.text(WIDTH - LEFT - 14, y + 32, note, 20, "soft", "end")
+        step = (wide - 220) / len(parts)
+        for index, words in enumerate(parts):
+            x = round(LEFT + 12 + index * step, 1)
+            figure.box(x, y + 56, round(step - 5, 1), 52, colour, corner=3, edge=1.5)
+            figure.text(round(x + step / 2 - 2, 1), y + 90, words, 20, "ink", "middle")
+        figure.text(WIDTH - LEFT - 14, y + (76 if passed[number] else 90), way, 20, "ink code", "end")
+        figure.text(WIDTH - LEFT - 14, y + 104, passed[number], 20, "ink code", "end")
+        figure.arrow((LEFT + 90, y + 134), (LEFT + 90, y + 184))
+        figure.text(LEFT + 112, y + 168, after[number], 22)
+    return figure
+
+
+FIGURES = {"call": call, "grid": grid, "loads": loads, "cache": cache, "waits": waits, "reduction": reduction}
 
 if __name__ == "__main__":
     for name, figure in FIGURES.items():
