@@ -309,6 +309,60 @@ def test_compile_and_export(lib, device):
     assert "add_rms_norm.add_rms_norm" in str(program.graph)
 
 
+def test_no_derivative_is_dropped(lib):
+    """A forward derivative raises an error: torch would return zeros."""
+    a, b, weight, *_ = make((2, 8))
+    for compiled in (lambda f: f, lambda f: torch.compile(f, backend="aot_eager")):
+        for i in range(3):
+            inputs = [a, b, weight]
+
+            def function(x, i=i, inputs=inputs):
+                return lib.add_rms_norm(*inputs[:i], x, *inputs[i + 1 :])[0]
+
+            with pytest.raises(RuntimeError, match="no forward derivative"):
+                compiled(lambda x, function=function: torch.func.jvp(function, (x,), (x,)))(inputs[i])
+    with pytest.raises(RuntimeError, match="no forward derivative"):
+        torch.func.jacfwd(lambda a: lib.add_rms_norm(a, b, weight)[0])(a)
+
+
+def test_vmap_over_an_empty_batch(lib):
+    a, weights = torch.ones(0, 5, 8), torch.ones(0, 8)
+    for dims, inputs in (((0, 0, None), (a, a, torch.ones(8))), ((0, 0, 0), (a, a, weights))):
+        assert [x.shape for x in torch.vmap(lib.add_rms_norm, dims)(*inputs)] == [a.shape] * 2
+    backward = torch.ops.add_rms_norm.add_rms_norm_backward
+    dx, dweight = torch.vmap(backward, (0, None, 0, None, 0))(a, None, a, torch.ones(8), torch.ones(0, 5))
+    assert (dx.shape, dweight.shape) == (a.shape, weights.shape)
+
+
+@pytest.mark.parametrize("size", ["mask", "item"])
+def test_sizes_that_depend_on_data(lib, size):
+    def function(x, y, mask, k, weight):
+        if size == "mask":
+            return lib.add_rms_norm(x[mask], y[~mask], weight)
+        return lib.add_rms_norm(x[: k.item()], y[: k.item()], weight)
+
+    x, y, weight, *_ = make((6, 8))
+    inputs = x, y, torch.tensor([True, False] * 3), torch.tensor(3), weight
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True, capture_scalar_outputs=True):
+        compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+        torch.testing.assert_close(compiled(*inputs), function(*inputs))
+
+
+def test_fake_kernels_refuse_what_the_operator_refuses(lib):
+    meta, a, weight = torch.device("meta"), torch.ones(2, 8), torch.ones(8)
+    backward = torch.ops.add_rms_norm.add_rms_norm_backward
+    for call in (
+        lambda: lib.add_rms_norm(a, a, weight.to(meta)),  # a weight that was never materialized
+        lambda: lib.add_rms_norm(a.to(meta), a, weight),
+        lambda: backward(a, None, a, weight.to(meta), torch.ones(2)),
+        lambda: backward(a, None, a, weight, torch.ones(2, device=meta)),
+        lambda: lib.add_rms_norm(*[torch.ones(2, 0, device=meta)] * 2, torch.ones(0, device=meta)),
+        lambda: lib.add_rms_norm(*[a.to(meta)] * 2, weight.to(meta).half()),
+    ):
+        with pytest.raises(RuntimeError, match="add_rms_norm"):
+            call()
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_streams_and_graphs(lib):
     a, b, weight, dy, ds = make((700, 1024), torch.bfloat16, "cuda")
