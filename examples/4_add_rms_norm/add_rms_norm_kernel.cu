@@ -114,56 +114,36 @@ Spread spread(int64_t width, int vectors_per_thread, int wanted_threads) {
 // ---- forward
 
 template <typename T>
-struct Forward {
+const char* forward(const RmsForward& x, cudaStream_t stream) {
   using F = typename Statistics<T>::type;
-  T *y, *s;
-  F* rstd;
-  const T *a, *b;
-  Weight weight;
-  double eps;
-  int64_t rows, width;
-  cudaStream_t stream;
-
-  Forward(const RmsForward& x, cudaStream_t stream)
-      : y(static_cast<T*>(x.y)),
-        s(static_cast<T*>(x.s)),
-        rstd(static_cast<F*>(x.rstd)),
-        a(static_cast<const T*>(x.a)),
-        b(static_cast<const T*>(x.b)),
-        weight{x.weight, x.weight_dtype != x.dtype},
-        eps(x.eps),
-        rows(x.rows),
-        width(x.width),
-        stream(stream) {}
-
-  template <int kVectors>
-  const char* in_registers(Spread row) const {
-    const unsigned rows_per_block = row.threads < 128 ? 128 / row.threads : 1;
-    const Grid grid = {divide_up(rows, rows_per_block), row.blocks, true};
-    return launch(forward_rows<T, kVectors>, grid, dim3(row.threads, rows_per_block), stream, y, s,
-                  rstd, a, b, weight, eps, rows, width);
-  }
-
-  template <int kSize>
-  const char* any() const {
-    return launch(forward_any<T, kSize>, Grid{rows}, kMostThreads, stream, y, s, rstd, a, b, weight,
-                  eps, width);
-  }
-
-  const char* run() const {
-    constexpr int kSize = 16 / sizeof(T);
-    if (width % kSize != 0 || !are_aligned({y, s, a, b, weight.data})) return any<1>();
-    if constexpr (sizeof(T) < 8) {
-      const int64_t vectors = width / kSize;
-      if (vectors <= kMostThreads) return in_registers<1>(spread<T>(width, 1, kMostThreads));
-      if (vectors <= 2 * kMostThreads) return in_registers<2>(spread<T>(width, 2, kMostThreads));
-      // 128 threads: 129 us for 2048 rows of 32768, 256 us for 65536; 256 threads: 131 and 260 us;
-      // two vectors per thread: 133 and 277 us.
-      if (const Spread row = spread<T>(width, 4, 128); row.blocks > 0) return in_registers<4>(row);
+  constexpr int kSize = 16 / sizeof(T);
+  const bool in_vectors = x.width % kSize == 0 && are_aligned({x.y, x.s, x.a, x.b, x.weight});
+  T *y = static_cast<T*>(x.y), *s = static_cast<T*>(x.s);
+  const T *a = static_cast<const T*>(x.a), *b = static_cast<const T*>(x.b);
+  F* rstd = static_cast<F*>(x.rstd);
+  const Weight weight = {x.weight, x.weight_dtype != x.dtype};
+  if constexpr (sizeof(T) < 8) {
+    // One vector per thread is best up to 512 threads. Wide rows: four vectors for each of 128
+    // threads take 129 us for 2048 rows of 32768, 256 us for 65536; 256 threads 131 and 260 us; two
+    // vectors 133 and 277 us.
+    const int64_t vectors = x.width / kSize;
+    const int per_thread = vectors <= kMostThreads ? 1 : vectors <= 2 * kMostThreads ? 2 : 4;
+    const auto kernel = per_thread == 1   ? forward_rows<T, 1>
+                        : per_thread == 2 ? forward_rows<T, 2>
+                                          : forward_rows<T, 4>;
+    const int wanted_threads = per_thread == 4 ? 128 : kMostThreads;
+    const Spread row = spread<T>(in_vectors ? x.width : 1, per_thread, wanted_threads);
+    if (row.blocks > 0) {
+      const int rows_per_block = row.blocks == 1 ? std::max(128 / row.threads, 1) : 1;
+      const Grid grid = {divide_up(x.rows, rows_per_block), row.blocks, true};
+      return launch(kernel, grid, dim3(row.threads, rows_per_block), stream, y, s, rstd, a, b,
+                    weight, x.eps, x.rows, x.width);
     }
-    return any<kSize>();
   }
-};
+  const auto kernel = in_vectors ? forward_any<T, kSize> : forward_any<T, 1>;
+  return launch(kernel, Grid{x.rows}, kMostThreads, stream, y, s, rstd, a, b, weight, x.eps,
+                x.width);
+}
 
 // ---- backward
 
@@ -182,7 +162,7 @@ struct Backward {
     int64_t groups = 1;  // rows of a block
   };
 
-  // Blocks == 0: in any<>().
+  // No blocks per row: by the kernels for any width. (A width of 1 has no whole vectors.)
   Plan plan(bool in_vectors) const {
     const Gpu& gpu = current_gpu();
     Plan made;
@@ -265,7 +245,7 @@ using Type = std::remove_pointer_t<Pointer>;
 
 extern "C" const char* launch_add_rms_norm(const RmsForward* x, CUstream_st* stream) {
   return with_type(x->dtype, "unknown dtype",
-                   [&](auto* type) { return Forward<Type<decltype(type)>>(*x, stream).run(); });
+                   [&](auto* type) { return forward<Type<decltype(type)>>(*x, stream); });
 }
 
 extern "C" const char* launch_add_rms_norm_backward(const RmsBackward* x, CUstream_st* stream) {
