@@ -6,7 +6,6 @@
 // keeps in registers the sums for its columns, and writes them once; add_partial adds the blocks'
 // sums in a fixed order.
 #pragma once
-#include "forward.cuh"  // kMostThreads
 #include "sums.cuh"
 #include "vectors.cuh"
 
