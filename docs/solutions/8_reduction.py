@@ -7,102 +7,68 @@ import tempfile
 from pathlib import Path
 
 import torch
-from workshop import ROOT, main, need_nvcc
+from workshop import ROOT, edit, main, need_gpus, need_nvcc, run
 
 from lab import toolchain
 
-HEAD = """
-#include "add_rms_norm_kernel.cuh"
-constexpr int kThreads = 512;
-using T = __nv_bfloat16;
-"""
-
-ROW_SUM = """
-__global__ void row_sum(float* out, const T* x, int64_t width) {
-  __shared__ float shared[kThreads / 32];
-  const T* row = x + blockIdx.x * width;
-  float sum = 0;
-  for (int64_t i = threadIdx.x; i < width; i += kThreads) sum += to_float(row[i]);
-  sum = sum_over_row<kThreads>(sum, shared);
-  if (threadIdx.x == 0) out[blockIdx.x] = sum;
-}
-
-extern "C" void launch(float* out, const T* x, int64_t rows, int64_t width, cudaStream_t stream) {
-  row_sum<<<unsigned(rows), kThreads, 0, stream>>>(out, x, width);
-}
-"""
-
-SOFTMAX = """
-__device__ float max_over_row(float x, float* shared) {  // as sum_over_row
-  for (int distance = 16; distance > 0; distance /= 2) {
-    x = fmaxf(x, __shfl_xor_sync(0xffffffff, x, distance));
-  }
-  if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = x;
-  __syncthreads();
-  for (int i = 0; i < kThreads / 32; ++i) x = fmaxf(x, shared[i]);
-  return x;
-}
-
-__global__ void softmax(T* y, const T* x, int64_t width) {
-  __shared__ float shared[2][kThreads / 32];  // one for each reduction
-  const int64_t start = blockIdx.x * width;
-  float most = -INFINITY, sum = 0;
-  for (int64_t i = threadIdx.x; i < width; i += kThreads) most = fmaxf(most, to_float(x[start + i]));
-  most = max_over_row(most, shared[0]);
-  for (int64_t i = threadIdx.x; i < width; i += kThreads) sum += expf(to_float(x[start + i]) - most);
-  sum = sum_over_row<kThreads>(sum, shared[1]);
-  for (int64_t i = threadIdx.x; i < width; i += kThreads) {
-    round_to(y[start + i], expf(to_float(x[start + i]) - most) / sum);
-  }
-}
-
-extern "C" void launch(T* y, const T* x, int64_t rows, int64_t width, cudaStream_t stream) {
-  softmax<<<unsigned(rows), kThreads, 0, stream>>>(y, x, width);
-}
-"""
+SOURCE = ROOT / "examples" / "reduction" / "row_sum.cu"
 
 
-def compile_kernel(code: str, folder: Path) -> ctypes.CDLL:
+def compile_kernel(source: Path) -> ctypes.CDLL:
     """The launcher as a C function: no torch in it, so nvcc is all it takes."""
-    source, library = folder / "kernel.cu", folder / "kernel.so"
-    source.write_text(HEAD + code)
-    arch = "native" if torch.cuda.is_available() else "compute_75"
+    library = source.with_suffix(".so")
+    arch = "native" if torch.cuda.is_available() else "sm_90"
     command = [toolchain.find_nvcc(), "-O3", "-std=c++17", f"-arch={arch}", "-shared", "-Xcompiler", "-fPIC"]
-    command += ["-cudart", "static", "-I", ROOT / "examples" / "4_add_rms_norm", source, "-o", library]
-    subprocess.run(command, check=True)
+    subprocess.run([*command, "-cudart", "static", source, "-o", library], check=True)
     print("   compiled")
     return ctypes.CDLL(str(library))
 
 
-def launch(library: ctypes.CDLL, out: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+def launch(library: ctypes.CDLL, x: torch.Tensor) -> torch.Tensor:
+    out = torch.empty(len(x), device="cuda")
     stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-    pointers = [ctypes.c_void_p(tensor.data_ptr()) for tensor in (out, x)]
-    library.launch(*pointers, ctypes.c_int64(len(x)), ctypes.c_int64(x.shape[1]), stream)
+    sizes = [ctypes.c_int64(size) for size in x.shape]
+    library.launch_row_sum.restype = ctypes.c_char_p
+    error = library.launch_row_sum(ctypes.c_void_p(out.data_ptr()), ctypes.c_void_p(x.data_ptr()), *sizes, stream)
+    assert error is None, error
     return out
 
 
 def exercise_1():
-    """A row sum: one tensor read, next to nothing written."""
-    print(f"   floor: {16384 * 4096 * 2 / 4.8e12 * 1e6:.0f} us")
+    """A maximum: another operation, and another identity."""
     need_nvcc()
     with tempfile.TemporaryDirectory() as folder:
-        library = compile_kernel(ROW_SUM, Path(folder))
+        source = Path(folder, "row_max.cu")
+        source.write_text(SOURCE.read_text())
+        edit(
+            source, "x += __shfl_xor_sync(0xffffffff, x, distance);", "x = fmaxf(x, __shfl_xor_sync(~0u, x, distance));"
+        )
+        edit(source, "total += shared[warp];", "total = fmaxf(total, shared[warp]);")
+        edit(source, "sum += row[i];", "sum = fmaxf(sum, row[i]);")
+        edit(source, "float total = 0;", "float total = -INFINITY;")
+        edit(source, "float sum = 0;", "float sum = -INFINITY;")
+        library = compile_kernel(source)
         if torch.cuda.is_available():
-            x = torch.randn(100, 4001, device="cuda", dtype=torch.bfloat16)
-            found = launch(library, torch.empty(100, device="cuda"), x)
-            torch.testing.assert_close(found, x.float().sum(1), rtol=1e-4, atol=1e-3)
-            print("   the same as torch's sum")
+            x = torch.randn(100, 4001, device="cuda") - 10
+            assert torch.equal(launch(library, x), x.amax(1))
+            print("   the same as torch's maximum")
 
 
 def exercise_2():
-    """A softmax: the maximum is the second reduction."""
+    """A race: the barrier is missing."""
     need_nvcc()
+    need_gpus()
     with tempfile.TemporaryDirectory() as folder:
-        library = compile_kernel(SOFTMAX, Path(folder))
-        if torch.cuda.is_available():
-            x = 100 * torch.randn(100, 4001, device="cuda", dtype=torch.bfloat16)  # exp(x) itself would overflow
-            torch.testing.assert_close(launch(library, torch.empty_like(x), x), torch.softmax(x, 1))
-            print("   the same as torch's softmax")
+        source, program = Path(folder, "race.cu"), Path(folder, "race")
+        source.write_text(SOURCE.read_text())
+        edit(source, "  __syncthreads();\n", "")
+        with source.open("a") as file:
+            launch = "launch_row_sum(x, x + 1000, 100, 1000, 0)"
+            file.write(f"int main() {{ float *x; cudaMalloc(&x, 1 << 20); {launch}; cudaDeviceSynchronize(); }}\n")
+        subprocess.run([toolchain.find_nvcc(), "-arch=native", source, "-o", program], check=True)
+        said = run("compute-sanitizer", "--tool", "racecheck", program, status=None)
+        assert "hazard" in said, said
+        print("   racecheck found the race")
 
 
 def exercise_3():

@@ -53,12 +53,17 @@ RmsDtype dtype_of(const Tensor& x) {
   }
 }
 
-void check_same(const char* name, const Tensor& x, const Tensor& a) {
+void check_dtype(const char* name, const Tensor& x, const Tensor& a) {
   if (x.scalar_type() != a.scalar_type()) refuse(std::string(name) + " and a differ in dtype");
+}
+
+void check_device(const char* name, const Tensor& x, const Tensor& a) {
   if (x.device() != a.device()) refuse(std::string(name) + " and a differ in device");
 }
 
-void check_shape(const char* name, const Tensor& x, const Tensor& a) {
+void check_same(const char* name, const Tensor& x, const Tensor& a) {
+  check_dtype(name, x, a);
+  check_device(name, x, a);
   bool alike = x.dim() == a.dim();
   for (int64_t i = 0; alike && i < a.dim(); ++i) alike = x.size(i) == a.size(i);
   if (!alike) {
@@ -67,6 +72,9 @@ void check_shape(const char* name, const Tensor& x, const Tensor& a) {
 }
 
 void check_weight(const Tensor& weight, const Tensor& a) {
+  const bool is_half = dtype_of(a) == RMS_FLOAT16 || dtype_of(a) == RMS_BFLOAT16;
+  if (!is_half || weight.scalar_type() != ScalarType::Float) check_dtype("weight", weight, a);
+  check_device("weight", weight, a);
   if (a.dim() == 0) refuse("a has no dimension, expected at least one");
   const int64_t width = a.size(a.dim() - 1);
   if (width == 0) refuse("a has shape " + shape(a) + ": its last dimension is empty");
@@ -104,27 +112,31 @@ std::tuple<Tensor, Tensor, Tensor> forward(const Tensor& a, const Tensor& b, con
                                            double eps) {
   const RmsDtype dtype = dtype_of(a);
   check_same("b", b, a);
-  check_same("weight", weight, a);
   check_weight(weight, a);
-  check_shape("b", b, a);
   const Rows x(a), z(b);
   const Tensor w = torch::stable::contiguous(weight);
   Tensor y = torch::stable::empty_like(x.tensor), s = torch::stable::empty_like(x.tensor);
   Tensor rstd = empty_statistics(x);
+  const RmsForward data = {y.mutable_data_ptr(),
+                           s.mutable_data_ptr(),
+                           rstd.mutable_data_ptr(),
+                           x.tensor.const_data_ptr(),
+                           z.tensor.const_data_ptr(),
+                           w.const_data_ptr(),
+                           eps,
+                           x.rows,
+                           x.width,
+                           dtype,
+                           dtype_of(w)};
 #ifdef WITH_CUDA
   if (a.is_cuda()) {
     // A kernel runs on the current device: the guard makes it the tensors' one.
     const torch::stable::accelerator::DeviceGuard guard(a.get_device_index());
-    refuse_if(launch_add_rms_norm(y.mutable_data_ptr(), s.mutable_data_ptr(),
-                                  rstd.mutable_data_ptr(), x.tensor.const_data_ptr(),
-                                  z.tensor.const_data_ptr(), w.const_data_ptr(), eps, x.rows,
-                                  x.width, dtype, current_stream(a)));
+    refuse_if(launch_add_rms_norm(&data, current_stream(a)));
     return {y, s, rstd};
   }
 #endif
-  refuse_if(add_rms_norm_cpu(y.mutable_data_ptr(), s.mutable_data_ptr(), rstd.mutable_data_ptr(),
-                             x.tensor.const_data_ptr(), z.tensor.const_data_ptr(),
-                             w.const_data_ptr(), eps, x.rows, x.width, dtype));
+  refuse_if(add_rms_norm_cpu(&data));
   return {y, s, rstd};
 }
 
@@ -132,40 +144,43 @@ std::tuple<Tensor, Tensor> backward(const Tensor& dy, std::optional<Tensor> ds, 
                                     const Tensor& weight, const Tensor& rstd) {
   const RmsDtype dtype = dtype_of(s);
   check_same("dy", dy, s);
-  check_same("weight", weight, s);
   check_weight(weight, s);
-  check_shape("dy", dy, s);
   const Rows x(s), grad(dy);
   const ScalarType statistics = dtype == RMS_FLOAT64 ? ScalarType::Double : ScalarType::Float;
   if (rstd.scalar_type() != statistics || rstd.numel() != x.rows || rstd.device() != s.device()) {
     refuse("rstd is not what add_rms_norm returned with s");
   }
   const Tensor w = torch::stable::contiguous(weight), r = torch::stable::contiguous(rstd);
-  const void* ds_data = nullptr;
   if (ds) {
     check_same("ds", *ds, s);
-    check_shape("ds", *ds, s);
     ds = torch::stable::contiguous(*ds);
-    ds_data = ds->const_data_ptr();
   }
   Tensor dx = torch::stable::empty_like(x.tensor), dweight = torch::stable::empty_like(w);
+  RmsBackward data = {dx.mutable_data_ptr(),
+                      dweight.mutable_data_ptr(),
+                      nullptr,
+                      grad.tensor.const_data_ptr(),
+                      ds ? ds->const_data_ptr() : nullptr,
+                      x.tensor.const_data_ptr(),
+                      w.const_data_ptr(),
+                      r.const_data_ptr(),
+                      x.rows,
+                      x.width,
+                      dtype,
+                      dtype_of(w)};
 #ifdef WITH_CUDA
   if (s.is_cuda()) {
     const torch::stable::accelerator::DeviceGuard guard(s.get_device_index());
     // Freed when this function returns, before the kernels have run: torch gives the memory only to
     // later work on this stream.
-    const std::vector<int64_t> sizes = {rms_partial_rows(x.rows, x.width, dtype), x.width};
-    Tensor partial = torch::stable::new_empty(r, sizes);
-    refuse_if(launch_add_rms_norm_backward(
-        dx.mutable_data_ptr(), dweight.mutable_data_ptr(), partial.mutable_data_ptr(),
-        grad.tensor.const_data_ptr(), ds_data, x.tensor.const_data_ptr(), w.const_data_ptr(),
-        r.const_data_ptr(), x.rows, x.width, dtype, current_stream(s)));
+    const std::vector<int64_t> sizes = {rms_scratch_size(x.rows, x.width, dtype)};
+    Tensor scratch = torch::stable::new_empty(r, sizes);
+    data.scratch = scratch.mutable_data_ptr();
+    refuse_if(launch_add_rms_norm_backward(&data, current_stream(s)));
     return {dx, dweight};
   }
 #endif
-  refuse_if(add_rms_norm_backward_cpu(
-      dx.mutable_data_ptr(), dweight.mutable_data_ptr(), grad.tensor.const_data_ptr(), ds_data,
-      x.tensor.const_data_ptr(), w.const_data_ptr(), r.const_data_ptr(), x.rows, x.width, dtype));
+  refuse_if(add_rms_norm_backward_cpu(&data));
   return {dx, dweight};
 }
 

@@ -2,8 +2,8 @@
 
     python3 examples/4_add_rms_norm/add_rms_norm.py
 
-builds it, checks it against torch, and times both. docs/8_reduction.md explains the kernels; bench.py measures them
-against torch.compile and Liger; model.py trains with them.
+builds it and checks it against torch. docs/9_add_rms_norm.md explains the kernels; bench.py measures them against
+torch.compile, Liger and QuACK.
 """
 
 import functools
@@ -13,7 +13,8 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.utils import benchmark, cpp_extension
+from torch.autograd.forward_ad import unpack_dual
+from torch.utils import cpp_extension
 
 HERE = Path(__file__).resolve().parent
 
@@ -47,10 +48,13 @@ def build() -> None:
 def add_rms_norm(a: Tensor, b: Tensor, weight: Tensor, eps: float = 1e-6) -> tuple[Tensor, Tensor]:
     """Return y and s: s = a + b, and y = s / sqrt(mean(s * s) + eps) * weight over the last dimension.
 
-    a, b: one shape with any leading dimensions and strides; weight: [a.shape[-1]]. All of one dtype (float32, float64,
-    float16, bfloat16) and device; else RuntimeError. s is rounded once, statistics are float32 (float64 for float64).
-    Differentiable once: both y and s may have gradients. Two runs give the same bits. Call build() first.
+    a, b: one shape with any leading dimensions and strides; weight: [a.shape[-1]]. One device, and one dtype: float32,
+    float64, float16 or bfloat16. With halves weight may be float32, and then its gradient is. Else RuntimeError.
+    y and s have a's dtype; s is rounded once, sums are float32 (float64 for float64). Under CUDA's autocast all become
+    float32. Differentiable once, backward: y and s may have gradients. Two runs give the same bits. Call build() first.
     """
+    if any(unpack_dual(x).tangent is not None for x in (a, b, weight)):
+        raise RuntimeError("add_rms_norm has no forward derivative (jvp, jacfwd): use vjp or jacrev")
     y, s, _ = torch.ops.add_rms_norm.add_rms_norm(a, b, weight, eps)
     return y, s
 
@@ -66,16 +70,37 @@ def register() -> None:
     forward = torch.ops.add_rms_norm.add_rms_norm.default
     backward = torch.ops.add_rms_norm.add_rms_norm_backward.default
 
+    def check(name: str, x: Tensor, a: Tensor) -> None:
+        """As the C++ side checks: else the fake kernel would promise what the operator refuses."""
+        torch._check(x.dim() == a.dim(), lambda: f"add_rms_norm: {name} has shape {x.shape}, expected {a.shape}")
+        for size, expected in zip(x.shape, a.shape, strict=True):  # each by itself: a size may depend on data
+            torch._check(size == expected, lambda: f"add_rms_norm: {name} has shape {x.shape}, expected {a.shape}")
+        torch._check(x.dtype == a.dtype, lambda: f"add_rms_norm: {name} and a differ in dtype")
+        torch._check(x.device == a.device, lambda: f"add_rms_norm: {name} and a differ in device")
+
+    def check_weight(weight: Tensor, a: Tensor) -> None:
+        torch._check(a.dim() > 0, lambda: "add_rms_norm: a has no dimension, expected at least one")
+        torch._check(a.shape[-1] != 0, lambda: "add_rms_norm: a's last dimension is empty")
+        wide = a.dtype in (torch.float16, torch.bfloat16) and weight.dtype == torch.float32
+        check("weight", weight, a.new_empty(a.shape[-1:], dtype=weight.dtype if wide else a.dtype))
+
+    def statistics_like(a: Tensor) -> Tensor:
+        return a.new_empty(a.shape[:-1], dtype=torch.promote_types(a.dtype, torch.float32))
+
     @torch.library.register_fake("add_rms_norm::add_rms_norm")
     def _(a: Tensor, b: Tensor, weight: Tensor, eps: float):
-        torch._check(a.shape == b.shape, lambda: f"add_rms_norm: a has shape {a.shape}, b {b.shape}")
-        torch._check(a.dim() > 0 and weight.shape == a.shape[-1:], lambda: f"add_rms_norm: weight is {weight.shape}")
-        torch._check(a.dtype == b.dtype == weight.dtype, lambda: "add_rms_norm: a, b and weight differ in dtype")
+        check("b", b, a)
+        check_weight(weight, a)
         y, s = (torch.empty_like(a, memory_format=torch.contiguous_format) for _ in "ys")
-        return y, s, a.new_empty(a.shape[:-1], dtype=torch.promote_types(a.dtype, torch.float32))
+        return y, s, statistics_like(a)
 
     @torch.library.register_fake("add_rms_norm::add_rms_norm_backward")
     def _(dy: Tensor, ds: Tensor | None, s: Tensor, weight: Tensor, rstd: Tensor):
+        check("dy", dy, s)
+        if ds is not None:
+            check("ds", ds, s)
+        check_weight(weight, s)
+        check("rstd", rstd, statistics_like(s))
         return torch.empty_like(s, memory_format=torch.contiguous_format), weight.new_empty(weight.shape)
 
     def setup_context(ctx, inputs, output) -> None:
@@ -95,14 +120,21 @@ def register() -> None:
 
     torch.library.register_autograd("add_rms_norm::add_rms_norm", gradient, setup_context=setup_context)
     torch.library.register_autograd("add_rms_norm::add_rms_norm_backward", no_second_gradient)
+    torch.library.register_autocast("add_rms_norm::add_rms_norm", "cuda", torch.float32)  # as F.rms_norm is
 
     def one_by_one(op, info, in_dims, *args):
-        """vmap in the plainest way: a call for each member of the batch."""
+        """vmap in the plainest way: a call for each member of the batch; one for an empty batch, for the shapes."""
+
+        def member(x: Tensor, dim: int | None, i: int) -> Tensor:
+            if dim is None:
+                return x
+            return x.select(dim, i) if info.batch_size > 0 else x.new_ones(x.shape[:dim] + x.shape[dim + 1 :])
+
         results = [
-            op(*(x if dim is None else x.select(dim, i) for x, dim in zip(args, in_dims, strict=True)))
-            for i in range(info.batch_size)
+            op(*(member(x, dim, i) for x, dim in zip(args, in_dims, strict=True)))
+            for i in range(max(info.batch_size, 1))
         ]
-        return tuple(map(torch.stack, zip(*results, strict=True))), (0,) * len(results[0])
+        return tuple(torch.stack(x)[: info.batch_size] for x in zip(*results, strict=True)), (0,) * len(results[0])
 
     @torch.library.register_vmap("add_rms_norm::add_rms_norm")
     def _(info, in_dims, a: Tensor, b: Tensor, weight: Tensor, eps: float):
@@ -137,30 +169,11 @@ def compare(device: str) -> None:
     print(f"{device}: values and gradients are torch's, within rounding")
 
 
-def show_times(device: str, rows: int, width: int, dtype: torch.dtype) -> None:
-    """A short table by the host's clock. On a GPU the launches count, too; bench.py times the kernels."""
-    a, b, dy, ds = torch.randn(4, rows, width, device=device, dtype=dtype)
-    weight = torch.randn(width, device=device, dtype=dtype)
-    print(f"{rows} rows of {width}, {dtype}, on {device}: microseconds")
-    for name, function in (("torch", reference), ("add_rms_norm", add_rms_norm)):
-        inputs = tuple(x.clone().requires_grad_() for x in (a, b, weight))
-
-        def step(function=function, inputs=inputs) -> None:
-            torch.autograd.grad(function(*inputs), inputs, (dy, ds))
-
-        with torch.no_grad():
-            forward = benchmark.Timer("f(*x)", globals={"f": function, "x": inputs}).blocked_autorange()
-        both = benchmark.Timer("step()", globals={"step": step}).blocked_autorange()
-        print(f"  {name:<14} forward {forward.median * 1e6:9.1f}   and backward {both.median * 1e6:9.1f}")
-
-
 def main() -> None:
     build()
     compare("cpu")
-    show_times("cpu", 256, 1024, torch.float32)
     if torch.cuda.is_available() and has_toolkit():
         compare("cuda")
-        show_times("cuda", 16384, 4096, torch.bfloat16)
     try:
         add_rms_norm(torch.ones(2, 3), torch.ones(2, 4), torch.ones(3))
     except RuntimeError as error:

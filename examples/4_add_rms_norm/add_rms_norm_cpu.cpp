@@ -19,16 +19,20 @@ T round_to(double x) {
   return static_cast<T>(static_cast<Statistics<T>>(x));
 }
 
-template <typename T>
-void forward(T* y, T* s, Statistics<T>* rstd, const T* a, const T* b, const T* weight, double eps,
-             int64_t rows, int64_t width) {
-  for (int64_t row = 0; row < rows; ++row, y += width, s += width, a += width, b += width) {
+template <typename T, typename W>
+void forward(const RmsForward& x) {
+  T *y = static_cast<T*>(x.y), *s = static_cast<T*>(x.s);
+  const T *a = static_cast<const T*>(x.a), *b = static_cast<const T*>(x.b);
+  const W* weight = static_cast<const W*>(x.weight);
+  auto* rstd = static_cast<Statistics<T>*>(x.rstd);
+  const int64_t width = x.width;
+  for (int64_t row = 0; row < x.rows; ++row, y += width, s += width, a += width, b += width) {
     double squares = 0;
     for (int64_t i = 0; i < width; ++i) {
       s[i] = a[i] + b[i];
       squares += static_cast<double>(s[i]) * static_cast<double>(s[i]);
     }
-    rstd[row] = static_cast<Statistics<T>>(1 / std::sqrt(squares / width + eps));
+    rstd[row] = static_cast<Statistics<T>>(1 / std::sqrt(squares / width + x.eps));
     for (int64_t i = 0; i < width; ++i) {
       y[i] = round_to<T>(static_cast<double>(s[i]) * rstd[row] * static_cast<double>(weight[i]));
     }
@@ -37,71 +41,65 @@ void forward(T* y, T* s, Statistics<T>* rstd, const T* a, const T* b, const T* w
 
 // With x = s * rstd and g = dy * weight: dx = rstd * (g - x * mean(g * x)) + ds, and dweight is the
 // sum over the rows of dy * x.
-template <typename T>
-void backward(T* dx, T* dweight, const T* dy, const T* ds, const T* s, const T* weight,
-              const Statistics<T>* rstd, int64_t rows, int64_t width) {
-  std::vector<double> sums(width);
-  for (int64_t row = 0; row < rows; ++row) {
-    const double scale = rstd[row];
-    const int64_t start = row * width;
+template <typename T, typename W>
+void backward(const RmsBackward& of) {
+  const T *dy = static_cast<const T*>(of.dy), *ds = static_cast<const T*>(of.ds);
+  const T* s = static_cast<const T*>(of.s);
+  const W* weight = static_cast<const W*>(of.weight);
+  std::vector<double> sums(of.width);
+  for (int64_t row = 0; row < of.rows; ++row) {
+    const double scale = static_cast<const Statistics<T>*>(of.rstd)[row];
+    const int64_t start = row * of.width;
     double product = 0;
-    for (int64_t i = 0; i < width; ++i) {
+    for (int64_t i = 0; i < of.width; ++i) {
       const double x = static_cast<double>(s[start + i]) * scale;
       const double grad = static_cast<double>(dy[start + i]);
       product += grad * static_cast<double>(weight[i]) * x;
       sums[i] += grad * x;
     }
-    for (int64_t i = 0; i < width; ++i) {
+    for (int64_t i = 0; i < of.width; ++i) {
       const double x = static_cast<double>(s[start + i]) * scale;
       const double g = static_cast<double>(dy[start + i]) * static_cast<double>(weight[i]);
       const double more = ds == nullptr ? 0 : static_cast<double>(ds[start + i]);
-      dx[start + i] = round_to<T>(scale * (g - x * (product / width)) + more);
+      static_cast<T*>(of.dx)[start + i] =
+          round_to<T>(scale * (g - x * (product / of.width)) + more);
     }
   }
-  for (int64_t i = 0; i < width; ++i) dweight[i] = round_to<T>(sums[i]);
-}
-
-// From a dtype known at run time to a type known at compile time.
-template <typename Function>
-const char* with_type(RmsDtype dtype, Function function) {
-  switch (dtype) {
-    case RMS_FLOAT32:
-      function(float());
-      return nullptr;
-    case RMS_FLOAT64:
-      function(double());
-      return nullptr;
-    case RMS_FLOAT16:
-      function(c10::Half());
-      return nullptr;
-    case RMS_BFLOAT16:
-      function(c10::BFloat16());
-      return nullptr;
-  }
-  return "unknown dtype";
+  for (int64_t i = 0; i < of.width; ++i) static_cast<W*>(of.dweight)[i] = round_to<W>(sums[i]);
 }
 
 }  // namespace
 
-extern "C" const char* add_rms_norm_cpu(void* y, void* s, void* rstd, const void* a, const void* b,
-                                        const void* weight, double eps, int64_t rows, int64_t width,
-                                        RmsDtype dtype) {
-  return with_type(dtype, [&](auto zero) {
-    using T = decltype(zero);
-    forward(static_cast<T*>(y), static_cast<T*>(s), static_cast<Statistics<T>*>(rstd),
-            static_cast<const T*>(a), static_cast<const T*>(b), static_cast<const T*>(weight), eps,
-            rows, width);
-  });
+extern "C" const char* add_rms_norm_cpu(const RmsForward* x) {
+  const bool is_wide = x->weight_dtype != x->dtype;  // float32, with halves
+  switch (x->dtype) {
+    case RMS_FLOAT32:
+      return forward<float, float>(*x), nullptr;
+    case RMS_FLOAT64:
+      return forward<double, double>(*x), nullptr;
+    case RMS_FLOAT16:
+      return is_wide ? forward<c10::Half, float>(*x) : forward<c10::Half, c10::Half>(*x), nullptr;
+    case RMS_BFLOAT16:
+      return is_wide ? forward<c10::BFloat16, float>(*x)
+                     : forward<c10::BFloat16, c10::BFloat16>(*x),
+             nullptr;
+  }
+  return "unknown dtype";
 }
 
-extern "C" const char* add_rms_norm_backward_cpu(void* dx, void* dweight, const void* dy,
-                                                 const void* ds, const void* s, const void* weight,
-                                                 const void* rstd, int64_t rows, int64_t width,
-                                                 RmsDtype dtype) {
-  return with_type(dtype, [&](auto zero) {
-    using T = decltype(zero);
-    backward(static_cast<T*>(dx), static_cast<T*>(dweight), static_cast<const T*>(dy),
-             static_cast<const T*>(ds), static_cast<const T*>(s), static_cast<const T*>(weight),
-             static_cast<const Statistics<T>*>(rstd), rows, width);
-  });
+extern "C" const char* add_rms_norm_backward_cpu(const RmsBackward* x) {
+  const bool is_wide = x->weight_dtype != x->dtype;
+  switch (x->dtype) {
+    case RMS_FLOAT32:
+      return backward<float, float>(*x), nullptr;
+    case RMS_FLOAT64:
+      return backward<double, double>(*x), nullptr;
+    case RMS_FLOAT16:
+      return is_wide ? backward<c10::Half, float>(*x) : backward<c10::Half, c10::Half>(*x), nullptr;
+    case RMS_BFLOAT16:
+      return is_wide ? backward<c10::BFloat16, float>(*x)
+                     : backward<c10::BFloat16, c10::BFloat16>(*x),
+             nullptr;
+  }
+  return "unknown dtype";
 }

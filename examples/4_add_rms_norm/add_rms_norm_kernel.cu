@@ -1,222 +1,261 @@
 // The launchers: which kernel, how many threads, how many blocks. Figures in the comments come from
 // an H200 in bfloat16, with inputs that are not in its L2 cache.
-#include "add_rms_norm_kernel.cuh"
+#include <algorithm>
+#include <initializer_list>
+#include <mutex>
+#include <type_traits>
 
 #include "add_rms_norm.h"
+#include "backward.cuh"
+#include "forward.cuh"
 
 namespace {
 
-int attribute_of_device(cudaDeviceAttr attribute) {
-  int device = 0, value = 0;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&value, attribute, device);
-  return value;
+// What the current GPU can do with this library. A library that was compiled for older GPUs has no
+// clusters and no overlap in it, even if the driver has compiled it for a newer one.
+struct Gpu {
+  bool known = false, overlaps = false;
+  int multiprocessors = 0;
+  int clusters[5] = {};  // how many clusters of 1, 2, 4, 8, 16 blocks run at the same time
+};
+
+void ask(Gpu& gpu, int device) {
+  gpu.known = true;
+  cudaDeviceGetAttribute(&gpu.multiprocessors, cudaDevAttrMultiProcessorCount, device);
+  gpu.clusters[0] = gpu.multiprocessors;
+  const auto kernel = backward_rows<__nv_bfloat16, 2>;  // no kernel needs more
+  cudaFuncAttributes attributes = {};
+  cudaFuncGetAttributes(&attributes, kernel);
+  gpu.overlaps = attributes.ptxVersion >= 90;
+  if (!gpu.overlaps) return;
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+  for (int k = 1; k < 5; ++k) {
+    cudaLaunchAttribute cluster = {};
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim = {1, 1u << k, 1};
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(1, 1u << k);
+    config.blockDim = kMostThreads;
+    config.attrs = &cluster;
+    config.numAttrs = 1;
+    cudaOccupancyMaxActiveClusters(&gpu.clusters[k], kernel, &config);
+  }
+  cudaGetLastError();  // a GPU that refuses 16 blocks leaves an error and 0 clusters
 }
 
-// Whether kernels may overlap (see wait_for_previous): only where this library was compiled for
-// sm_90 or newer. Older code has no wait in it, also where the driver has compiled it for a new
-// GPU.
-template <typename Kernel>
-bool may_overlap(Kernel kernel) {
-  cudaFuncAttributes found;
-  return cudaFuncGetAttributes(&found, kernel) == cudaSuccess && found.ptxVersion >= 90;
+const Gpu& current_gpu() {
+  static std::mutex mutex;
+  static Gpu gpus[128];
+  int device = 0;
+  cudaGetDevice(&device);
+  const std::lock_guard<std::mutex> lock(mutex);
+  if (!gpus[device].known) ask(gpus[device], device);
+  return gpus[device];
 }
+
+struct Grid {
+  int64_t x, y = 1;
+  bool is_cluster = false;  // the blocks along y are one cluster
+};
 
 template <typename... Parameters, typename... Arguments>
-const char* launch(void (*kernel)(Parameters...), int64_t blocks, dim3 threads, cudaStream_t stream,
+const char* launch(void (*kernel)(Parameters...), Grid grid, dim3 threads, cudaStream_t stream,
                    Arguments... arguments) {
-  if (blocks == 0) return nullptr;  // a grid of no blocks is an error
-  if (blocks >= int64_t(1) << 31) return "too many rows for one launch";
-  static const bool waits = may_overlap(kernel);
-  const bool overlap = waits && attribute_of_device(cudaDevAttrComputeCapabilityMajor) >= 9;
-  cudaLaunchAttribute attribute = {};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
+  if (grid.x == 0) return nullptr;  // a grid of no blocks is an error
+  if (grid.x >= int64_t(1) << 31 || grid.y >= 65536) return "too many rows or columns";
+  cudaLaunchAttribute attributes[2] = {};
   cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(static_cast<unsigned>(blocks));
+  config.gridDim = dim3(static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y));
   config.blockDim = threads;
   config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = overlap ? 1 : 0;
+  config.attrs = attributes;
+  if (current_gpu().overlaps) {
+    attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (grid.is_cluster && grid.y > 1) {
+    attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
+    attributes[config.numAttrs++].val.clusterDim = {1, config.gridDim.y, 1};
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+  }
   const cudaError_t error = cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...);
-  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
+  if (error == cudaSuccess) return nullptr;
+  cudaGetLastError();  // or torch would report it again, at its next call
+  return cudaGetErrorString(error);
 }
 
-bool aligned(const void* a, const void* b, const void* c, const void* d, const void* e) {
-  const auto bits = [](const void* p) { return reinterpret_cast<uintptr_t>(p); };
-  return (bits(a) | bits(b) | bits(c) | bits(d) | bits(e)) % 16 == 0;
+bool are_aligned(std::initializer_list<const void*> pointers) {
+  uintptr_t bits = 0;
+  for (const void* pointer : pointers) bits |= reinterpret_cast<uintptr_t>(pointer);
+  return bits % 16 == 0;
 }
 
-constexpr int kAnyThreads = 512;
+int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// How a row is spread over threads; blocks == 0: it has no whole vectors, or does not fit.
+struct Spread {
+  int threads = 0, blocks = 0;
+};
+
+// The smallest cluster in which a block needs at most wanted_threads, else the largest one.
+template <typename T>
+Spread spread(int64_t width, int vectors_per_thread, int wanted_threads) {
+  constexpr int kSize = 16 / sizeof(T);
+  const int kinds = sizeof(T) == 8 || width % kSize != 0 ? 0 : 5;
+  Spread found;
+  for (int k = 0; k < kinds && current_gpu().clusters[k] > 0; ++k) {
+    const int64_t warps = divide_up(width / kSize, int64_t(32 * vectors_per_thread) << k);
+    if (warps * 32 <= kMostThreads) found = {static_cast<int>(warps * 32), 1 << k};
+    if (warps * 32 <= wanted_threads) break;
+  }
+  return found;
+}
 
 // ---- forward
 
 template <typename T>
-struct Forward {
-  T *y, *s;
-  void* rstd;
-  const T *a, *b, *weight;
-  double eps;
-  int64_t rows, width;
-  cudaStream_t stream;
-
-  template <int kThreads, int kVectors>
-  const char* rows_of() const {
-    constexpr int kRows = kThreads < 128 ? 128 / kThreads : 1;  // short rows share a block
-    return launch(forward_rows<T, kThreads, kVectors, kRows>, (rows + kRows - 1) / kRows,
-                  kThreads * kRows, stream, y, s, static_cast<float*>(rstd), a, b, weight,
-                  static_cast<float>(eps), rows, static_cast<int>(width));
-  }
-
-  const char* any() const {
-    using F = typename Statistics<T>::type;
-    return launch(forward_any<T, F, kAnyThreads>, rows, kAnyThreads, stream, y, s,
-                  static_cast<F*>(rstd), a, b, weight, static_cast<F>(eps), width);
-  }
-
-  // One vector a thread is best up to 512 threads, more threads are not: 64x2, 128x1, 32x4 threads
-  // x vectors for 1024 elements take 34.4, 34.1, 35.0 us at 16384 rows; 512x2, 1024x1, 256x4 for
-  // 8192 take 259, 259, 261 us there and 35.1, 35.7, 35.0 at 2048 rows.
-  const char* choose() const {
-    if constexpr (sizeof(T) < 8) {
-      const int64_t vectors = width / Vector<T>::kSize;
-      if (width % Vector<T>::kSize == 0 && aligned(y, s, a, b, weight)) {
-        if (vectors <= 32) return rows_of<32, 1>();
-        if (vectors <= 64) return rows_of<64, 1>();
-        if (vectors <= 128) return rows_of<128, 1>();
-        if (vectors <= 256) return rows_of<256, 1>();
-        if (vectors <= 512) return rows_of<512, 1>();
-        if (vectors <= 1024) return rows_of<512, 2>();
-        if (vectors <= 2048) return rows_of<512, 4>();
-        if (vectors <= 4096) return rows_of<1024, 4>();
-      }
+const char* forward(const RmsForward& x, cudaStream_t stream) {
+  using F = typename Statistics<T>::type;
+  constexpr int kSize = 16 / sizeof(T);
+  const bool in_vectors = x.width % kSize == 0 && are_aligned({x.y, x.s, x.a, x.b, x.weight});
+  T *y = static_cast<T*>(x.y), *s = static_cast<T*>(x.s);
+  const T *a = static_cast<const T*>(x.a), *b = static_cast<const T*>(x.b);
+  F* rstd = static_cast<F*>(x.rstd);
+  const Weight weight = {x.weight, x.weight_dtype != x.dtype};
+  if constexpr (sizeof(T) < 8) {
+    // One vector per thread is best up to 512 threads. Wide rows: four vectors for each of 128
+    // threads take 129 us for 2048 rows of 32768, 256 us for 65536; 256 threads 131 and 260 us; two
+    // vectors 133 and 277 us.
+    const int64_t vectors = x.width / kSize;
+    const int per_thread = vectors <= kMostThreads ? 1 : vectors <= 2 * kMostThreads ? 2 : 4;
+    const auto kernel = per_thread == 1   ? forward_rows<T, 1>
+                        : per_thread == 2 ? forward_rows<T, 2>
+                                          : forward_rows<T, 4>;
+    const int wanted_threads = per_thread == 4 ? 128 : kMostThreads;
+    const Spread row = spread<T>(in_vectors ? x.width : 1, per_thread, wanted_threads);
+    if (row.blocks > 0) {
+      const int rows_per_block = row.blocks == 1 ? std::max(128 / row.threads, 1) : 1;
+      const Grid grid = {divide_up(x.rows, rows_per_block), row.blocks, true};
+      return launch(kernel, grid, dim3(row.threads, rows_per_block), stream, y, s, rstd, a, b,
+                    weight, x.eps, x.rows, x.width);
     }
-    return any();
   }
-};
+  const auto kernel = in_vectors ? forward_any<T, kSize> : forward_any<T, 1>;
+  return launch(kernel, Grid{x.rows}, kMostThreads, stream, y, s, rstd, a, b, weight, x.eps,
+                x.width);
+}
 
 // ---- backward
 
-// 512 threads a block, two vectors a thread, one block a multiprocessor: that has the bytes in
-// flight that the memory wants, with the fewest partial sums. 8 rows of 64x2 at 1024 elements, 1 of
-// 512x2 at 8192; others are 1 to 33% slower. (Wider rows, 512x4, have no registers left for the
-// next row, and spill.)
-constexpr int kBackwardThreads = 512;
-
-template <typename T>
-int threads_per_row(int64_t width) {  // 0: too wide, or no whole vectors
-  const int64_t vectors = width / Vector<T>::kSize;
-  int threads = 32;
-  while (threads < kBackwardThreads && threads * 2 < vectors) threads *= 2;
-  return width % Vector<T>::kSize == 0 && vectors <= threads * 4 ? threads : 0;
-}
-
-template <typename T>
-int64_t partial_rows(int64_t rows, int64_t width) {
-  const int threads = threads_per_row<T>(width);
-  const int64_t groups = threads == 0 ? 1 : kBackwardThreads / threads;
-  const int64_t blocks = (rows + groups - 1) / groups,
-                most = attribute_of_device(cudaDevAttrMultiProcessorCount);
-  return blocks < most ? blocks : most;
-}
-
+// 512 threads per block, two vectors per thread, one block per multiprocessor: that has the bytes
+// in flight that the memory wants, with the fewest partial sums. With few rows, each has a block of
+// its own and twice the threads: 3.6 instead of 4.7 us for 64 rows of 1024.
 template <typename T>
 struct Backward {
-  T *dx, *dweight;
-  void* partial;
-  const T *dy, *ds, *s, *weight;
-  const void* rstd;
+  using F = typename Statistics<T>::type;
   int64_t rows, width;
-  cudaStream_t stream;
 
-  template <int kThreads, int kVectors, bool kAhead = true>
-  const char* rows_of(int64_t blocks) const {
-    return launch(backward_rows<T, kThreads, kVectors, kBackwardThreads / kThreads, kAhead>, blocks,
-                  kBackwardThreads, stream, dx, static_cast<float*>(partial), dy, ds, s, weight,
-                  static_cast<const float*>(rstd), rows, static_cast<int>(width));
-  }
+  struct Plan {
+    Spread row;
+    int vectors = 2;     // per thread
+    int64_t parts = 0;   // blocks along x, each of which leaves a row of sums
+    int64_t groups = 1;  // rows of a block
+  };
 
-  const char* main_kernel(int64_t blocks) const {
-    if constexpr (sizeof(T) < 8) {
-      if (aligned(dx, dy, ds, s, weight)) {  // NULL is aligned
-        switch (threads_per_row<T>(width)) {
-          case 32:
-            return rows_of<32, 2>(blocks);
-          case 64:
-            return rows_of<64, 2>(blocks);
-          case 128:
-            return rows_of<128, 2>(blocks);
-          case 256:
-            return rows_of<256, 2>(blocks);
-          case 512:
-            return width <= 1024 * Vector<T>::kSize ? rows_of<512, 2>(blocks)
-                                                    : rows_of<512, 4, false>(blocks);
-        }
-      }
+  // No blocks per row: by the kernels for any width. (A width of 1 has no whole vectors.)
+  Plan plan(bool in_vectors) const {
+    const Gpu& gpu = current_gpu();
+    Plan made;
+    made.row = spread<T>(in_vectors ? width : 1, 1, kMostThreads);
+    if (rows <= gpu.multiprocessors && made.row.blocks > 0 && made.row.blocks <= 8) {
+      made.vectors = 1;
+    } else {
+      made.row = spread<T>(in_vectors ? width : 1, 2, kMostThreads);
+      if (made.row.blocks > 0) made.groups = kMostThreads / made.row.threads;
     }
-    using F = typename Statistics<T>::type;
-    return launch(backward_any<T, F, kAnyThreads>, blocks, kAnyThreads, stream, dx,
-                  static_cast<F*>(partial), dy, ds, s, weight, static_cast<const F*>(rstd), rows,
-                  width);
+    if (made.row.blocks > 0) {
+      const int64_t clusters = gpu.clusters[__builtin_ctz(made.row.blocks)];
+      made.parts = std::min(divide_up(rows, made.groups), clusters);
+    } else {
+      const int64_t columns = divide_up(width, kMostThreads * 16 / sizeof(T));
+      made.parts = std::min(rows, divide_up(4 * gpu.multiprocessors, columns));
+    }
+    return made;
   }
 
-  const char* run() const {
-    using F = typename Statistics<T>::type;
-    const int64_t blocks = partial_rows<T>(rows, width);
-    if (const char* error = main_kernel(blocks)) return error;
-    return launch(add_partial<T, F>, (width + 31) / 32, dim3(32, 32), stream, dweight,
-                  static_cast<const F*>(partial), static_cast<int>(blocks), width);
+  int64_t scratch_size() const {  // for both ways: whether all is aligned is not known here
+    return std::max(plan(true).parts, plan(false).parts) * width + rows;
+  }
+
+  const char* run(const RmsBackward& x, cudaStream_t stream) const {
+    constexpr int kSize = 16 / sizeof(T);
+    const bool in_vectors =
+        width % kSize == 0 && are_aligned({x.dx, x.dy, x.ds, x.s, x.weight});  // NULL is aligned
+    const Plan made = plan(in_vectors);
+    const int64_t parts = made.parts;
+    F *scratch = static_cast<F*>(x.scratch), *means = scratch + parts * width;
+    const WeightGradient<F> sums = {x.dweight, scratch, x.weight_dtype != x.dtype};
+    const Weight weight = {x.weight, sums.is_wide};
+    T* dx = static_cast<T*>(x.dx);
+    const T *dy = static_cast<const T*>(x.dy), *ds = static_cast<const T*>(x.ds),
+            *s = static_cast<const T*>(x.s);
+    const F* rstd = static_cast<const F*>(x.rstd);
+    const char* error = nullptr;
+    if (made.row.blocks == 0) {
+      const auto find_means = in_vectors ? backward_means_any<T, kSize> : backward_means_any<T, 1>;
+      const auto kernel = in_vectors ? backward_any<T, kSize> : backward_any<T, 1>;
+      const Grid grid = {parts, divide_up(width, kMostThreads * (in_vectors ? kSize : 1))};
+      error =
+          launch(find_means, Grid{rows}, kMostThreads, stream, means, dy, s, weight, rstd, width);
+      if (error != nullptr) return error;
+      error = launch(kernel, grid, kMostThreads, stream, dx, sums, dy, ds, s, weight, rstd, means,
+                     rows, width);
+    } else if constexpr (sizeof(T) < 8) {
+      const auto kernel = made.vectors == 1 ? backward_rows<T, 1> : backward_rows<T, 2>;
+      const dim3 threads(made.row.threads, static_cast<unsigned>(made.groups));
+      error = launch(kernel, Grid{parts, made.row.blocks, true}, threads, stream, dx, sums, dy, ds,
+                     s, weight, rstd, rows, width);
+    }
+    if (error != nullptr || parts == 1) return error;
+    const Grid grid = {divide_up(width, 32)};
+    return launch(add_partial<T>, grid, dim3(32, 32), stream, sums, parts, width);
   }
 };
 
+// From a dtype known at run time to a type known at compile time.
+template <typename Result, typename Function>
+Result with_type(RmsDtype dtype, Result otherwise, Function function) {
+  switch (dtype) {
+    case RMS_FLOAT32:
+      return function(static_cast<float*>(nullptr));
+    case RMS_FLOAT64:
+      return function(static_cast<double*>(nullptr));
+    case RMS_FLOAT16:
+      return function(static_cast<__half*>(nullptr));
+    case RMS_BFLOAT16:
+      return function(static_cast<__nv_bfloat16*>(nullptr));
+  }
+  return otherwise;
+}
+
+template <typename Pointer>
+using Type = std::remove_pointer_t<Pointer>;
+
 }  // namespace
 
-// From a dtype known at run time to a type known at compile time.
-#define FOR_DTYPE(dtype, ...)  \
-  switch (dtype) {             \
-    case RMS_FLOAT32: {        \
-      using T = float;         \
-      return __VA_ARGS__;      \
-    }                          \
-    case RMS_FLOAT64: {        \
-      using T = double;        \
-      return __VA_ARGS__;      \
-    }                          \
-    case RMS_FLOAT16: {        \
-      using T = __half;        \
-      return __VA_ARGS__;      \
-    }                          \
-    case RMS_BFLOAT16: {       \
-      using T = __nv_bfloat16; \
-      return __VA_ARGS__;      \
-    }                          \
-  }
-
-extern "C" const char* launch_add_rms_norm(void* y, void* s, void* rstd, const void* a,
-                                           const void* b, const void* weight, double eps,
-                                           int64_t rows, int64_t width, RmsDtype dtype,
-                                           CUstream_st* stream) {
-  FOR_DTYPE(dtype, Forward<T>{static_cast<T*>(y), static_cast<T*>(s), rstd,
-                              static_cast<const T*>(a), static_cast<const T*>(b),
-                              static_cast<const T*>(weight), eps, rows, width, stream}
-                       .choose());
-  return "unknown dtype";
+extern "C" const char* launch_add_rms_norm(const RmsForward* x, CUstream_st* stream) {
+  return with_type(x->dtype, "unknown dtype",
+                   [&](auto* type) { return forward<Type<decltype(type)>>(*x, stream); });
 }
 
-extern "C" const char* launch_add_rms_norm_backward(void* dx, void* dweight, void* partial,
-                                                    const void* dy, const void* ds, const void* s,
-                                                    const void* weight, const void* rstd,
-                                                    int64_t rows, int64_t width, RmsDtype dtype,
-                                                    CUstream_st* stream) {
-  FOR_DTYPE(dtype, Backward<T>{static_cast<T*>(dx), static_cast<T*>(dweight), partial,
-                               static_cast<const T*>(dy), static_cast<const T*>(ds),
-                               static_cast<const T*>(s), static_cast<const T*>(weight), rstd, rows,
-                               width, stream}
-                       .run());
-  return "unknown dtype";
+extern "C" const char* launch_add_rms_norm_backward(const RmsBackward* x, CUstream_st* stream) {
+  return with_type(x->dtype, "unknown dtype", [&](auto* type) {
+    return Backward<Type<decltype(type)>>{x->rows, x->width}.run(*x, stream);
+  });
 }
 
-extern "C" int64_t rms_partial_rows(int64_t rows, int64_t width, RmsDtype dtype) {
-  FOR_DTYPE(dtype, partial_rows<T>(rows, width));
-  return 0;
+extern "C" int64_t rms_scratch_size(int64_t rows, int64_t width, RmsDtype dtype) {
+  return with_type(dtype, int64_t(0), [&](auto* type) {
+    return Backward<Type<decltype(type)>>{rows, width}.scratch_size();
+  });
 }

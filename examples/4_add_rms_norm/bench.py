@@ -1,13 +1,14 @@
-"""Time add_rms_norm against torch, torch.compile and Liger's Triton kernels, forward and backward. Needs a GPU.
+"""Time add_rms_norm against torch, torch.compile, Liger and QuACK, forward and backward. Needs a GPU.
 
     python3 examples/4_add_rms_norm/bench.py
-    python3 examples/4_add_rms_norm/bench.py --rows 2048,16384 --widths 4096 --json FILE --plot FILE.svg
+    python3 examples/4_add_rms_norm/bench.py --rows 2048 --widths 4096,65536 --json FILE --plot FILE.svg
 
 GPU time without launches, by CUDA graphs. The data of a call comes from memory, not from the L2 cache: calls rotate
 among input sets of four times its size, and each keeps its outputs. In forward + backward, all forwards run first.
 """
 
-import json
+import contextlib
+import importlib
 import math
 import sys
 import warnings
@@ -16,7 +17,7 @@ from pathlib import Path
 
 import torch
 from add_rms_norm import add_rms_norm, build, reference
-from results import arguments, digits, environment, finish, need_gpu, save
+from results import arguments, digits, earlier, environment, finish, need_gpu
 from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -28,6 +29,7 @@ warnings.filterwarnings("ignore", message="The AccumulateGrad node's stream")
 Norm = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 DTYPE = torch.bfloat16
 OURS = "add_rms_norm"
+COLOURS = {"torch": "#777777", "torch.compile": "#d95f02", "liger": "#7570b3", "quack": "#e6ab02", OURS: "#1b9e77"}
 
 
 def contestants() -> dict[str, Norm]:
@@ -38,12 +40,13 @@ def contestants() -> dict[str, Norm]:
         "torch.compile": torch.compile(lambda a, b, w: reference(a, b, w), fullgraph=True, dynamic=False),
         OURS: add_rms_norm,
     }
-    try:
-        from liger_kernel.transformers.functional import liger_fused_add_rms_norm
-    except ImportError:
-        return found
-    # The last one: as it comes (in_place=True) it writes its gradient over dy.
-    return found | {"liger": lambda a, b, w: liger_fused_add_rms_norm(a, b, w, 1e-6)}
+    with contextlib.suppress(ImportError):
+        quack = importlib.import_module("quack.rmsnorm").rmsnorm
+        found["quack"] = lambda a, b, w: quack(a, w, residual=b, eps=1e-6, prenorm=True)[:2]
+    with contextlib.suppress(ImportError):  # the last one: as it comes (in_place=True) it writes its gradient over dy
+        liger = importlib.import_module("liger_kernel.transformers.functional").liger_fused_add_rms_norm
+        found["liger"] = lambda a, b, w: liger(a, b, w, 1e-6)
+    return found
 
 
 class Inputs:
@@ -107,50 +110,55 @@ def measure(rows: int, width: int, backward: bool, peak: float) -> dict:
     return line | {"of_peak": digits(floor / found[OURS])}
 
 
-def plot(path: Path, content: dict) -> None:
-    """The share of the memory's peak over the number of rows, a panel for each width."""
+def draw(content: dict):
+    """The share of the memory's peak over the width, a panel for each pass and number of rows."""
     from matplotlib.figure import Figure
 
-    results = content["results"]
-    widths = sorted({row["width"] for row in results})
+    results, where = content["results"], content["environment"]
     passes = list(dict.fromkeys(row["pass"] for row in results))
-    names = [name for name in ("torch", "torch.compile", "liger", OURS) if name in results[0]]
-    figure = Figure(figsize=(2.4 * len(widths) + 0.6, 2.3 * len(passes) + 0.6), layout="constrained")
-    panels = figure.subplots(len(passes), len(widths), squeeze=False, sharey=True)
+    rows = sorted({row["rows"] for row in results})
+    figure = Figure(figsize=(2.6 * len(rows) + 0.6, 2.3 * len(passes) + 0.8), layout="constrained")
+    panels = figure.subplots(len(passes), len(rows), squeeze=False, sharey="col")
     for line, what in zip(panels, passes, strict=True):
-        for panel, width in zip(line, widths, strict=True):
-            points = [row for row in results if row["pass"] == what and row["width"] == width and row["rows"] >= 2048]
-            for name, colour in zip(names, ("#777777", "#d95f02", "#7570b3", "#1b9e77"), strict=False):
-                share = [100 * row["floor_us"] / row[name] for row in points]
-                panel.plot([str(row["rows"]) for row in points], share, marker="o", color=colour, label=name)
-            panel.set_title(f"{what}, width {width}", fontsize=9)
-            panel.set_ylim(0, 100)
+        for panel, count in zip(line, rows, strict=True):
+            points = [row for row in results if row["pass"] == what and row["rows"] == count]
+            for name, colour in COLOURS.items():
+                shown = [row for row in points if name in row]
+                share = [100 * row["floor_us"] / row[name] for row in shown]
+                panel.plot([row["width"] for row in shown], share, marker=".", color=colour, label=name)
+            panel.set_xscale("log", base=2)
+            panel.set_ylim(bottom=0)
+            panel.set_title(f"{what}, {count} rows", fontsize=9)
+            panel.set_xlabel("width", fontsize=8)
             panel.grid(alpha=0.3)
-            panel.tick_params(labelsize=8)
-    for line in panels:
+            panel.tick_params(labelsize=7)
         line[0].set_ylabel("% of peak bandwidth", fontsize=9)
-    for panel in panels[-1]:
-        panel.set_xlabel("rows", fontsize=9)
-    figure.legend(*panels[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=len(names), fontsize=9)
-    save(figure, path)
+    figure.suptitle(f"residual add + RMSNorm, {where['dtype']}, {where['name']}", fontsize=10)
+    figure.legend(*panels[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=5, fontsize=9)
+    return figure
 
 
 def main() -> None:
-    args = arguments(__doc__.splitlines()[0], rows="1,64,2048,16384,65536", widths="1024,2048,4096,8192")
+    args = arguments(
+        __doc__.splitlines()[0], rows="1,64,2048,16384", widths="256,1024,4096,8192,16384,32768,65536,131072"
+    )
     if args.source:
-        return finish(args, json.loads(args.source.read_text()), plot)
+        return finish(args, earlier(args.source), draw)
     need_gpu()
     build()
-    where = environment() | {"dtype": str(DTYPE).removeprefix("torch.")}
+    where = environment()
     results: list[dict] = []
     for backward in (False, True):
         for width in args.widths:
             for rows in args.rows:
+                if 12 * rows * width * DTYPE.itemsize > torch.cuda.get_device_properties(0).total_memory / 2:
+                    continue  # two sets of inputs, outputs and gradients, and what torch needs in between
                 results.append(measure(rows, width, backward, where["peak_gb_per_s"]))
                 show(results)
-    if "liger" not in results[0]:
-        print("Liger is not installed (`python3 -m pip install liger-kernel`), so it was not measured")
-    finish(args, {"environment": where, "results": results}, plot)
+    for name, package in (("liger", "liger-kernel"), ("quack", "quack-kernels")):
+        if name not in results[0]:
+            print(f"{name} is not installed (`python3 -m pip install {package}`), so it was not measured")
+    finish(args, {"environment": where, "results": results}, draw)
 
 
 def show(results: Sequence[dict]) -> None:

@@ -1,0 +1,152 @@
+// A sum that climbs from thread to warp, from warp to block, and from block to cluster.
+#pragma once
+#include <cuda_runtime.h>
+#include <stdint.h>
+
+constexpr int kMostThreads = 512;  // in a block
+constexpr int kMostBlocks = 16;    // in a cluster
+
+#if __CUDA_ARCH__ == 750
+constexpr int kResidentThreads = 1024;  // on a multiprocessor
+#elif __CUDA_ARCH__ == 860 || __CUDA_ARCH__ == 870 || __CUDA_ARCH__ == 890 || __CUDA_ARCH__ >= 1200
+constexpr int kResidentThreads = 1536;
+#else
+constexpr int kResidentThreads = 2048;
+#endif
+
+// Programmatic dependent launch, from sm_90 on: while the last blocks of one kernel run, those of
+// the next one may already start (let_next_start) and wait here, before they touch memory, until
+// the first kernel has ended. It hides the 0.6 us that a launch costs on the GPU.
+__device__ inline void wait_for_previous() {
+#if __CUDA_ARCH__ >= 900
+  cudaGridDependencySynchronize();
+#endif
+}
+__device__ inline void let_next_start() {
+#if __CUDA_ARCH__ >= 900
+  cudaTriggerProgrammaticLaunchCompletion();
+#endif
+}
+
+// Shuffles pass registers from thread to thread. All 32 threads get the sum, and the same bits.
+template <typename F>
+__device__ inline F sum_over_warp(F x) {
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2) {
+    x += __shfl_xor_sync(0xffffffff, x, distance);
+  }
+  return x;
+}
+
+template <typename F>
+__device__ inline F sum_of_array(const F* numbers, int count) {
+  F x = 0;
+#pragma unroll 1
+  for (int i = threadIdx.x % 32; i < count; i += 32) x += numbers[i];
+  return sum_over_warp(x);
+}
+
+// The sum of x over the blockDim.x threads that share a row; a block may have several rows, along
+// y. Each warp leaves one number in shared memory, and after the barrier each warp adds these
+// numbers in the same order. All threads of the block must call it. The next call needs other
+// shared memory, or a fast warp would overwrite what a slow one has yet to read.
+template <typename F>
+__device__ inline F sum_over_block(F x, F* shared) {
+  x = sum_over_warp(x);
+  const int warps = blockDim.x / 32;
+  if (warps == 1) return x;
+  F* row = shared + threadIdx.y * warps;
+  if (threadIdx.x % 32 == 0) row[threadIdx.x / 32] = x;
+  __syncthreads();
+  return sum_of_array(row, warps);
+}
+
+// The same for a row that gridDim.y blocks share. From sm_90 on, up to 16 blocks can be launched as
+// a cluster: they run at the same time, may wait for each other, and may write into each other's
+// shared memory. Each warp sends its number to every block; st.async counts the bytes that have
+// arrived on a barrier in that block, which its threads watch. (A barrier of the whole cluster,
+// cooperative_groups' cluster.sync(), would also wait for all loads and stores that are under way:
+// a row would no longer be fetched during the sum over the one before it.)
+struct RowSums {
+  float of_warps[2][kMostBlocks * kMostThreads / 32];
+  uint64_t arrived[2];
+};
+
+#if __CUDA_ARCH__ >= 900
+__device__ inline uint32_t address(const void* shared) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+}
+
+__device__ inline void send(float x, float* place, uint64_t* arrived, int block) {
+  asm volatile(
+      "{ .reg .u32 place, arrived;\n"
+      "mapa.shared::cluster.u32 place, %0, %3;\n"
+      "mapa.shared::cluster.u32 arrived, %1, %3;\n"
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [place], %2, [arrived]; }"
+      :
+      : "r"(address(place)), "r"(address(arrived)), "r"(__float_as_uint(x)), "r"(block)
+      : "memory");
+}
+
+__device__ inline void expect_bytes(uint64_t* arrived, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
+               :
+               : "r"(address(arrived)), "r"(bytes)
+               : "memory");
+}
+
+__device__ inline void wait_for_bytes(uint64_t* arrived, int round) {
+  uint32_t is_done = 0;
+  while (!is_done) {
+    asm volatile(
+        "{ .reg .pred p;\n"
+        "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+        "selp.u32 %0, 1, 0, p; }"
+        : "=r"(is_done)
+        : "r"(address(arrived)), "r"(round % 2)
+        : "memory");
+  }
+}
+#endif
+
+// Every thread calls both once: the first early, the second before the first sum, when the other
+// blocks must have started and prepared their barriers.
+__device__ inline void prepare_row_sums(RowSums& sums) {
+#if __CUDA_ARCH__ >= 900
+  if (gridDim.y == 1) return;
+  if (threadIdx.x == 0) {
+    for (uint64_t& arrived : sums.arrived) {
+      asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" : : "r"(address(&arrived)) : "memory");
+    }
+    asm volatile("fence.mbarrier_init.release.cluster;" : : : "memory");
+  }
+  __syncwarp();
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" : : : "memory");
+#endif
+}
+__device__ inline void wait_for_cluster() {
+#if __CUDA_ARCH__ >= 900
+  if (gridDim.y > 1) asm volatile("barrier.cluster.wait.acquire.aligned;" : : : "memory");
+#endif
+}
+
+// turn: 0 in the first call, 1 in the next, ... Two sets of numbers suffice: a block sends the
+// numbers of turn 2 when it has received those of turn 1, which each warp sends after it has read
+// those of turn 0.
+__device__ inline float sum_over_row(float x, RowSums& sums, int turn) {
+  float* numbers = sums.of_warps[turn % 2];
+#if __CUDA_ARCH__ >= 900
+  if (gridDim.y > 1) {
+    const int warps = blockDim.x / 32, count = warps * gridDim.y, lane = threadIdx.x % 32;
+    uint64_t* arrived = &sums.arrived[turn % 2];
+    x = sum_over_warp(x);
+    if (threadIdx.x == 0) expect_bytes(arrived, count * sizeof(float));
+    if (lane < gridDim.y) {
+      send(x, numbers + blockIdx.y * warps + threadIdx.x / 32, arrived, lane);
+    }
+    wait_for_bytes(arrived, turn / 2);
+    return sum_of_array(numbers, count);
+  }
+#endif
+  return sum_over_block(x, numbers);
+}

@@ -1,0 +1,136 @@
+// Elements and vectors of them: conversions, 16-byte loads and stores, the weight in either dtype.
+#pragma once
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+#include <stdint.h>
+
+#include <type_traits>
+
+// Statistics and sums are float32: a sum of ones in bfloat16 would stop growing at 256.
+template <typename T>
+struct Statistics {
+  using type = float;
+};
+template <>
+struct Statistics<double> {
+  using type = double;
+};
+
+// Intrinsics, not operators and casts: torch compiles .cu files with __CUDA_NO_HALF_OPERATORS__.
+__device__ inline float to_float(float x) { return x; }
+__device__ inline double to_float(double x) { return x; }
+__device__ inline float to_float(__half x) { return __half2float(x); }
+__device__ inline float to_float(__nv_bfloat16 x) { return __bfloat162float(x); }
+__device__ inline void round_to(float& to, float x) { to = x; }
+__device__ inline void round_to(double& to, double x) { to = x; }
+__device__ inline void round_to(__half& to, float x) { to = __float2half_rn(x); }
+__device__ inline void round_to(__nv_bfloat16& to, float x) { to = __float2bfloat16_rn(x); }
+__device__ inline float inverse_root(float x) { return __frsqrt_rn(x); }
+__device__ inline double inverse_root(double x) { return 1 / sqrt(x); }
+
+// One element, or 16 bytes of neighbouring ones, the widest load up to sm_90.
+template <typename T, int kSize>
+struct Vector {
+  static_assert(kSize == 1 || kSize * sizeof(T) == 16);
+  union {
+    std::conditional_t<kSize == 1, T, int4> word;  // what one instruction loads
+    T at[kSize];
+  };
+  __device__ Vector() {}
+};
+
+// Element k, widened. Two halves stay in the register that they share: taking them out of v.at
+// would take a register for each of them, and the backward kernels have none left.
+template <typename T, int kSize>
+__device__ inline auto element(const Vector<T, kSize>& v, int k) {
+  return to_float(v.at[k]);
+}
+template <>
+__device__ inline auto element(const Vector<__half, 8>& v, int k) {
+  const __half2 pair = reinterpret_cast<const __half2*>(v.at)[k / 2];
+  return k % 2 == 0 ? __low2float(pair) : __high2float(pair);
+}
+template <>
+__device__ inline auto element(const Vector<__nv_bfloat16, 8>& v, int k) {
+  const uint32_t pair = reinterpret_cast<const uint32_t*>(v.at)[k / 2];
+  return __uint_as_float(k % 2 == 0 ? pair << 16 : pair & 0xffff0000);
+}
+
+template <int kSize, typename T>
+__device__ inline Vector<T, kSize> load(const T* from) {
+  Vector<T, kSize> v;
+  v.word = *reinterpret_cast<const decltype(v.word)*>(from);
+  return v;
+}
+// Zeros where there is nothing to load.
+template <int kSize, typename T>
+__device__ inline Vector<T, kSize> load_if(bool is_there, const T* from) {
+  Vector<T, kSize> v;
+  v.word = decltype(v.word)();
+  if (is_there) v.word = *reinterpret_cast<const decltype(v.word)*>(from);
+  return v;
+}
+template <typename T, int kSize>
+__device__ inline void store(T* to, const Vector<T, kSize>& v) {
+  *reinterpret_cast<decltype(Vector<T, kSize>::word)*>(to) = v.word;
+}
+template <typename T, int kSize, typename F>
+__device__ inline void store_rounded(T* to, const F (&x)[kSize]) {
+  constexpr int kStep = kSize == 1 ? 1 : 16 / sizeof(T);
+#pragma unroll
+  for (int k = 0; k < kSize; k += kStep) {
+    Vector<T, kStep> v;
+#pragma unroll
+    for (int j = 0; j < kStep; ++j) round_to(v.at[j], x[k + j]);
+    store(to + k, v);
+  }
+}
+
+// The weight and its gradient have a's dtype, or that of the statistics. A test at run time serves
+// both with one kernel: a weight of a's dtype is loaded early, and widened when it is used; a wide
+// one is loaded then, because it would take too many registers until then.
+struct Weight {
+  const void* data;
+  bool is_wide;
+};
+
+template <typename T, int kSize>
+__device__ inline Vector<T, kSize> load_early(Weight weight, int64_t i, int64_t width) {
+  return load_if<kSize>(!weight.is_wide && i < width, static_cast<const T*>(weight.data) + i);
+}
+template <typename T, int kSize, typename F>
+__device__ inline void widen(F (&w)[kSize], const Vector<T, kSize>& early, Weight weight, int64_t i,
+                             int64_t width) {
+  constexpr int kStep = kSize == 1 ? 1 : 16 / sizeof(F);
+#pragma unroll
+  for (int k = 0; k < kSize; ++k) w[k] = element(early, k);
+  if (!weight.is_wide || i >= width) return;
+#pragma unroll
+  for (int k = 0; k < kSize; k += kStep) {
+    const auto v = load<kStep>(static_cast<const F*>(weight.data) + i + k);
+#pragma unroll
+    for (int j = 0; j < kStep; ++j) w[k + j] = v.at[j];
+  }
+}
+
+// Where a kernel leaves its sums for the weight's gradient: in dweight if it has summed all rows,
+// else in partial, [parts, width], which add_partial adds up.
+template <typename F>
+struct WeightGradient {
+  void* dweight;
+  F* partial;
+  bool is_wide;
+};
+
+template <typename T, int kSize, typename F>
+__device__ inline void store_sums(const F (&sums)[kSize], WeightGradient<F> to, int64_t part,
+                                  int64_t parts, int64_t width, int64_t i) {
+  if (parts > 1) {
+    store_rounded(to.partial + part * width + i, sums);
+  } else if (to.is_wide) {
+    store_rounded(static_cast<F*>(to.dweight) + i, sums);
+  } else {
+    store_rounded(static_cast<T*>(to.dweight) + i, sums);
+  }
+}
