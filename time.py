@@ -4,33 +4,36 @@
     python3 time.py --compiler all --dtype all --sizes 2^10..2^28 --json times.json
     python3 time.py --sync-study                       # how to time a launch, and how not to
 
-(This file has the name of a module of Python's own. That is safe for `time`, which is compiled into the interpreter
-and found first, and for few others: a script called random.py or types.py would break every import after it.)
+(Python finds its own module `time` before this file. A script called random.py would hide a module of its library.)
 """
 
 import argparse
 import itertools
-import re
+import json
+import signal
+import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import torch
 
-from lab import build, cli, files
+from lab import build, cli, files, toolchain
 from lab.bench import calls as bench
-from lab.bench import compare_builds, host_cost, kernels, sync_study
+from lab.bench import host_cost, kernels, sync_study
 
 
 def main() -> int:
     args = parse()
+    if args.plot:
+        from lab.bench import plots  # now, not after an hour of measuring: it imports matplotlib
     content, status = measure_all_builds(args) if args.compiler == "all" else measure_build(args)
     if content["results"]:
         print(bench.legend(content["results"]))
     if args.json and (content["results"] or not content["correct"]):  # otherwise an earlier file is worth more
         files.write(args.json, files.to_json(content | {"complete": status == 0}))
     if args.plot and content["results"]:
-        from lab.bench import plots  # imports matplotlib
-
-        files.write(args.plot, files.to_picture(plots.sweep(content), args.plot))
+        plots.sweep(content).savefig(args.plot, dpi=150)
     return status
 
 
@@ -48,69 +51,69 @@ def measure_build(args: argparse.Namespace) -> tuple[dict, int]:
         calls |= kernels.kernels(builds[0].library, device)
 
     # 2. Check against torch and time, size by size.
-    rows, host_rows, sync_rows, is_correct, status = [], [], [], True, 0
+    shown = [{name: value for name, value in vars(each).items() if name != "module"} for each in builds]
+    content, status = {"environment": environment, "build": shown, "results": [], "correct": True}, 0
     try:
         for dtype, n in itertools.product(args.dtypes, args.sizes):
-            found = measure(builds[0].compiler, calls, n, bench.DTYPES[dtype], device, args.clocks)
+            sets = bench.buffers(n, bench.DTYPES[dtype], device)
+            found = bench.measure(builds[0].compiler, calls, sets, args.clocks)
+            del sets  # before the next ones are made
             print(bench.table(found, environment.get("peak_gb_per_s")))
-            rows += found
+            content["results"] += found
         if args.host_cost:
-            host_rows = host_cost.measure(calls, device)
-            print(host_cost.table(host_rows))
+            content["host_cost"] = host_cost.measure(calls, device)
+            print(host_cost.table(content["host_cost"]))
         if args.sync_study:
-            sync_rows = sync_study.measure(calls, bench.DTYPES[args.dtypes[0]], device)
-            print(sync_study.table(sync_rows, device))
+            content["sync_study"] = sync_study.measure(calls, bench.DTYPES[args.dtypes[0]], device)
+            print(sync_study.table(content["sync_study"], device))
     except KeyboardInterrupt:
         status = cli.fail("interrupted; what was measured until then is above, and in the files", 130)
     except bench.WrongResult as error:
-        is_correct, status = False, cli.fail(error)
-    except (MemoryError, torch.OutOfMemoryError) as error:
+        content["correct"], status = False, cli.fail(error)
+    except torch.OutOfMemoryError as error:
         status = cli.fail(f"out of memory; give smaller --sizes: {error}")
-
-    shown = [{name: value for name, value in vars(each).items() if name != "module"} for each in builds]
-    content = {"environment": environment, "build": shown, "results": rows, "correct": is_correct}
-    return content | {"host_cost": host_rows, "sync_study": sync_rows}, status
-
-
-def measure(compiler: str, calls: dict, n: int, dtype: torch.dtype, device: torch.device, every_clock: bool) -> list:
-    """The rows of one size. bench.WrongResult if a result differs from torch's."""
-    sets = bench.buffers(n, dtype, device)
-    bench.check(calls, sets[0])
-    return bench.measure(compiler, calls, sets, every_clock)
+    return content, status
 
 
 def measure_all_builds(args: argparse.Namespace) -> tuple[dict, int]:
-    """The content of --json for all builds, and the exit status."""
-    contents, status = compare_builds.measure(cli.has_gpu(args))
-    content = {"build": [], "results": [], "host_cost": [], "sync_study": []}
-    for each in contents:
-        for name, rows in content.items():
-            rows += [{"compiler": each["build"][0]["compiler"]} | row for row in each[name]]
-    content["environment"] = cli.environment(torch.device("cuda" if cli.has_gpu(args) else "cpu"))
-    content["correct"] = all(each["correct"] for each in contents)
-    print(cli.describe(content["environment"], [build.Build(**row) for row in content["build"]]))
+    """The same for each build that can be made here, in a process of its own: it can register an operator only once."""
+    content = {"environment": cli.environment(torch.device("cuda" if cli.has_gpu(args) else "cpu"))}
+    content |= {"build": [], "results": [], "host_cost": [], "sync_study": [], "correct": True}
+    signal.signal(signal.SIGINT, lambda *_: None)  # the children get it, too, and save what they have
+    signal.signal(signal.SIGTERM, lambda *_: child.send_signal(signal.SIGINT))
+    status = 0
+    for compiler in build.COMPILERS:
+        if compiler == "nvrtc" and (not cli.has_gpu(args) or toolchain.lack_for_nvrtc()):
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder, "times.json")
+            # Of an option that stands twice the last one counts.
+            child = subprocess.Popen([sys.executable, *sys.argv, "--compiler", compiler, "--json", str(file)])
+            status = max(status, abs(child.wait()))
+            found = json.loads(file.read_text()) if file.exists() else {"correct": True}
+        content["correct"] &= found["correct"]
+        for part in ("build", "results", "host_cost", "sync_study"):
+            content[part] += [{"compiler": compiler} | row for row in found.get(part, [])]
+        if status in (130, signal.SIGINT):
+            break
     print(bench.table(content["results"], content["environment"].get("peak_gb_per_s")))
     return content, status
 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser = cli.parser("Build add2, check it against torch, time it against torch.", [*build.COMPILERS, "all"])
-    parser.add_argument(
-        "--binding", choices=["dispatcher", "pybind11"], default="dispatcher", help="time this one, too"
-    )
+    parser.add_argument("--binding", choices=["dispatcher", "pybind11"], default="dispatcher", help="time it, too")
     parser.add_argument("--dtype", choices=[*bench.DTYPES, "all"], default="float32", help="(default: float32)")
     parser.add_argument("--sizes", type=sizes, default="2^10,2^20,2^26", help="elements: 1000,2^20 or 2^10..2^28")
-    also = parser.add_argument_group("also measure")
-    also.add_argument("--clocks", action="store_true", help="by every clock: host, events, GPU, warm GPU")
-    also.add_argument("--kernels", action="store_true", help="each kernel of the lesson, and torch.neg")
-    also.add_argument("--host-cost", action="store_true", help="the host's time for a call, at n = 1024")
-    also.add_argument("--sync-study", action="store_true", help="four ways to synchronize, and what each measures")
+    parser.add_argument("--plot", type=files.target, metavar="FILE", help="draw the results: .png, .pdf or .svg")
+    parser.add_argument("--clocks", action="store_true", help="time by every clock: host, events, GPU, warm GPU")
+    parser.add_argument("--kernels", action="store_true", help="also time each kernel of the lesson")
+    parser.add_argument("--host-cost", action="store_true", help="also the host's time for a call, at n = 1024")
+    parser.add_argument("--sync-study", action="store_true", help="also four ways to synchronize, and their times")
     args = cli.parse(parser, argv)
     args.dtypes = list(bench.DTYPES) if args.dtype == "all" else [args.dtype]
-    if args.compiler == "nvrtc" and args.kernels:
-        parser.error("--kernels calls the C functions of a library, and the nvrtc build has none; use --compiler jit")
-    if args.compiler == "all" and (args.kernels or args.library):
-        parser.error("--kernels and --library cannot be combined with --compiler all")
+    if args.compiler in ("nvrtc", "all") and (args.kernels or args.library):
+        parser.error("--kernels and --library cannot be combined with --compiler nvrtc or all")
     return args
 
 
@@ -120,20 +123,17 @@ def sizes(text: str) -> list[int]:
     for part in text.split(","):
         first, _, last = part.partition("..")
         n, end = size(first), size(last or first)
+        if not 1 <= n <= end <= 2**40:
+            raise ValueError
         while n <= end:
             found.append(n)
             n *= 2
-    if not found:
-        raise argparse.ArgumentTypeError(f"the range {text} is empty; a range is 2^10..2^28")
     return found
 
 
 def size(text: str) -> int:
-    match = re.fullmatch(r"([0-9]{1,15})(?:\^([0-9]{1,2}))?", text.strip())
-    n = int(match[1]) ** int(match[2] or 1) if match else 0
-    if not 1 <= n <= 2**40:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a number of elements from 1 to 2^40, such as 1000 or 2^20")
-    return n
+    base, _, exponent = text.partition("^")
+    return int(base) ** int(exponent or 1)
 
 
 if __name__ == "__main__":

@@ -28,8 +28,10 @@ def main() -> int:
 
     if args.rank:  # only the first process prints
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
-    with processes.connected(args, cli.has_gpu(args)):
-        return run(args)
+    processes.connect(args, cli.has_gpu(args))
+    status = run(args)
+    torch.distributed.destroy_process_group()
+    return status
 
 
 def run(args: argparse.Namespace) -> int:
@@ -65,8 +67,14 @@ def run(args: argparse.Namespace) -> int:
         text = f"{summary(history)} after {len(history.losses)} epochs; {us:.1f} us per step, {1e6 / us:.0f} steps/s"
         print(f"{args.model} by {name}: {text}")
     is_right = compare(args, *histories.values()) if len(histories) == 2 else True
-    if args.rank == 0 and histories:  # without any, a file of an earlier run is worth more
-        save(args, {"environment": environment, "settings": loop.settings(args), "complete": is_complete}, histories)
+    if args.json and args.rank == 0 and histories:  # without any, a file of an earlier run is worth more
+        ways = {name: getattr(args, name) for name in ("compile", "cuda_graph", "check")}
+        content = {"environment": environment, "settings": loop.settings(args), "complete": is_complete, "ways": ways}
+        content |= {"processes": args.world, "training": []}
+        for name, history in histories.items():
+            row = {"add": name, "median_us_per_step": history.steady_us_per_step(), **vars(history)}
+            content["training"].append(row)
+        files.write(args.json, files.to_json(content))
     if not is_complete:
         return cli.fail("interrupted; what was done until then is above, and in the files", 130)
     return 0 if is_right else cli.fail("the losses differ from those with torch's own add")
@@ -87,18 +95,6 @@ def compare(args: argparse.Namespace, ours: loop.History, torchs: loop.History) 
     return first <= 0.01 if args.compile else most == 0
 
 
-def save(args: argparse.Namespace, content: dict, histories: dict[str, loop.History]) -> None:
-    """--json and --plot."""
-    content |= {"ways": {name: getattr(args, name) for name in ("compile", "cuda_graph", "check")}}
-    content |= {"processes": args.world, "training": [{"add": name} | histories[name].row() for name in histories]}
-    if args.json:
-        files.write(args.json, files.to_json(content))
-    if args.plot:
-        from lab.bench import plots  # imports matplotlib
-
-        files.write(args.plot, files.to_picture(plots.training(content), args.plot))
-
-
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser = cli.parser("Train with add2 as a part of the model.", [*build.COMPILERS, "torch"])
     parser.add_argument("--model", choices=["toy", "residual"], default="toy", help="(default: toy)")
@@ -111,16 +107,14 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     ways.add_argument("--compile", action="store_true", help="torch.compile the network")
     ways.add_argument("--cuda-graph", action="store_true", help="replay each step of the toy as one CUDA graph")
     to = parser.add_argument_group("checkpoints")
-    to.add_argument("--save", type=Path, metavar="FILE", help="write a checkpoint after each epoch (toy: each 25)")
+    to.add_argument(
+        "--save", type=files.target, metavar="FILE", help="write a checkpoint after each epoch (toy: each 25)"
+    )
     to.add_argument("--resume", type=Path, metavar="FILE", help="go on from one; from nothing if --save will write it")
     args = cli.parse(parser, argv)
     if args.epochs is None:
         args.epochs = 500 if args.model == "toy" else 20
-    args.rank, args.world = 0, 1
-    if "TORCHELASTIC_RUN_ID" in os.environ:  # started by torchrun
-        from lab.train import processes
-
-        args.rank, args.world = processes.rank_and_world(cli.has_gpu(args))
+    args.rank, args.world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))  # set by torchrun
     if args.epochs < 1 or args.batch < args.world or not 0 <= args.seed < 2**63:
         parser.error("--epochs starts at 1, --batch at the number of processes; --seed is from 0 to 2^63 - 1")
     if args.model == "residual" and not importlib.util.find_spec("sklearn"):

@@ -5,15 +5,12 @@ We add the environment in which they find nvcc (toolchain.py), one lock for seve
 tool's own error.
 """
 
-import contextlib
 import os
 import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -49,7 +46,8 @@ def load(compiler: str, rebuild: bool = False, library: Path | None = None) -> B
     rebuild: build from nothing, and print the tool's commands on stderr. library: load this file; build nothing.
     Raises Failure if a tool is missing, a command fails, the library does not load, or the operator is registered.
     """
-    toolchain.check_platform()
+    if sys.platform != "linux":
+        raise Failure(f"add2 needs Linux, and this is {sys.platform}. On Windows, WSL 2 is a Linux.")
     if compiler != "pybind11" and hasattr(torch.ops.add2, "add2"):
         raise Failure("Another build of add2 is loaded: a process can register an operator only once.")
     start = time.perf_counter()
@@ -143,42 +141,29 @@ def _call_load(load, name: str, with_cuda: bool) -> str | ModuleType:
 
 
 def _jit(name: str, rebuild: bool) -> Build:
-    with _torch_environment() as cpp_extension:
-        folder = Path(cpp_extension._get_build_directory(name, verbose=False))
-        with FileLock(folder.with_name("add2.lock")):
-            if rebuild:
-                shutil.rmtree(folder)
-                folder.mkdir()
-            # load() of torch up to 2.13 waits for this file forever, whether a killed build has left it or a later
-            # torch, which locks the file and leaves it (https://github.com/pytorch/pytorch/issues/189245).
-            (folder / "lock").unlink(missing_ok=True)
-            loaded = _call_load(cpp_extension.load, name, toolchain.find_nvcc() is not None)
-            if rebuild:
-                print(subprocess.getoutput(f"ninja -C {shlex.quote(str(folder))} -t commands"), file=sys.stderr)
+    os.environ.update(toolchain.environment())  # load() reads it
+    from torch.utils import cpp_extension
+
+    # A space in the path of a virtual environment: torch 2.10 to 2.15 quote their -I flags, not their -L flags.
+    cpp_extension.TORCH_LIB_PATH = shlex.quote(str(Path(torch.__file__).parent / "lib"))
+    home = os.environ.get("CUDA_HOME")
+    cpp_extension.CUDA_HOME = home or cpp_extension.CUDA_HOME  # read at import, which may have been long before
+    folder = Path(cpp_extension._get_build_directory(name, verbose=False))
+    with FileLock(folder.with_name("add2.lock")):
+        if rebuild:
+            shutil.rmtree(folder)
+            folder.mkdir()
+        # load() of torch up to 2.13 waits for this file forever, whether a killed build has left it or a later
+        # torch, which locks the file and leaves it (https://github.com/pytorch/pytorch/issues/189245).
+        (folder / "lock").unlink(missing_ok=True)
+        # torch links with -lcudart; nvidia-cuda-runtime of PyPI has libcudart.so.13, but no libcudart.so.
+        if home and not list(Path(home).glob("lib*/libcudart.so")):
+            (folder / "libcudart.so").unlink(missing_ok=True)
+            (folder / "libcudart.so").symlink_to(next(Path(home).glob("lib/libcudart.so.*")))
+            os.environ["LIBRARY_PATH"] = f"{folder}:{os.environ.get('LIBRARY_PATH', '')}"
+        loaded = _call_load(cpp_extension.load, name, toolchain.find_nvcc() is not None)
+        if rebuild:
+            print(subprocess.getoutput(f"ninja -C {shlex.quote(str(folder))} -t commands"), file=sys.stderr)
     if name == "add2":
         return Build("jit", "dispatcher", Path(loaded))
     return Build("jit", "pybind11", Path(loaded.__file__), module=loaded)
-
-
-@contextlib.contextmanager
-def _torch_environment() -> Iterator[ModuleType]:
-    """torch.utils.cpp_extension, made to find the tools. With an ordinary toolkit it needs only os.environ."""
-    before = dict(os.environ)
-    os.environ.update(toolchain.environment())
-    try:
-        from torch.utils import cpp_extension
-
-        # A space in the path of a virtual environment: torch 2.10 to 2.15 quote their -I flags, not their -L flags.
-        cpp_extension.TORCH_LIB_PATH = shlex.quote(str(Path(torch.__file__).parent / "lib"))
-        home = os.environ.get("CUDA_HOME")
-        cpp_extension.CUDA_HOME = home or cpp_extension.CUDA_HOME  # read at import, which may have been long before
-        with tempfile.TemporaryDirectory() as folder:
-            # torch links with -lcudart; nvidia-cuda-runtime of PyPI has libcudart.so.13, but no libcudart.so.
-            if home and not list(Path(home).glob("lib*/libcudart.so")):
-                for library in Path(home).glob("lib/libcudart.so.*"):
-                    Path(folder, "libcudart.so").symlink_to(library)
-                os.environ["LIBRARY_PATH"] = os.pathsep.join([folder, os.environ.get("LIBRARY_PATH", "")])
-            yield cpp_extension
-    finally:
-        os.environ.clear()
-        os.environ.update(before)

@@ -1,7 +1,6 @@
 """Shared by both programs: options, the device, the machine, and how a program ends."""
 
 import argparse
-import importlib.util
 import re
 import shlex
 import sys
@@ -16,17 +15,13 @@ from .build import Build, Failure, has_cuda_code
 
 
 def run(main: Callable[[], int]) -> int:
-    """Call main(), and turn errors that the user can cure into one line. Returns the exit status."""
+    """Call main(), and turn a Failure into one line. Returns the exit status."""
     try:
         return main()
     except KeyboardInterrupt:
         return fail("interrupted", 130)
     except Failure as error:
         return fail(error)
-    except RuntimeError as error:
-        if not str(error).startswith(("add2: ", "torch_launch_add2: ")):  # the operator's words for an error of CUDA
-            raise
-        return fail(f"{error}\n{toolchain.explain(str(error)) or ''}")
 
 
 def fail(message: object, status: int = 1) -> int:
@@ -42,13 +37,12 @@ def parser(description: str, compilers: list[str]) -> argparse.ArgumentParser:
     parser.add_argument("--library", type=Path, metavar="FILE", help="load this library; build nothing")
     parser.add_argument("--rebuild", action="store_true", help="build from nothing, even if nothing has changed")
     parser.add_argument("--device", help="cuda, cuda:1, cpu (default: a GPU if there is one)")
-    parser.add_argument("--plot", type=Path, metavar="FILE.png", help="draw the results; .pdf and .svg, too")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to FILE")
+    parser.add_argument("--json", type=files.target, metavar="FILE", help="write all figures to FILE")
     return parser
 
 
 def parse(parser: argparse.ArgumentParser, argv: list[str] | None) -> argparse.Namespace:
-    """The arguments. Output files are tested now, and not after an hour of measuring."""
+    """The arguments; a wrong one ends the program."""
     args = parser.parse_args(argv)
     if args.device:
         try:
@@ -56,19 +50,9 @@ def parse(parser: argparse.ArgumentParser, argv: list[str] | None) -> argparse.N
         except (RuntimeError, AssertionError) as error:  # AssertionError: torch is built without CUDA
             parser.error(f"--device {args.device} cannot be used: {str(error).splitlines()[0]}; try --device cpu")
     if args.library:
-        if not args.library.is_file():
-            parser.error(f"--library: there is no file {args.library}")
+        if args.library == args.json:
+            parser.error("--json would overwrite the file of --library")
         args.library = args.library.absolute()  # the loader looks for a bare name elsewhere
-    for name in ("json", "plot", "save"):
-        if path := getattr(args, name, None):
-            try:
-                files.write(path, None)
-            except Failure as error:
-                parser.error(f"--{name}: {error}")
-    if args.plot and args.plot.suffix not in (".png", ".pdf", ".svg"):
-        parser.error(f"--plot: '{args.plot}' does not end in .png, .pdf or .svg")
-    if args.plot and not importlib.util.find_spec("matplotlib"):
-        parser.error("--plot needs matplotlib: `python3 -m pip install matplotlib`")
     return args
 
 

@@ -1,32 +1,26 @@
-"""Output files: written under another name and then renamed, so that no reader sees half a file; JSON with one row per
-line; pictures."""
+"""Output files, and JSON with one row per line."""
 
-import io
+import argparse
 import json
 import os
 from pathlib import Path
 
-from .build import Failure
+
+def target(text: str) -> Path:
+    """The type of an option that names an output file: a mistake is found now, not after an hour of measuring."""
+    path = Path(text)
+    if not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"there is no folder {path.parent}")
+    if path.exists() and not path.is_file():  # never replace /dev/null
+        raise argparse.ArgumentTypeError(f"{path} is not a regular file")
+    return path
 
 
-def write(path: Path, content: bytes | None) -> None:
-    """Replace a file (behind a link: the file that the link names). content None only tests whether that can be done.
-    Raises Failure if it cannot."""
-    target = Path(os.path.realpath(path))
-    try:
-        if target.exists() and not target.is_file():  # never replace /dev/null
-            raise Failure(f"cannot write {path}: it exists, and is not a regular file")
-        new = target.with_name(f"{target.name}.{os.getpid()}")
-        try:
-            new.write_bytes(content or b"")
-            if content is not None:
-                new.replace(target)
-        finally:
-            new.unlink(missing_ok=True)
-    except FileNotFoundError as error:
-        raise Failure(f"cannot write {path}: there is no folder {target.parent}") from error
-    except OSError as error:
-        raise Failure(f"cannot write {path}: {error.strerror}") from error
+def write(path: Path, content: bytes) -> None:
+    """Replace a file: written under another name and then renamed, so that no reader sees half of it."""
+    new = path.with_name(f"{path.name}.{os.getpid()}")
+    new.write_bytes(content)
+    new.replace(path)
 
 
 def to_json(content: dict | list[dict]) -> bytes:
@@ -41,10 +35,3 @@ def _lines(value, is_record: bool = True) -> str:
     if isinstance(value, list) and value and isinstance(value[0], dict):
         return "[\n" + ",\n".join(_lines(each, is_record) for each in value) + "\n]"
     return json.dumps(value, separators=(",", ":"))
-
-
-def to_picture(figure, path: Path) -> bytes:
-    """A file of the kind that the path's ending says."""
-    content = io.BytesIO()
-    figure.savefig(content, format=path.suffix[1:], dpi=150)
-    return content.getvalue()

@@ -10,7 +10,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import sysconfig
 from pathlib import Path
 
@@ -34,14 +33,6 @@ def explain(message: str) -> str | None:
     return None
 
 
-def check_platform() -> None:
-    """Raise Failure where the project is not supported."""
-    if sys.platform != "linux":
-        raise Failure(f"add2 needs Linux, and this is {sys.platform}. On Windows, WSL 2 is a Linux.")
-    if torch.version.hip:
-        raise Failure(f"add2 has CUDA and CPU kernels only, and torch {torch.__version__} was built for ROCm.")
-
-
 def tool_path() -> str:
     """PATH for a build: a virtual environment that is called by its path, not activated, has its tools off PATH."""
     return os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath)])
@@ -63,12 +54,8 @@ def host_compiler() -> str:
 
 
 def find_nvcc() -> Path | None:
-    """nvcc, or None where only the CPU part is to be built; where ADD2_WITH_CUDA=1 forbids that, a Failure."""
-    wanted = os.environ.get("ADD2_WITH_CUDA")
-    found = None if wanted == "0" else look_for_nvcc()
-    if wanted == "1" and not found:
-        raise Failure(f"ADD2_WITH_CUDA=1, but {cuda_cure()}")
-    return found
+    """nvcc, or None where only the CPU part is to be built."""
+    return None if os.environ.get("ADD2_WITH_CUDA") == "0" else look_for_nvcc()
 
 
 def look_for_nvcc() -> Path | None:
@@ -149,8 +136,8 @@ def arch_list() -> str:
 
 
 def environment() -> dict[str, str]:
-    """os.environ for a build, with what torch's cpp_extension and setup.py read, so that all builds find the same."""
-    env = os.environ | {"PATH": tool_path(), "ADD2_WITH_CUDA": "0"}
+    """os.environ for a build, with what torch's cpp_extension reads, so that all builds find the same."""
+    env = os.environ | {"PATH": tool_path()}
     if nvcc := find_nvcc():
-        env |= {"ADD2_WITH_CUDA": "1", "CUDA_HOME": str(cuda_root(nvcc)), "TORCH_CUDA_ARCH_LIST": arch_list()}
+        env |= {"CUDA_HOME": str(cuda_root(nvcc)), "TORCH_CUDA_ARCH_LIST": arch_list()}
     return env

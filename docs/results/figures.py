@@ -17,7 +17,6 @@ RESULTS = Path(__file__).resolve().parent
 ROOT = RESULTS.parents[1]
 sys.path.insert(0, str(ROOT))
 
-from lab import files  # noqa: E402
 from lab.bench import calls, plots  # noqa: E402
 from lab.bench.calls import power  # noqa: E402
 from lab.bench.sync_study import CASES  # noqa: E402
@@ -239,11 +238,9 @@ def ways() -> str:
 
 
 def draw() -> None:
-    """The pictures of docs/6_timing.md and docs/12_gradients.md, by the functions of time.py and train.py."""
+    """The picture of docs/6_timing.md, by the function of time.py."""
     sweep = {"environment": load(RUNS[0])["environment"], "results": list(timings().values())}
-    residual = next(run for run in load("h200-training") if run["settings"]["model"] == "residual")
-    for name, figure in {"h200-sweep.svg": plots.sweep(sweep), "h200-training.svg": plots.training(residual)}.items():
-        (RESULTS / name).write_bytes(files.to_picture(figure, RESULTS / name))
+    plots.sweep(sweep).savefig(RESULTS / "h200-sweep.svg")
 
 
 def main() -> int:

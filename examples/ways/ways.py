@@ -21,6 +21,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parents[1]), str(HERE)]
 
+from lab import files  # noqa: E402  (which does not import torch)
+
 BUILDS = ("jit", "setup", "cmake", "nvrtc")
 FILES = {"torch.compile": "compiled", "triton_op": "triton_add", "custom_op and cuda.core": "cuda_core_add"}
 WAYS = ("torch.add", *FILES, *BUILDS, "pybind11")
@@ -88,7 +90,7 @@ def host_us(call, device, batch: int = 100) -> float:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Time each way to make an operator.")
     parser.add_argument("--way", action="append", choices=WAYS, help="one of them; may be repeated (default: all)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
+    parser.add_argument("--json", type=files.target, metavar="FILE", help="write the figures to FILE")
     parser.add_argument("--in-this-process", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.in_this_process:
@@ -96,13 +98,8 @@ def main() -> int:
         return 0
     import torch
 
-    from lab import cli, files
+    from lab import cli
 
-    if args.json:
-        try:
-            files.write(args.json, None)  # tested now, and not after minutes of measuring
-        except files.Failure as error:
-            parser.error(str(error))
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     ways = args.way or [way for way in WAYS if device.type == "cuda" or way not in ON_A_GPU]
     rows, status = [], 0

@@ -1,4 +1,4 @@
-"""`time.py --kernels`: each kernel of the lesson by itself, and what the memory can do."""
+"""`time.py --kernels`: each kernel of the lesson by itself."""
 
 import ctypes
 from collections.abc import Callable
@@ -13,12 +13,9 @@ ENUM_ADD2_KERNEL = ("plain", "vector", "unaligned")  # of include/add2.h
 
 
 def kernels(library: Path, device: torch.device) -> dict[str, Callable]:
-    """Each kernel by its C function (no torch, no checks, no dispatcher); torch.neg, to show what the memory can do."""
-    # torch.neg reads one tensor and writes one, by a kernel. c.copy_(a) would be a cudaMemcpyAsync, which reaches 2.8
-    # instead of 4.2 TB/s when a graph replays it, from 512 MB on (H200).
-    found: dict[str, Callable] = {"torch.neg": lambda c, a, b, n: torch.neg(a, out=c)}
-    if device.type == "cpu":  # which has only one kernel
-        return found
+    """Each kernel by its C function: no torch, no checks, no dispatcher. None on a CPU, which has only one kernel."""
+    if device.type == "cpu":
+        return {}
     launcher = ctypes.CDLL(str(library)).launch_add2_cuda_kernel
     launcher.argtypes = [ctypes.c_int] + [ctypes.c_void_p] * 3 + [ctypes.c_int64, ctypes.c_int, ctypes.c_void_p]
     launcher.restype = ctypes.c_char_p
@@ -30,4 +27,4 @@ def kernels(library: Path, device: torch.device) -> dict[str, Callable]:
         if error:
             raise RuntimeError(f"{ENUM_ADD2_KERNEL[kernel]} kernel: {error.decode()}")
 
-    return {f"{name} kernel": partial(launch, kernel) for kernel, name in enumerate(ENUM_ADD2_KERNEL)} | found
+    return {f"{name} kernel": partial(launch, kernel) for kernel, name in enumerate(ENUM_ADD2_KERNEL)}

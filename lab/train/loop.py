@@ -29,9 +29,6 @@ class History:
         """The median, without the first tenth, in which caches fill, kernels are loaded and torch.compile compiles."""
         return statistics.median(self.us_per_step[(len(self.us_per_step) + 9) // 10 :] or self.us_per_step)
 
-    def row(self) -> dict:
-        return {"median_us_per_step": self.steady_us_per_step(), **vars(self)}
-
 
 def train(task: Task, add: Add, device: torch.device, args: argparse.Namespace) -> Iterator[History]:
     """Train until args.epochs; yield the history after every task.every epochs, and write the checkpoint then."""
@@ -41,8 +38,6 @@ def train(task: Task, add: Add, device: torch.device, args: argparse.Namespace) 
     history = History()
     if args.resume and args.resume.exists():  # otherwise --save will write it
         history = load_checkpoint(args, network, optimizer)
-    if len(history.losses) >= args.epochs:  # nothing is left to do
-        yield history
     # On a GPU, reduce-overhead replays CUDA graphs, as most of a small step is launches; fullgraph: no graph breaks.
     called = torch.compile(network, fullgraph=True, mode="reduce-overhead") if args.compile else network
     called = nn.parallel.DistributedDataParallel(called) if args.world > 1 else called
@@ -120,14 +115,9 @@ def save_checkpoint(args: argparse.Namespace, network, optimizer, history: Histo
 
 
 def load_checkpoint(args: argparse.Namespace, network, optimizer) -> History:
-    """Failure if it is not a checkpoint, or from a run with other settings."""
-    try:
-        found = torch.load(args.resume, map_location="cpu", weights_only=True)
-        theirs = found["settings"]
-    except Exception as error:  # of many kinds
-        reason = str(error).partition("\n")[0]
-        raise Failure(f"{args.resume} is not a whole checkpoint of train.py: {reason}") from error
-    if theirs != settings(args):
+    """Failure if it comes from a run with other settings."""
+    found = torch.load(args.resume, map_location="cpu", weights_only=True)
+    if (theirs := found["settings"]) != settings(args):
         raise Failure(f"{args.resume} comes from a run with other settings, {theirs}; this one has {settings(args)}")
     network.load_state_dict(found["network"])
     optimizer.load_state_dict(found["optimizer"])
