@@ -101,6 +101,7 @@ def measure(n: int, k: int, batches: list[int], peak: float) -> list[dict]:
         rows.append({"n": n, "k": k, "batch": m, "floor_us": digits(size / peak * 1e-3)})
     makers = {"F.linear": plain, "torch.compile": compiled, "tinygemm": tinygemm, "bitsandbytes": bitsandbytes}
     for name, make in (makers | {OURS: ours}).items():
+        torch.compiler.reset()  # it compiles anew for each shape, and only so often
         try:
             layers = [make(n, k) for _ in range(len(inputs(n, k, 1)))]
         except ImportError:

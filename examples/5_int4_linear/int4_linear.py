@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 from torch.utils import benchmark, cpp_extension
 
 HERE = Path(__file__).resolve().parent
@@ -100,6 +101,8 @@ def int4_linear(x: Tensor, packed: Tensor, scale: Tensor, zero: Tensor, bias: Te
     RuntimeError. Any strides of x. Sums are float32. x and bias have gradients; the weight has none, and a scale that
     requires one is refused. Two runs give the same bits.
     """
+    if not torch.compiler.is_compiling() and forward_ad.unpack_dual(x).tangent is not None:
+        raise RuntimeError("int4_linear: no forward-mode derivative (jvp); use reverse mode")
     if torch.is_autocast_enabled(x.device.type):
         x, bias = x.to(scale.dtype), None if bias is None else bias.to(scale.dtype)
     return torch.ops.int4_linear.int4_linear(x, packed, scale, zero, bias)

@@ -304,13 +304,14 @@ __global__ void __launch_bounds__(S::kThreads, S::BLOCKS) int4_linear(const Prob
 
   float sums[R][NT][4] = {};
   int used = 0;
-  // As many turns for all warps, so that they can meet in each.
+  // As many turns for all warps: compute-sanitizer's racecheck counts barriers per warp.
   const int turns = WR > 1 ? (groups + slices - 1) / slices : my_groups;
 #pragma unroll 1
   for (int i = 0; i < turns; ++i) {
     wait<STAGES - 2>();
     if constexpr (WR > 1) {
-      __syncthreads();  // x was copied by WR warps
+      // x was copied by the WR warps of this share of K: a barrier of theirs, not of the block's.
+      asm volatile("bar.sync %0, %1;" ::"r"(wk + 1), "n"(32 * WR) : "memory");
     } else {
       __syncwarp();  // scales were copied by other lanes
     }
