@@ -47,10 +47,13 @@ template <typename T>
 const char* choose(const Problem<T>& p, cudaStream_t stream) {
   using Portable = Shape<4, 1, 1, 8, 2, 1, 2>;
   const int processors = device_attribute(cudaDevAttrMultiProcessorCount);
-  const bool is_hopper = device_attribute(cudaDevAttrComputeCapabilityMajor) >= 9;
-  const bool has_memory =
-      device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) >= 227 * 1024 && is_hopper;
-  if (!has_memory) return launch<T, Portable>(p, false, stream);
+  // Clusters and the early start are in the code only if it was compiled for sm_90 or newer: the
+  // driver may have compiled older code for this GPU.
+  cudaFuncAttributes found = {};
+  const cudaError_t error = cudaFuncGetAttributes(&found, int4_linear<T, Portable>);
+  if (error != cudaSuccess) return cudaGetErrorString(error);
+  const bool has_memory = device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) >= 227 * 1024;
+  if (found.ptxVersion < 90 || !has_memory) return launch<T, Portable>(p, false, stream);
   // Blocks of 64 rows, for each multiprocessor.
   const double blocks = p.n / 64.0 / processors;
   const bool is_short = blocks < 0.75, is_tall = blocks > 1.5, is_very_tall = blocks > 3;
