@@ -1,0 +1,82 @@
+"""Time the steps of docs/10_int4_linear.md, from one thread per output to the operator. Needs a GPU and nvcc.
+
+python3 examples/5_int4_linear/ladder.py --json FILE
+"""
+
+import ctypes
+import tempfile
+from pathlib import Path
+
+import torch
+from bench import digits, finish, inputs, options, prepare, random_bytes, scales, time_calls
+from int4_linear import GROUP, HERE, dequantize, int4_linear, pack
+from torch import Tensor
+from torch.utils import cpp_extension
+
+N = K = 8192
+STEPS = [
+    "one thread per output",
+    "one warp per output, 16-byte loads",
+    "codes to floats by lop3",
+    "tensor cores, codes in fragment order",
+    "K split over the warps of a block",
+    "copies ahead by cp.async, 4 tiles per fragment of x",
+    "shape by size, start while the kernel before ends",
+]
+
+
+def compile_steps() -> ctypes.CDLL:
+    with tempfile.TemporaryDirectory() as folder:
+        options = {"build_directory": folder, "is_python_module": False}
+        cpp_extension.load("ladder", [str(HERE / "ladder.cu")], extra_cuda_cflags=["-O3", "-std=c++17"], **options)
+        library = ctypes.CDLL(str(Path(folder, "ladder.so")))
+    library.launch_step.restype = ctypes.c_char_p
+    return library
+
+
+def call_step(library: ctypes.CDLL, step: int, x: Tensor, codes: Tensor, scale: Tensor, zero: Tensor) -> Tensor:
+    y = x.new_empty(len(x), N)
+    pointers = [ctypes.c_void_p(tensor.data_ptr()) for tensor in (y, x, codes, scale, zero)]
+    stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+    error = library.launch_step(step, *pointers, len(x), N, K, stream)
+    if error:
+        raise RuntimeError(error.decode())
+    return y
+
+
+def row_by_row(codes: Tensor) -> Tensor:
+    """Codes [N, K] as words [N, K/8]: column 2 i + j of a word is code 4 j + i."""
+    eight = codes.view(N, K // 8, 4, 2).transpose(2, 3).reshape(N, K // 8, 8).long()
+    return sum(eight[..., i] << 4 * i for i in range(8)).to(torch.uint32).view(torch.int32)
+
+
+def main() -> None:
+    args = options(__doc__.splitlines()[0]).parse_args()
+    where, library = prepare(), compile_steps()
+    weights = []
+    for _ in inputs(N, K, 1):
+        codes = random_bytes(N, K) & 15
+        weights.append((row_by_row(codes), pack(codes), scales(N, K), random_bytes(K // GROUP, N) & 15))
+    results = []
+    for batch in (1, 16):
+        xs = inputs(N, K, batch)
+        size = N * K / 2 + 3 * N * K / GROUP + 2 * batch * (N + K)
+        for step, name in enumerate(STEPS, 1):
+            layers = []
+            for natural, packed, *affine in weights:
+                if step == len(STEPS):
+                    layers.append(lambda x, w=(packed, *affine): int4_linear(x, *w))
+                else:
+                    chosen = natural if step <= 3 else packed
+                    layers.append(lambda x, step=step, w=(chosen, *affine): call_step(library, step, x, *w))
+            right = xs[0].float() @ dequantize(*weights[0][1:]).float().t()
+            torch.testing.assert_close(layers[0](xs[0]).float(), right, rtol=0.02, atol=0.02 * right.abs().max().item())
+            us = time_calls(layers, xs)
+            floor = digits(size / where["peak_gb_per_s"] * 1e-3)
+            results.append({"batch": batch, "step": name, "us": us, "of_peak": digits(floor / us)})
+            print(f"batch {batch:<4}{name:<56}{us:>8} us  {floor / us:>6.1%} of the peak", flush=True)
+    finish(args, {"environment": where, "results": results}, lambda path, content: None)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,157 @@
+"""examples/5_int4_linear: values against float64, the module, and everything that torch asks of an operator."""
+
+import importlib
+import os
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from test_add_rms_norm import cuda_home
+from torch import nn
+from torch.utils import cpp_extension
+
+FOLDER = Path(__file__).resolve().parents[1] / "examples" / "5_int4_linear"
+everywhere = pytest.mark.parametrize("device", ["cpu"] + ["cuda"] * torch.cuda.is_available())
+half = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+
+
+@pytest.fixture(scope="module")
+def lib():
+    os.environ["PATH"] = sysconfig.get_path("scripts") + os.pathsep + os.environ["PATH"]  # ninja
+    sys.path.insert(0, str(FOLDER))
+    cpp_extension.CUDA_HOME = cuda_home()
+    module = importlib.import_module("int4_linear")
+    module.build()
+    return module
+
+
+def make(lib, n=192, k=256, batch=3, dtype=torch.bfloat16, device="cpu"):
+    """x, packed, scale, zero, bias."""
+    generator = torch.Generator().manual_seed(n + k + batch)
+    weight, x, bias = (torch.randn(shape, generator=generator) for shape in ((n, k), (batch, k), (n,)))
+    weight = (weight * 0.1 + 0.02).to(device, dtype)
+    return x.to(device, dtype), *lib.quantize(weight), bias.to(device, dtype)
+
+
+@everywhere
+@half
+def test_quantize_rounds_to_nearest(lib, dtype, device):
+    weight = (torch.randn(128, 384) * torch.logspace(-3, 1, 128)[:, None]).to(device, dtype)
+    weight[3] = 0
+    packed, scale, zero = lib.quantize(weight)
+    step = scale.t().double().repeat_interleave(128, 1)
+    error = (lib.dequantize(packed, scale, zero).double() - weight.double()).abs()
+    assert (error <= step * 0.51 + weight.double().abs() * 2 * torch.finfo(dtype).eps).all()
+    assert torch.equal(lib.dequantize(packed.cpu(), scale.cpu(), zero.cpu()), lib.dequantize(packed, scale, zero).cpu())
+
+
+@everywhere
+@half
+def test_values(lib, dtype, device):
+    """Within a unit in the last place of a row's largest value; on a GPU for each shape of the kernel, and matmul."""
+    sizes = [(192, 384), (6400, 256), (12736, 128), (25408, 128)] if device == "cuda" else [(192, 384), (64, 128)]
+    for n, k in sizes:
+        for batch in (1, 3, 8, 9, 16, 17, 33, 61, 65, 130) if device == "cuda" else (1, 3):
+            x, *weight, bias = make(lib, n, k, batch, dtype, device)
+            for more in (None, bias):
+                right = F.linear(x.double(), lib.dequantize(*weight).double(), None if more is None else more.double())
+                y = lib.int4_linear(x, *weight, more)
+                worst = (y.double() - right).abs().amax(1) / right.abs().amax(1)
+                assert worst.max() <= torch.finfo(dtype).eps, (n, k, batch)
+                assert torch.equal(y, lib.int4_linear(x, *weight, more))
+
+
+@everywhere
+def test_shapes_and_strides(lib, device):
+    x, *weight, bias = make(lib, batch=12, device=device)
+    y = lib.int4_linear(x, *weight, bias)
+    wide = torch.zeros(12, 259, dtype=x.dtype, device=device)
+    wide[:, 3:] = x  # rows that 16-byte loads cannot read
+    odd = torch.cat((x.new_zeros(1), x.flatten()))[1:].view(12, 256)
+    for same in (wide[:, 3:], odd, x.t().contiguous().t()):
+        assert torch.equal(lib.int4_linear(same, *weight, bias), y)
+    assert torch.equal(lib.int4_linear(x.view(3, 2, 2, 256), *weight, bias), y.view(3, 2, 2, 192))
+    assert torch.equal(lib.int4_linear(x[0], *weight, bias), y[0])
+    assert lib.int4_linear(x[:0], *weight).shape == (0, 192)
+
+
+@everywhere
+def test_gradient(lib, device):
+    x, *weight, bias = make(lib, device=device)
+    x.requires_grad_()
+    bias.requires_grad_()
+    dense = lib.dequantize(*weight)
+    dy = torch.randn(3, 192, device=device).to(x.dtype)
+    ours = torch.autograd.grad(lib.int4_linear(x, *weight, bias), (x, bias), dy)
+    torch.testing.assert_close(ours, torch.autograd.grad(F.linear(x, dense, bias), (x, bias), dy))
+    with pytest.raises(RuntimeError, match="4-bit weight has none"):
+        lib.int4_linear(x, weight[0], weight[1].clone().requires_grad_(), weight[2])
+    with pytest.raises(RuntimeError, match="no forward-mode derivative"):  # not a silent zero
+        torch.func.jvp(lambda x: lib.int4_linear(x, *weight), (x.detach(),), (x.detach(),))
+
+
+@everywhere
+def test_asked_by_torch(lib, device):
+    x, *weight, bias = make(lib, device=device)
+    op = torch.ops.int4_linear
+    torch.library.opcheck(op.int4_linear.default, (x.clone().requires_grad_(), *weight, bias.clone().requires_grad_()))
+    torch.library.opcheck(op.dequantize.default, weight)
+    y = lib.int4_linear(x, *weight, bias)
+    many = torch.stack((x, -x), 1)
+    batched = torch.vmap(lib.int4_linear, (1, None, None, None, None))(many, *weight, bias)
+    assert torch.equal(batched, lib.int4_linear(many.transpose(0, 1), *weight, bias))
+    two = torch.vmap(lib.int4_linear, (None, None, None, None, 0))(x, *weight, torch.stack((bias, bias)))
+    torch.testing.assert_close(two[1], y, rtol=0.02, atol=0.02)
+    with torch.autocast(device, torch.float16):
+        assert lib.int4_linear(x.float(), *weight, bias).dtype == torch.bfloat16
+
+
+@everywhere
+def test_module(lib, device, tmp_path):
+    linear = nn.Linear(256, 192, dtype=torch.bfloat16, device=device)
+    layer, x = lib.Int4Linear.from_linear(linear), torch.randn(5, 256, device=device).bfloat16()
+    y = layer(x)
+    assert ((y - linear(x)).float().norm() / y.float().norm()) < 0.2
+    torch.save(layer.state_dict(), tmp_path / "layer.pt")
+    other = lib.Int4Linear.from_linear(nn.Linear(256, 192, dtype=torch.bfloat16, device=device))
+    other.load_state_dict(torch.load(tmp_path / "layer.pt"))
+    assert torch.equal(other(x), y)
+    torch._dynamo.reset()
+    graphs = []
+    compiled = torch.compile(layer, fullgraph=True, dynamic=True, backend=lambda g, _: graphs.append(g) or g.forward)
+    for batch in (5, 2, 7):
+        assert torch.equal(compiled(x.repeat(2, 1)[:batch]), layer(x.repeat(2, 1)[:batch]))
+    assert len(graphs) == 1
+    torch.testing.assert_close(torch.compile(layer, fullgraph=True)(x), y)
+    rows = {"x": {0: torch.export.Dim("rows")}}
+    assert torch.equal(torch.export.export(layer, (x,), dynamic_shapes=rows).module()(x[:3]), layer(x[:3]))
+
+
+def test_refuses(lib):
+    x, packed, scale, zero, bias = make(lib)
+    for arguments, message in (
+        ((x[:, :128], packed, scale, zero), "x has shape"),
+        ((x.half(), packed, scale, zero), "differ in dtype"),
+        ((x, packed, scale, zero, bias[:3]), "bias has shape"),
+        ((x, packed[:3], scale, zero), "expected multiples of 64"),
+    ):
+        with pytest.raises(RuntimeError, match=message):
+            lib.int4_linear(*arguments)
+    for shape, dtype in (((100, 128), x.dtype), ((64, 100), x.dtype), ((64, 128), torch.float32)):
+        with pytest.raises(ValueError, match="expected"):
+            lib.quantize(torch.zeros(shape, dtype=dtype))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_graph_and_streams(lib):
+    x, *weight, bias = make(lib, 4096, 4096, 4, device="cuda")
+    right, graph = lib.int4_linear(x, *weight, bias), torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y = lib.int4_linear(lib.int4_linear(x, *weight, bias), *weight, bias)
+    graph.replay()
+    assert torch.equal(y, lib.int4_linear(right, *weight, bias))
+    with torch.cuda.stream(torch.cuda.Stream()):
+        assert torch.equal(lib.int4_linear(x, *weight, bias), right)
