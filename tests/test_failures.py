@@ -13,7 +13,6 @@ from test_builds import executable
 from lab import build, toolchain
 
 ROOT = Path(__file__).resolve().parent.parent
-TORCH = Path(torch.__file__).parent
 
 
 def row(output, subject):
@@ -22,17 +21,10 @@ def row(output, subject):
     return found
 
 
-def test_refused_before_anything_is_built(monkeypatch):
-    """ADD2_WITH_CUDA=1 without nvcc; a torch for ROCm; Windows and macOS."""
-    monkeypatch.setattr(torch.version, "cuda", "13.0")
-    monkeypatch.setattr(toolchain, "look_for_nvcc", lambda: None)
-    monkeypatch.setenv("ADD2_WITH_CUDA", "1")
-    with pytest.raises(build.Failure, match="no nvcc is found"):
-        toolchain.find_nvcc()
-    for where, name, value, message in ((torch.version, "hip", "7.0", "ROCm"), (sys, "platform", "win32", "Linux")):
-        monkeypatch.setattr(where, name, value)
-        with pytest.raises(build.Failure, match=message):
-            build.load("jit")
+def test_not_on_linux(monkeypatch):
+    monkeypatch.setattr(sys, "platform", "win32")
+    with pytest.raises(build.Failure, match="Linux"):
+        build.load("jit")
 
 
 def test_other_library(run):
@@ -53,18 +45,6 @@ for library in (re.search(r"/.*/libm.so.6", Path("/proc/self/maps").read_text())
 def test_import_without_a_build(project, run):
     code = "try: import add2\nexcept ImportError as error: print(error)"
     assert "pip install --no-build-isolation" in run("-c", code, root=project).stdout
-
-
-def test_read_only_checkout(project):
-    """Refused before anything is built."""
-    mount = f'mount --bind "{project}" "{project}" && mount -o remount,bind,ro "{project}" && cd "{project}"'
-    code = "from lab import build\ntry: build.load('setup')\nexcept build.Failure as error: print(error)"
-    command = ["unshare", "--map-root-user", "--mount", "sh", "-c", f'{mount} && exec "$@"', "sh", sys.executable]
-    done = subprocess.run([*command, "-c", code], cwd=project, capture_output=True, text=True, check=False)
-    if "mount" in done.stderr.split(":")[0] or "unshare" in done.stderr.split(":")[0]:
-        pytest.skip("needs a user name space, to mount a disk in")
-    assert done.stdout.startswith("The setup build failed: [Errno 30] Read-only file system")
-    assert "move the project" in done.stdout.split("Cure: ")[1]
 
 
 @pytest.mark.thorough
@@ -89,19 +69,6 @@ def test_a_project_of_your_own(tmp_path):
         assert cure in explained.stdout.split("Cure: ")[1]
 
 
-def test_cpp_example_with_nvcc_behind_a_script(tmp_path):
-    """find_package(Torch) would say that CUDA cannot be found; the example says what to set."""
-    if toolchain.find_nvcc() is None:
-        pytest.skip("needs a CUDA build of torch, and nvcc")
-    executable(tmp_path / "bin/nvcc", f'exec "{toolchain.find_nvcc()}" "$@"\n')
-    env = {name: value for name, value in os.environ.items() if name not in ("CUDA_HOME", "CUDA_PATH")}
-    env["PATH"] = f"{tmp_path}/bin:{toolchain.tool_path()}"
-    command = ["cmake", "-S", ROOT / "examples/cpp", "-B", tmp_path, f"-DCMAKE_PREFIX_PATH={TORCH}/share/cmake"]
-    for home in ({}, {"CUDA_HOME": str(toolchain.cuda_root(toolchain.find_nvcc()))}):  # the same folder again
-        done = subprocess.run(command, env=env | home, capture_output=True, text=True, check=False)
-        assert ("export CUDA_HOME" in done.stderr) == (not home)
-
-
 def test_every_line_of_the_page_is_a_symptom():
     """docs/troubleshooting.md: each line that starts with a message explains it; and the tests that it names exist."""
     page = toolchain.PAGE.read_text()
@@ -120,18 +87,11 @@ def test_doctor(run, tmp_path):
     """Nothing is wrong where the other tests build everything, and what is wrong has its cure."""
     root = toolchain.find_nvcc() and toolchain.cuda_root(toolchain.find_nvcc())
     well = run("-m", "lab.doctor", CUDA_HOME=str(root or "")).stdout
-    for subject in ("torch", "GPU", "nvcc", "CUDA_HOME", "C++", "ninja", "cmake", "setuptools", "cache"):
+    for subject in ("torch", "GPU", "nvcc", "CUDA_HOME", "C++", "ninja", "cmake", "setuptools"):
         assert row(well, subject).startswith("ok")
-    (tmp_path / "file").touch()
     executable(tmp_path / "bin/nvcc", f'exec "{root}/bin/nvcc" "$@"\n')
-    env = {"CXX": "none", "TORCH_EXTENSIONS_DIR": f"{tmp_path}/file", "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
+    env = {"CXX": "none", "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
     ill = run("-m", "lab.doctor", status=1, drop=("CUDA_HOME", "CUDA_PATH"), **env).stdout
-    for subject in ("C++", "cache", *["CUDA_HOME"] * bool(root)):
+    for subject in ("C++", *["CUDA_HOME"] * bool(root)):
         assert row(ill, subject).startswith("WRONG")
     assert not root or f"`export CUDA_HOME={root}`" in row(ill, "CUDA_HOME")
-
-
-def test_doctor_without_torch(run):
-    """-S: no site-packages."""
-    done = run("-S", "-m", "lab.doctor", status=1, drop=("PYTHONPATH",))
-    assert "No module named 'torch'" in row(done.stdout, "torch")

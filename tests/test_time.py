@@ -46,14 +46,13 @@ def test_time(ran):
     assert points == {(dtype, n) for dtype in calls.DTYPES for n in (100, 1024)}
     assert {row["clock"] for row in content["results"]} == CLOCKS
     for row in content["results"]:
-        tensors = 2 if row["call"] == "torch.neg" else 3
-        assert row["bytes"] == tensors * row["n"] * getattr(torch, row["dtype"]).itemsize
+        assert row["bytes"] == 3 * row["n"] * getattr(torch, row["dtype"]).itemsize
         assert 0 < row["low_us"] <= row["median_us"] <= row["high_us"]
         assert row["samples"] >= 10
         assert row["gb_per_s"] == pytest.approx(row["bytes"] / row["median_us"] / 1e3, rel=2e-3)
         assert calls.figure(row["median_us"]) in ran.out
     found = {row["call"] for row in content["results"]}
-    assert found >= {"torch.add", "torch.add(out)", "add2", "torch_launch_add2", "torch.neg"}
+    assert found >= {"torch.add", "torch.add(out)", "add2", "torch_launch_add2"}
     assert found >= {f"{name} kernel" for name in kernels.ENUM_ADD2_KERNEL if has_gpu}
     for row in content["host_cost"] + content["sync_study"]:
         assert row["call"] in ran.out
@@ -144,8 +143,8 @@ def test_time_all_builds(run, project, tmp_path):
     content = json.loads(file.read_text())
     names = {row["compiler"] for row in content["build"]}
     assert names >= {"jit", "setup", "cmake"}
-    assert {row["compiler"] for row in content["results"]} == names
-    assert {row["compiler"] for row in content["host_cost"]} == names
+    for part in ("results", "host_cost"):
+        assert {row["compiler"] for row in content[part]} == names
     assert content["correct"] is content["complete"] is True
     for name in names:
         assert f"add2 by {name} (dispatcher): " in done.stdout
@@ -167,22 +166,9 @@ def test_time_finds_a_wrong_result(run, project, tmp_path):
 
 
 @pytest.mark.thorough
-def test_out_of_memory(run, tmp_path):
-    """Figures measured before it are saved; an earlier file stays where nothing was measured."""
-    file = tmp_path / "times.json"
-    file.write_text("{}")
-    assert "out of memory; give smaller" in run("time.py", "--sizes", "2^40", "--json", file, status=1).stderr
-    assert file.read_text() == "{}"
-    run("time.py", "--sizes", "16,2^40", "--json", file, status=1)
-    content = json.loads(file.read_text())
-    assert {row["n"] for row in content["results"]} == {16}
-    assert (content["correct"], content["complete"]) == (True, False)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("compiler", ["jit", "all"])
-def test_interrupted(compiler, start, project, tmp_path):
-    """Ctrl-C, which a terminal sends to the children as well: what was measured is kept."""
+@pytest.mark.parametrize(("compiler", "kill"), [("jit", os.killpg), ("all", os.killpg), ("all", os.kill)])
+def test_interrupted(compiler, kill, start, project, tmp_path):
+    """Ctrl-C, which a terminal sends to the children as well, or `kill`: what was measured is kept."""
     file = tmp_path / "times.json"
     options = ("--compiler", compiler, "--sizes", "2^4..2^24", "--dtype", "all", "--json", file)
     with start(project / "time.py", *options, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
@@ -190,22 +176,11 @@ def test_interrupted(compiler, start, project, tmp_path):
         while not lines[-1].startswith("2^5 elements"):
             lines.append(process.stdout.readline())
             assert lines[-1], process.stderr.read()
-        os.killpg(process.pid, signal.SIGINT)  # `start` gives it a group of its own
-        out, err = process.communicate(timeout=120)
+        kill(process.pid, signal.SIGINT if kill == os.killpg else signal.SIGTERM)  # `start` gives it its own group
+        _, err = process.communicate(timeout=120)
     assert process.returncode == 130
     assert "interrupted" in err
     content = json.loads(file.read_text())
     assert (content["correct"], content["complete"]) == (True, False)
-    assert {row["n"] for row in content["results"]} >= {16}
-    assert len({(row["dtype"], row["n"]) for row in content["results"]}) < 4 * 21
-    assert "ratio: " in out
-
-
-@pytest.mark.thorough
-def test_ways_without_a_result(run, tmp_path):
-    """examples/ways/ways.py tests its path first, and leaves a file alone where it has measured nothing."""
-    ways, file = "examples/ways/ways.py", tmp_path / "ways.json"
-    file.write_text("old")
-    run(ways, "--way", "jit", "--json", file, status=1, CXX="no-such-compiler")
-    assert file.read_text() == "old"
-    assert "there is no folder" in run(ways, "--json", tmp_path / "none" / "ways.json", status=2).stderr
+    assert 16 in {row["n"] for row in content["results"]}
+    assert "float64" not in {row["dtype"] for row in content["results"]}

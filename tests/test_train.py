@@ -16,8 +16,7 @@ import pytest
 import torch
 
 import train
-from lab.build import Failure
-from lab.train import loop, tasks
+from lab.train import loop
 
 ROOT = Path(__file__).resolve().parent.parent
 RESIDUAL = ("--model", "residual", "--device", "cpu")
@@ -41,12 +40,9 @@ def test_toy(run):
 @pytest.mark.thorough
 def test_residual(run, tmp_path):
     """It learns, with the losses of torch's own add, bit for bit; compiled and in bfloat16 with nearly the same."""
-    pytest.importorskip("matplotlib")
-    picture = tmp_path / "curves.png"
-    ours, torchs = trained(run, tmp_path, *RESIDUAL, "--check", "--epochs", "4", "--plot", picture)
+    ours, torchs = trained(run, tmp_path, *RESIDUAL, "--check", "--epochs", "4")
     content = json.loads((tmp_path / "run.json").read_text())
     assert content["settings"] == {"model": "residual", "seed": 0, "batch": 64, "dtype": "float32"}
-    assert picture.read_bytes().startswith(b"\x89PNG")
     assert ours["accuracies"][-1] >= 0.95
     assert ours["losses"] == torchs["losses"]
     assert len(set(ours["losses"])) == len(ours["losses"]) == len(ours["us_per_step"]) == 4
@@ -57,17 +53,15 @@ def test_residual(run, tmp_path):
     assert rounded["losses"] == pytest.approx(ours["losses"][:1], rel=0.05)
 
 
-def test_compare(capsys):
-    """A NaN is a difference, wherever it comes; an interrupted run may have a loss more."""
-    ours, torchs = (loop.History(losses, [], [1.0]) for losses in ([1.0, 2.0, 4.0, 8.0], [1.0, 2.0, 3.0]))
+def test_compare():
+    """A NaN is a difference, wherever it comes; compiled, only the first epoch's loss counts."""
     exact, compiled = argparse.Namespace(compile=False), argparse.Namespace(compile=True)
-    assert loop.difference(ours, torchs, 2) == 0
+    ours, torchs = (loop.History(losses, [], [1.0]) for losses in ([1.0, 2.0, 4.0], [1.0, 2.0, 3.0]))
     assert loop.difference(ours, torchs) == pytest.approx(0.25)
     assert train.compare(exact, ours, ours)
     assert not train.compare(exact, ours, torchs)
-    assert train.compare(compiled, ours, torchs)  # the same in the first epoch
+    assert train.compare(compiled, ours, torchs)
     ours.losses[0] = math.nan
-    assert math.isnan(loop.difference(ours, torchs))
     assert not train.compare(compiled, ours, torchs)
 
 
@@ -87,18 +81,18 @@ def torchrun(*arguments, options=()):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("arguments", [("--epochs", "50", "--device", "cpu"), (*RESIDUAL, "--epochs", "2")], ids=str)
-def test_two_processes(arguments, run, tmp_path):
+def test_two_processes(run, tmp_path):
     """They have the losses of one process except for rounding, and only one prints.
 
     Few steps, as each enlarges a difference by rounding; and a batch that two processes cannot halve.
     """
-    started = torchrun(*arguments, "--batch", "359", "--json", tmp_path / "pair.json")
+    arguments = (*RESIDUAL, "--epochs", "2", "--batch", "359")
+    started = torchrun(*arguments, "--json", tmp_path / "pair.json")
     out, err = started.communicate(timeout=300)
     assert started.returncode == 0, err
     content = json.loads((tmp_path / "pair.json").read_text())
     assert content["processes"] == 2
-    [pair], [single] = content["training"], trained(run, tmp_path, *arguments, "--batch", "359")
+    [pair], [single] = content["training"], trained(run, tmp_path, *arguments)
     assert pair["losses"] == pytest.approx(single["losses"], rel=2e-3)  # the file has four digits
     assert pair["accuracies"] == pytest.approx(single["accuracies"], abs=0.01)
     assert out.count("epoch   0: loss") == 1
@@ -125,7 +119,7 @@ def assert_equal(first, second):
 
 @pytest.mark.thorough
 def test_torchrun_restarts(tmp_path):
-    """One is killed, the other one ends with a message, and both go on from the checkpoint, to the same weights."""
+    """One is killed, the other one ends with an error, and both go on from the checkpoint, to the same weights."""
     broken, unbroken = tmp_path / "broken.pt", tmp_path / "unbroken.pt"
     arguments = [*RESIDUAL, "--epochs", "6", "--batch", "479"]
     options = ("--max-restarts", "1", "--monitor-interval", "0.1")
@@ -135,13 +129,13 @@ def test_torchrun_restarts(tmp_path):
     for started in (whole, pair):
         _, err = started.communicate(timeout=300)
         assert started.returncode == 0, err
-    assert "another one has ended" in err or "Signal 9 (SIGKILL)" in err
+    assert "Signal 9 (SIGKILL)" in err or "closed by peer" in err
     assert_equal(broken, unbroken)
 
 
 @pytest.mark.thorough
 def test_checkpoints(run, tmp_path):
-    """Resumed: the same bits as after an unbroken run. Not whole, or from another run: one line."""
+    """Resumed: the same bits as after an unbroken run. A checkpoint of another run is refused."""
     broken, unbroken = tmp_path / "broken.pt", tmp_path / "unbroken.pt"
     arguments = [*RESIDUAL, "--batch", "256"]
     run("train.py", *arguments, "--epochs", "1", "--save", broken)
@@ -149,28 +143,11 @@ def test_checkpoints(run, tmp_path):
     assert "epoch   0" not in done.stdout
     run("train.py", *arguments, "--epochs", "3", "--save", unbroken)
     assert_equal(broken, unbroken)
-    assert "after 3 epochs" in run("train.py", *arguments, "--epochs", "3", "--resume", broken).stdout  # nothing to do
+    run("train.py", *arguments, "--epochs", "3", "--resume", broken)  # nothing to do
     assert "with other settings" in run("train.py", *RESIDUAL, "--resume", broken, status=1).stderr
-    for content in (unbroken.read_bytes()[:-1000], b"", pickle.dumps(os.system)):
-        broken.write_bytes(content)
-        done = run("train.py", *arguments, "--resume", broken, status=1)
-        assert "broken.pt is not a whole checkpoint of train.py" in done.stderr.splitlines()[-1]
-
-
-def test_options(monkeypatch, capsys):
-    """torchrun's numbers; the largest seed; too many processes for a batch or the GPUs."""
-    assert vars(train.parse([])).items() >= {"rank": 0, "world": 1}.items()
-    for name, value in {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "99", "TORCHELASTIC_RUN_ID": "x"}.items():
-        monkeypatch.setenv(name, value)
-    args = train.parse(["--device", "cpu", "--batch", "359", "--seed", str(2**63 - 1)])
-    assert (args.rank, args.world) == (1, 2)
-    assert len(list(tasks.residual(torch.device("cpu"), args).batches(7))) == 4
-    with pytest.raises(SystemExit):
-        train.parse([*RESIDUAL, "--batch", "1"])
-    assert "--batch at the number of processes" in capsys.readouterr().err
-    monkeypatch.setattr(train.cli, "has_gpu", lambda args: True)
-    with pytest.raises(Failure, match=r"99 processes, but \d+ GPU\(s\).*--device cpu"):
-        train.parse([])
+    broken.write_bytes(pickle.dumps(os.system))
+    with pytest.raises(pickle.UnpicklingError):  # a pickle can run any code: it is not loaded
+        loop.load_checkpoint(argparse.Namespace(resume=broken), None, None)
 
 
 @pytest.mark.thorough
