@@ -12,7 +12,6 @@ import torch
 from lab.build import toolchain
 
 ROOT = Path(__file__).resolve().parent.parent
-TORCH = Path(torch.__file__).parent
 
 
 @pytest.mark.thorough
@@ -24,7 +23,7 @@ def test_cpp(project, tmp_path):
     if torch.version.cuda:  # find_package(Torch) wants a toolkit with libnvrtc, and no wrapper of nvcc
         root = toolchain.cuda_root(toolchain.find_nvcc())
         env |= {"CUDA_HOME": str(root), "PATH": f"{root}/bin:{env['PATH']}"}
-        for nvrtc in TORCH.parent.glob("nvidia/*/lib/libnvrtc.so.??"):
+        for nvrtc in Path(torch.__file__).parents[1].glob("nvidia/*/lib/libnvrtc.so.??"):
             commands = commands.replace("-DMODEL", f'-DCUDA_nvrtc_LIBRARY="{nvrtc}" -DMODEL')
     shell = ["bash", "-e", "-c", commands]
     done = subprocess.run(shell, cwd=project, env=env, capture_output=True, text=True, check=False)
@@ -32,9 +31,9 @@ def test_cpp(project, tmp_path):
     assert "a compiled model with add2:  the same as torch" in done.stdout
     assert done.stdout.count("the same as torch") >= 3
     assert ("add2 on the GPU:" in done.stdout) == torch.cuda.is_available()
-    linked = subprocess.run(["ldd", project / "build/example/example"], capture_output=True, text=True, check=True)
-    assert "libadd2.so" in linked.stdout
-    assert "libpython" not in linked.stdout
+    linked = subprocess.check_output(["ldd", project / "build/example/example"], text=True)
+    assert "libadd2.so" in linked
+    assert "libpython" not in linked
     installed = {str(path.relative_to(project / "build/prefix")) for path in (project / "build/prefix").rglob("*.*")}
     assert {"lib/libadd2.so", "include/add2.h", "lib/cmake/add2/add2Config.cmake"} <= installed
 
@@ -48,7 +47,6 @@ def test_ways(run, project, tmp_path):
     run("examples/ways/ways.py", "--json", tmp_path / "ways.json", *words, root=project)
     rows = {row["way"]: row for row in json.loads((tmp_path / "ways.json").read_text())["ways"]}
     assert on_gpu or set(rows) == {*some}
-    assert all(row["first_s"] > 0 and row["us"] > 0 for row in rows.values())
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -82,4 +80,3 @@ def test_findcuda(project, run, tmp_path):
     library = tmp_path / "build" / "findcuda" / "libadd2.so"
     tests = ("tests/operator/test_values.py", "tests/operator/test_checks.py", "tests/operator/test_cuda.py")
     run("-m", "pytest", "-q", "-p", "no:cacheprovider", *tests, "--library", library)
-    assert "torch_launch_add2" in run("time.py", "--library", library, "--sizes", "1000").stdout

@@ -37,8 +37,3 @@ def test_mistake(name, output):
         assert rows["careful"] == rows["expected"] or "RuntimeError" in rows["careful"]
     shown = {label: value for label, value in rows.items() if not label.startswith("prevented by")}
     assert sections(PAGE, fence="\n```text\n").get(name, shown) == shown  # the page tells two mistakes in words
-
-
-def test_one_mistake(output, run):
-    assert output.keys() == TITLES.keys()
-    assert list(sections(run(PROGRAM, "short").stdout)) == ["short"]

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from packaging import tags
 
 from lab.build import leftovers
 
@@ -18,7 +17,6 @@ PORT = ROOT / "examples" / "port"
 PAGE = (ROOT / "docs" / "4_port.md").read_text()
 PATCHES = sorted((PORT / "steps").glob("*.patch"))
 ARCH = "8.0+PTX"
-HEADERS = Path(torch.__file__).parent / "include"
 
 
 def step(folder, number):
@@ -53,29 +51,26 @@ def test_one_wheel_for_every_python(run, tmp_path):
     folder = step(tmp_path / "port", len(PATCHES))
     run("setup.py", "-q", "bdist_wheel", root=folder, TORCH_CUDA_ARCH_LIST=ARCH)
     (wheel,) = (folder / "dist").glob("*.whl")
-    tag = wheel.stem.split("-", 2)[2]
-    for minor in range(10, 15):
-        assert tag in map(str, tags.compatible_tags((3, minor), platforms=["linux_x86_64"]))  # 3.14t has these, too
+    assert wheel.name.endswith("-py3-none-linux_x86_64.whl")  # which 3.14t takes, too
     library = next((folder / "build").rglob("_C.so"))
     assert not re.search(r"\b_?Py[A-Z_]\w*", subprocess.check_output(["nm", "-D", "-u", library], text=True))
 
 
 @pytest.mark.parametrize("target", [["-DTORCH_TARGET_VERSION=0x020a000000000000"], []], ids=["2.10", "newest"])
 def test_new_names_compile(target):
-    command = ["c++", "-std=c++20", "-fsyntax-only", *target, "-isystem", str(HEADERS), str(PORT / "names.cpp")]
-    subprocess.run(command, check=True)
+    command = ["c++", "-std=c++20", "-fsyntax-only", *target, "-isystem"]
+    subprocess.run([*command, Path(torch.__file__).parent / "include", PORT / "names.cpp"], check=True)
 
 
 def test_table_is_compiled():
     """Each new name and header of the table is in names.cpp."""
-    names = (PORT / "names.cpp").read_text()
+    text = (PORT / "names.cpp").read_text()
     rows = re.findall(r"^\| `.*?\| (.*?) \| (.*?) \| .*?\|.*\|$", PAGE, re.MULTILINE)
+    names = [name for new, _ in rows for name in re.findall(r"`(?:\w+::)*(\w+)", new)]
+    headers = [path for _, header in rows for path in re.findall(r"`(\S+\.h)`", header)]
     assert len(rows) >= 15
-    for new, header in rows:
-        for name in re.findall(r"`(?:\w+::)*(\w+)", new):
-            assert re.search(rf"\b{name}\b", names), name
-        for path in re.findall(r"`(\S+\.h)`", header):
-            assert f"{path}>" in names, path
+    assert [name for name in names if not re.search(rf"\b{name}\b", text)] == []
+    assert [path for path in headers if f"{path}>" not in text] == []
 
 
 def test_shown_differences_are_in_the_patches():
