@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 @pytest.mark.thorough
 def test_two_nodes(run, tmp_path):
     """Three processes, two here and one there, have the losses of one process except for rounding."""
-    options = ["--device", "cpu", "--epochs", "50", "--batch", "359", "--json"]
+    options = ["--device", "cpu", "--epochs", "50", "--json"]
     run("train.py", *options, tmp_path / "single.json")  # also builds, so that the three start at once
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
