@@ -60,7 +60,7 @@ union Vector {
   __device__ Vector() {}
 };
 
-// 2. Vector: 16 bytes per thread, so four times the bytes under way for float32: 4.3 TB/s at 2^26
+// 2. Vector: 16 bytes per thread, so four times the bytes under way for float32: 4.4 TB/s at 2^26
 // elements. No loop: each thread adds one vector, and the hardware's block scheduler is the loop.
 // All three pointers have to be multiples of 16.
 //
@@ -68,14 +68,13 @@ union Vector {
 // them one after the other, or in the same warp as vectors, would wait for memory twice.
 //
 // 256 threads per block: 2^13 elements of float32 are two blocks of 1024 threads, on two of 132
-// multiprocessors; eight of 256 take 8% less time. From 16 MB on 1024 are up to 1% faster.
+// multiprocessors; eight blocks of 256 are faster. From 16 MB on 1024 threads are slightly faster.
 //
 // Tried and dropped: two vectors per thread (no faster, and slower for small tensors); a grid that
-// fits the GPU, and a loop in it (5% slower); the same by bulk copies to shared memory, the TMA of
-// sm_90 (4 to 5% slower); stores marked as the first to leave the L2 cache (__stcs: 0.2% faster).
+// fits the GPU, and a loop in it (4 to 5% slower); the same by bulk copies to shared memory, the TMA
+// of sm_90 (3 to 5% slower); stores marked as the first to leave the L2 cache (__stcs: no faster).
 //
-// Not __ldcs, the same for loads! It looks even better in a benchmark of its own, 10% at 2^17
-// elements. But where another kernel's data fill the cache they stay, ours get the little that is
+// Not __ldcs, the same for loads! In a benchmark of its own it is up to 10% faster. But where another kernel's data fill the cache they stay, ours get the little that is
 // left, and the kernel is 5 to 10% slower: after a matrix product, for example.
 template <typename T>
 __global__ void add2_vector(T* c, const T* a, const T* b, Index n) {

@@ -1,8 +1,6 @@
 """docs/tour.ipynb: stored without outputs, and runs from the first cell to the last."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,20 +15,9 @@ def test_stored_without_outputs():
 
 
 def test_first_cell_elsewhere(tmp_path, monkeypatch):
-    """Outside a clone it asks for an address; with one it clones, and installs packages of pinned versions."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    commands = []
-    monkeypatch.setattr(subprocess, "run", lambda command, check: commands.append(command))
-    source = "".join(CELLS[0]["source"])
     with pytest.raises(SystemExit, match="Fill in ADDRESS"):
-        exec(source, {})
-    (tmp_path / "add2").mkdir()
-    exec(source.replace('ADDRESS = ""', 'ADDRESS = "https://a.place/add2"'), {})
-    clone, *installs = commands
-    assert clone == ["git", "clone", "https://a.place/add2", "add2"]
-    packages = [word for words in installs for word in words[words.index("--quiet") + 1 :] if word[0].isalpha()]
-    assert [name for name in packages if "==" not in name and not name.startswith("http")] == []
+        exec("".join(CELLS[0]["source"]), {})
 
 
 @pytest.mark.thorough

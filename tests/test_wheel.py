@@ -1,6 +1,5 @@
 """One wheel is shipped. Its content here; and, with `-m wheels`, the same file in many environments."""
 
-import os
 import re
 import shutil
 import subprocess
@@ -13,18 +12,13 @@ import pytest
 from lab.build import leftovers
 
 ROOT = Path(__file__).resolve().parent.parent
-# Pythons and torches to prove it with: those that are installed, and can be had.
 TOOLS = ("numpy", "ninja", "pytest", "pytest-xdist", "hypothesis", "expecttest", "setuptools")
-PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14", "3.14t")
-TORCHES = ("torch==2.10.*", "torch==2.11.*", "torch==2.13.0", "torch")
 
 pytestmark = pytest.mark.thorough
 
 
 def output(*command, **options):
-    done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False, **options)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return subprocess.check_output([*map(str, command)], text=True, **options)
 
 
 @pytest.fixture(scope="module")
@@ -48,17 +42,14 @@ def library(wheel, tmp_path_factory):
 
 
 def test_content(wheel):
-    names = set(zipfile.ZipFile(wheel).namelist())
+    names = zipfile.ZipFile(wheel).namelist()
     assert "-py3-none-linux_" in wheel.name
-    assert {f"add2/{name}" for name in ("__init__.py", "ops.py", "function.py", "py.typed", "_C.abi3.so")} <= names
+    python = {f"add2/{path.name}" for path in (ROOT / "add2").glob("*.py")} | {"add2/py.typed"}
     information = wheel.name.split("-py3")[0] + ".dist-info"
-    assert {name.split("/")[0] for name in names} == {"add2", information}
-    assert len([name for name in names if name.endswith(".so")]) == 1
+    assert {name for name in names if not name.startswith(information)} == python | {"add2/_C.abi3.so"}
     assert wheel.stat().st_size < 2**21
-    version = re.search(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)[1]
     metadata = zipfile.ZipFile(wheel).read(f"{information}/METADATA").decode().splitlines()
-    expected = {f"Version: {version}", "Requires-Dist: torch>=2.10", "Requires-Python: >=3.10"}
-    assert expected | {"License-Expression: MIT"} <= set(metadata)
+    assert {"Requires-Dist: torch>=2.10", "Requires-Python: >=3.10", "License-Expression: MIT"} <= set(metadata)
 
 
 def test_library_needs_only_torch_and_the_system(library):
@@ -66,7 +57,7 @@ def test_library_needs_only_torch_and_the_system(library):
     dynamic = output("readelf", "--dynamic", "--wide", library)
     needed = set(re.findall(r"NEEDED.*\[(.+?)\.so", dynamic))
     system = {"libc", "libm", "libdl", "librt", "libpthread", "ld-linux-x86-64", "libgcc_s", "libstdc++"}
-    assert needed <= {"libtorch"} | system
+    assert needed <= {"libtorch", *system}
     assert not re.search("RUNPATH|RPATH", dynamic)
     symbols = output("nm", "-D", "--undefined-only", library).split()
     assert [name for name in symbols if name.startswith(("Py", "_Py"))] == []
@@ -79,24 +70,17 @@ def test_library_shows_only_the_launchers(library):
     assert functions - {"launch_add2_cuda", "launch_add2_cuda_kernel"} == {"launch_add2_cpu"}
 
 
-def test_installed(wheel, tmp_path):
+def test_installed(run, wheel, tmp_path):
     """`import add2` from anywhere, nothing else loaded before."""
-    output(sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", tmp_path / "site", wheel)
+    run("-m", "pip", "install", "-q", "--no-deps", "--target", tmp_path / "site", wheel)
     code = "import add2, torch; x = torch.ones(3); print(add2.add2(x, x).tolist(), add2.__file__)"
-    found = output(sys.executable, "-c", code, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(tmp_path / "site")})
+    found = run("-c", code, cwd=tmp_path, PYTHONPATH=str(tmp_path / "site")).stdout
     assert found == f"[2.0, 2.0, 2.0] {tmp_path}/site/add2/__init__.py\n"
 
 
-def test_auditwheel_agrees(wheel):
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    if shutil.which("auditwheel", path=path) is None:
-        pytest.skip("needs auditwheel")
-    assert re.search(r"manylinux_2_\d+_x86_64", output("auditwheel", "show", wheel, env=os.environ | {"PATH": path}))
-
-
 @pytest.mark.wheels
-@pytest.mark.parametrize("python", PYTHONS)
-@pytest.mark.parametrize("torch", TORCHES)
+@pytest.mark.parametrize("python", ["3.10", "3.11", "3.12", "3.13", "3.14", "3.14t"])
+@pytest.mark.parametrize("torch", ["torch==2.10.*", "torch==2.11.*", "torch==2.13.0", "torch"])
 def test_everywhere(torch, python, wheel, tmp_path):
     """The same file in a fresh environment: all tests of the operator, its Python part included."""
     if shutil.which(f"python{python}") is None:

@@ -1,16 +1,15 @@
 """add2 and the operators that people would copy instead, like with like. It takes a few minutes on a GPU.
 
-    python3 docs/results/compare.py FOLDER --json FILE
+    python3 docs/results/compare.py FOLDER FILE
 
-FOLDER is extension_cpp_stable in a clone of github.com/pytorch/extension-cpp. articles/ has the code of the articles
-that this project started from.
+FOLDER is extension_cpp_stable in a clone of github.com/pytorch/extension-cpp; FILE is written, as JSON. articles/ has
+the code of the articles that this project started from.
 
 Builds: a new process, from nothing to a loaded operator, for this GPU only; the second of two runs counts.
 Host times: one process with all operators, and one without the fast lane (ADD2_FAST=0), which is how readers copy add2;
 each has torch's own call next to it. extension-cpp's operator with a gradient is compared with torch's a * b + 1.
 """
 
-import argparse
 import functools
 import json
 import os
@@ -29,6 +28,7 @@ sys.path.insert(0, str(ROOT))
 
 from lab import cli, files, toolchain  # noqa: E402
 from lab.bench import calls, clock, host_cost  # noqa: E402
+from lab.build import leftovers  # noqa: E402
 
 SETUP = "python3 setup.py -q build_ext --inplace && python3 -c 'import torch, {}'"
 LOAD = "from torch.utils import cpp_extension\n"
@@ -43,14 +43,9 @@ BUILDS = {  # each runs in the folder of its operator
 
 def build(folder: Path, official: Path) -> list[dict]:
     """Build everything in an empty folder."""
-    left = ("*.so", "*.egg-info", "__pycache__")  # by earlier builds
-    shutil.copytree(official, folder / "extension-cpp", ignore=shutil.ignore_patterns("build", *left))
-    (folder / "README.md").touch()  # its setup.py reads it
-    shutil.copytree(RESULTS / "articles", folder / "articles")
-    for name in ("add2", "include", "kernel", "lab"):
-        shutil.copytree(ROOT / name, folder / "add2" / name, ignore=shutil.ignore_patterns(*left))
-    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, folder / "add2")
+    for name, source in {"extension-cpp": official, "articles": RESULTS / "articles", "add2": ROOT}.items():
+        shutil.copytree(source, folder / name, ignore=leftovers)
+    (folder / "README.md").touch()  # the setup.py of extension-cpp reads it
     rows = []
     for (operator, what), command in BUILDS.items():
         start = time.perf_counter()
@@ -96,41 +91,35 @@ def measure_calls(folder: Path) -> list[dict]:
     sets, flush = calls.buffers(2**26, torch.float32, device), clock.flush(device)
     for operator, call in gpu.items():
         us["gpu", operator] = clock.events([functools.partial(call, *each) for each in sets], flush).median_us
-    rows = [
-        {"what": what.split(",")[0], "operator": operator, "us": value, "ratio_to_torch": value / us[what, "torch"]}
-        for (what, operator), value in us.items()
-        if (what, operator) != ("grad, muladd", "torch")
-    ]
-    if os.environ["ADD2_FAST"] == "0":  # here only add2 differs from the other process
-        return [row | {"operator": "add2, ADD2_FAST=0"} for row in rows if row["operator"] == "add2"]
+    rows = []
+    for (what, operator), value in us.items():
+        if (what, operator) != ("grad, muladd", "torch"):
+            ratio = value / us[what, "torch"]
+            rows.append({"what": what.split(",")[0], "operator": operator, "us": value, "ratio_to_torch": ratio})
     return rows
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", type=Path, help="extension_cpp_stable")
-    parser.add_argument("--json", type=Path, required=True, metavar="FILE")
-    parser.add_argument("--calls", action="store_true", help=argparse.SUPPRESS)  # in a process of its own
-    args = parser.parse_args()
-    if args.calls:
-        args.json.write_text(json.dumps(measure_calls(args.folder)))
-        return
+def main(official: Path, target: Path) -> None:
     environment = cli.environment(torch.device("cuda", 0))
     os.environ |= toolchain.environment()
     os.environ |= {"TORCH_CUDA_ARCH_LIST": "{}.{}".format(*torch.cuda.get_device_capability())}
     for _ in range(2):
-        with tempfile.TemporaryDirectory() as name:
-            folder, part = Path(name), Path(name, "part.json")
-            os.environ["TORCH_EXTENSIONS_DIR"] = f"{name}/cache"
-            rows = build(folder, args.folder)
+        with tempfile.TemporaryDirectory() as folder:
+            os.environ["TORCH_EXTENSIONS_DIR"] = f"{folder}/cache"
+            rows = build(Path(folder), official)
             for fast in ("1", "0"):
-                command = [sys.executable, __file__, name, "--calls", "--json", str(part)]
-                subprocess.run(command, env=os.environ | {"ADD2_FAST": fast}, check=True)
-                rows += json.loads(part.read_text())
-    for row in rows:
-        print(row)
-    files.write(args.json, files.to_json({"environment": environment, "compare": rows}))
+                command = [sys.executable, __file__, "calls in", folder]
+                env = os.environ | {"ADD2_FAST": fast}
+                done = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=True)
+                found = json.loads(done.stdout.splitlines()[-1])
+                if fast == "0":  # then only add2 differs from the other process
+                    found = [row | {"operator": "add2, ADD2_FAST=0"} for row in found if row["operator"] == "add2"]
+                rows += found
+    files.write(target, files.to_json({"environment": environment, "compare": rows}))
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1] == "calls in":  # in a process of its own
+        print(json.dumps(measure_calls(Path(sys.argv[2]))))
+    else:
+        main(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -18,14 +18,12 @@ ROOT = RESULTS.parents[1]
 sys.path.insert(0, str(ROOT))
 
 from lab.bench import calls, plots  # noqa: E402
-from lab.bench.calls import power  # noqa: E402
 from lab.bench.sync_study import CASES  # noqa: E402
 
 PAGES = [*ROOT.glob("README*.md"), *sorted((ROOT / "docs").glob("*.md")), RESULTS / "README.md"]
 MARKED = re.compile(r"(<!-- figures: ([\w-]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 # Files of one machine that time.py wrote. Where two have the same figure, the last one counts.
-RUNS = ("h200", "h200-float64", "h200-float16", "h200-bfloat16", "h200-clocks")
-DTYPES = ("float32", "float64", "float16", "bfloat16")
+RUNS = ("h200-float32", "h200-float64", "h200-float16", "h200-bfloat16", "h200-clocks")
 OURS = "torch_launch_add2"
 
 
@@ -38,11 +36,6 @@ def timings(*names: str, clock: str = "gpu") -> dict[tuple, dict]:
     """The rows of these files by (call, dtype, n)."""
     rows = [row for name in names or RUNS for row in load(name).get("results", []) if row["clock"] == clock]
     return {(row["call"], row["dtype"], row["n"]): row for row in rows}
-
-
-def part(name: str) -> list[dict]:
-    """Another part of time.py's file, such as "sync_study", from the last run that has it."""
-    return next(found for run in reversed(RUNS) if (found := load(run).get(name)))
 
 
 def table(head: list[str], rows: Iterable[list[str]]) -> str:
@@ -69,10 +62,6 @@ ROWS = {  # of h200-others.json: what was measured
 }
 
 
-def others_zh() -> str:
-    return others(language=1)
-
-
 def others(language: int = 0) -> str:
     """README.md: times over that of torch's own call, builds in seconds. A row has two operators or more."""
     found = {(row["what"], row["operator"]): row for row in load("h200-others")["compare"]}
@@ -87,66 +76,34 @@ def others(language: int = 0) -> str:
     return table([HEAD, HEAD_ZH][language], [line for line in lines if line.count("-") < 4])
 
 
+def others_zh() -> str:
+    return others(language=1)
+
+
 def first_run() -> str:
     """The end of time.py's output: its largest size, and the legend."""
     content = load("h200-first-run")
-    largest = max(row["n"] for row in content["results"])
-    rows = [row for row in content["results"] if row["n"] == largest]
-    lines = [calls.table(rows, content["environment"]["peak_gb_per_s"]).strip("\n"), calls.legend(rows)]
-    return "\n".join(["```", *lines, "```"]) + "\n"
-
-
-READS = {  # clock: what it reads, the state of the L2 cache
-    "host": ("launch + kernel + synchronization", "warm: the same tensors each time"),
-    "events": ("the kernel and the two events around it", "cold: flushed before each call"),
-    "gpu": ("the kernel: calls replayed from a CUDA graph", "cold: tensors in turn"),
-    "gpu warm": ("the same on one set of tensors", "warm"),
-}
+    rows = [row for row in content["results"] if row["n"] == 2**26]
+    shown = calls.table(rows, content["environment"]["peak_gb_per_s"]).strip("\n")
+    return f"```\n{shown}\n{calls.legend(rows)}\n```\n"
 
 
 def clocks() -> str:
     """docs/6_timing.md: the clocks, and one call by each of them, at all sizes that were timed by all."""
-    found = {clock: timings(clock=clock) for clock in READS}
+    found = {clock: timings(clock=clock) for clock in ("host", "events", "gpu", "gpu warm")}
     sizes = [2**k for k in range(31) if all((OURS, "float32", 2**k) in rows for rows in found.values())]
-    lines = [
-        [f"`{clock}`", *READS[clock], *(us(rows[OURS, "float32", n]) for n in sizes)] for clock, rows in found.items()
-    ]
-    return table(["clock", "it reads", "L2 cache", *map(power, sizes)], lines)
-
-
-def studied() -> list[dict]:
-    """The study of add2, where the kernel is longer than its launch."""
-    return [row for row in part("sync_study") if (row["call"], row["n"]) == (OURS, 2**26)]
+    lines = []
+    for clock, rows in found.items():
+        lines.append([f"`{clock}`", calls.CLOCKS[clock][1], *(us(rows[OURS, "float32", n]) for n in sizes)])
+    return table(["clock", "it reads", *map(calls.power, sizes)], lines)
 
 
 def study() -> str:
-    cases = [(row, *CASES[row["before"], row["after"]]) for row in studied()]
+    """docs/6_timing.md: the study of add2, where the kernel is longer than its launch."""
+    rows = [row for row in load(RUNS[0])["sync_study"] if (row["call"], row["n"]) == (OURS, 2**26)]
+    cases = [(row, *CASES[row["before"], row["after"]]) for row in rows]
     lines = [[name, us(row["first_us"]), us(row["median_us"]), reads] for row, name, reads in cases]
     return table(["synchronize", "first call", "median", "what the clock reads"], lines)
-
-
-def lies() -> str:
-    """A list: each mistake, its figure, and the right figure of the same machine."""
-    found, (both, _, after, neither) = timings(), [row["median_us"] for row in studied()]
-    samples = studied()[2]["samples_us"]
-    warm, cold = (timings(clock=clock)["torch.add(out)", "float16", 2**22] for clock in ("gpu warm", "gpu"))
-    into, new, ours = (found[call, "float32", 2**20]["median_us"] for call in ("torch.add(out)", "torch.add", "add2"))
-    doubles = [row for key, row in found.items() if key[:2] == (OURS, "float64")]
-    best, large = min(doubles, key=lambda row: row["ratio_to_torch"]), max(doubles, key=lambda row: row["n"])
-    mistakes = {
-        "Do not wait for the GPU:": f"2^26 elements in {us(neither)} us: {12 * 2**26 / neither / 1e6:.0f} TB/s. The "
-        f"kernel takes {us(found[OURS, 'float32', 2**26])} us, the call with its wait {us(both)}.",
-        "Take the mean, with the first call in it": f"('after only'): {us(sum(samples) / len(samples))} us. The median "
-        f"is {us(after)}; one call waited for earlier ones.",
-        "Repeat on the same tensors:": f"{warm['gb_per_s'] / 1e3:.1f} TB/s for float16 at 2^22, more than the memory "
-        f"has. From memory it is {cold['gb_per_s'] / 1e3:.1f}.",
-        "Compare a call that allocates with one that does not:": f"`add2` takes {ours / into:.2f} of the time of "
-        f"`torch.add(out=)` at 2^20, and {ours / new:.2f} of that of `torch.add`, which allocates too. In a captured "
-        "graph the calls that allocate write into one block again and again, and it may stay in the L2 cache.",
-        "Choose the size:": f"{best['ratio_to_torch']:.2f} of torch's time, for float64 at {power(best['n'])}. At "
-        f"{power(large['n'])} it is {large['ratio_to_torch']:.2f}.",
-    }
-    return "".join(f"{i}. **{name}** {text}\n" for i, (name, text) in enumerate(mistakes.items(), 1))
 
 
 def steps() -> str:
@@ -159,37 +116,34 @@ def steps() -> str:
     }
     found, sizes = timings(), [2**k for k in (10, 20, 22, 26)]
     lines = [[text, *(us(found[call, "float32", n]) for n in sizes)] for call, text in described.items()]
-    return table(["kernel", *map(power, sizes)], lines)
+    return table(["kernel", *map(calls.power, sizes)], lines)
 
 
 def life() -> str:
-    """Bytes per thread, speed, and the life of a thread that follows from them, at 2^30 elements."""
-    resident = 132 * 2048  # threads that an H100 or H200 holds at once: multiprocessors x threads on each
-    cards = [timings(), timings("h100-sweep")]
-    lines = []
-    for call, dtype, carried in (
-        ("plain kernel", "float16", 6),
-        ("plain kernel", "float32", 12),
-        ("plain kernel", "float64", 24),
-        (OURS, "float32", 48),
+    """docs/7_kernels.md: bytes per thread, speed, and the life of a thread that follows from them, at 2^30 elements."""
+    resident = 132 * 2048  # threads that an H200 holds at once: multiprocessors x threads on each
+    found, lines = timings(), []
+    for name, call, dtype, carried in (
+        ("plain float16", "plain kernel", "float16", 6),
+        ("plain float32", "plain kernel", "float32", 12),
+        ("plain float64", "plain kernel", "float64", 24),
+        ("add2 float32", OURS, "float32", 48),
     ):
-        speeds = [found[call, dtype, 2**30]["gb_per_s"] for found in cards]
-        cells = [f"{speed / 1e3:.2f} ({resident * carried / speed / 1e3:.2f})" for speed in speeds]
-        name = "add2" if call == OURS else "plain"
-        lines.append([f"{name} {dtype}", str(carried), *cells, f"{speeds[0] / speeds[1]:.2f}"])
-    return table(["kernel", "bytes per thread", "H200: TB/s (life, us)", "H100", "H200 / H100"], lines)
+        speed = found[call, dtype, 2**30]["gb_per_s"]
+        lines.append([name, str(carried), f"{speed / 1e3:.2f}", f"{resident * carried / speed / 1e3:.2f}"])
+    return table(["kernel", "bytes per thread", "TB/s", "life, us"], lines)
 
 
 def ratios(*names: str, clock: str = "gpu") -> str:
     """docs/results/README.md: the time over torch's, for each size and dtype."""
     found = {key[1:]: row for key, row in timings(*names, clock=clock).items() if key[0] == OURS}
-    sizes = sorted({n for _, n in found if all((dtype, n) in found for dtype in DTYPES)})
-    lines = [[power(n), *(f"{found[dtype, n]['ratio_to_torch']:.3f}" for dtype in DTYPES)] for n in sizes]
-    return table(["n", *DTYPES], lines)
+    sizes = sorted({n for _, n in found if all((dtype, n) in found for dtype in calls.DTYPES)})
+    lines = [[calls.power(n), *(f"{found[dtype, n]['ratio_to_torch']:.3f}" for dtype in calls.DTYPES)] for n in sizes]
+    return table(["n", *calls.DTYPES], lines)
 
 
 def cpu_ratios() -> str:
-    return ratios("cpu-2-threads", clock="host")
+    return ratios("cpu-sweep", clock="host")
 
 
 def headers() -> str:
@@ -200,7 +154,7 @@ def headers() -> str:
 
 def host_cost() -> str:
     """docs/12_gradients.md: the host's time for each call, without and with a gradient wanted."""
-    found = {row["call"]: f"{row['median_us']:.2f}" for row in part("host_cost")}
+    found = {row["call"]: f"{row['median_us']:.2f}" for row in load(RUNS[0])["host_cost"]}
     names = dict.fromkeys(name.removesuffix(", with grad") for name in found)
     lines = [[f"`{name}`", found.get(name, ""), found.get(f"{name}, with grad", "")] for name in names]
     return table(["call", "no gradient", "with gradient"], lines)
@@ -217,13 +171,6 @@ def training() -> str:
         lines.append([run["settings"]["model"], way, f"{ours:.0f}", f"{torchs:.0f}", f"{ours / torchs:.3f}"])
     lines.sort(key=lambda line: line[0], reverse=True)
     return table(["model", "step", "add2", "torch.add", "ratio"], lines)
-
-
-def processes() -> str:
-    """docs/several-gpus.md: steps per second of the residual network by batch and number of GPUs."""
-    found = {(run["settings"]["batch"], run["processes"]): run["training"][0] for run in load("h200-several-gpus")}
-    rows = [(batch, gpus, 1e6 / row["median_us_per_step"]) for (batch, gpus), row in sorted(found.items())]
-    return table(["batch", "GPUs", "steps/s"], [[str(batch), str(gpus), f"{speed:.0f}"] for batch, gpus, speed in rows])
 
 
 def ways() -> str:

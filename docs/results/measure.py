@@ -1,10 +1,10 @@
 """Measure what the pages show, on this machine. It takes some minutes.
 
-    python3 docs/results/measure.py h200      # writes h200.json, h200-float64.json, ... next to this file
+    python3 docs/results/measure.py h200      # writes h200-float32.json, h200-float64.json, ... next to this file
     python3 docs/results/measure.py cpu       # the same for the machine's CPU
     python3 docs/results/figures.py           # puts them into the pages
 
-Not here: compare.py, several GPUs, and the lessons in examples/, which have programs of their own.
+`measure.py h200 float64 ways` measures only these two. Not here: compare.py, and the lessons in examples/.
 """
 
 import argparse
@@ -27,13 +27,15 @@ sys.path.insert(0, str(RESULTS.parents[1]))
 from lab import cli, files  # noqa: E402
 
 SIZES = "2^10,2^12,2^14,2^16,2^18,2^20,1048577,2^21,2^22,2^24,16777217,2^26,2^28,2^30"
+BETWEEN = ",".join(str(round(2 ** (k / 4))) for k in range(4 * 8, 4 * 30 + 1))  # four sizes for each power of two
 SWEEP = f"time.py --kernels --sizes {SIZES}"
 GPU = {  # end of the file's name: the commands whose results it has
     "first-run": ["time.py --rebuild"],
-    "": [f"{SWEEP} --host-cost --sync-study"],
+    "float32": [f"{SWEEP} --host-cost --sync-study"],
     "float64": [f"{SWEEP} --dtype float64"],
     "float16": [f"{SWEEP} --dtype float16"],
     "bfloat16": [f"{SWEEP} --dtype bfloat16"],
+    "between": [f"time.py --dtype all --sizes {BETWEEN}"],
     "clocks": ["time.py --clocks --dtype all --sizes 2^10,2^14,2^22,2^26"],
     "nvrtc": ["time.py --compiler nvrtc --sizes 2^10 --host-cost"],
     "ways": ["examples/ways/ways.py"],
@@ -47,20 +49,21 @@ GPU = {  # end of the file's name: the commands whose results it has
     ],
 }
 ON_A_CPU = "time.py --device cpu --binding pybind11 --dtype all --sizes " + ",".join(f"2^{k}" for k in range(4, 27, 2))
-CPU = {"1-thread": [ON_A_CPU], "2-threads": [ON_A_CPU]}
+CPU = {"sweep": [ON_A_CPU], "headers": []}  # headers: measure_headers()
 STABLE = "torch/csrc/stable/library.h torch/csrc/stable/ops.h torch/csrc/stable/tensor.h"
 ATEN = "torch/library.h ATen/core/Tensor.h ATen/ops/empty_like.h"
 HEADERS = ("torch/extension.h", "torch/all.h", "torch/csrc/utils/pybind.h", ATEN, STABLE)
 
 
-def run(command: str, threads: str | None = None) -> dict:
+def run(command: str) -> dict:
     """Run one program of the project, show what it prints, and return the content of its JSON file."""
-    environment = os.environ | ({"OMP_NUM_THREADS": threads} if threads else {})
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "FILE.json")
         words = [sys.executable, *shlex.split(command), "--json", str(file)]
-        subprocess.run(words, cwd=RESULTS.parents[1], env=environment, check=True)
+        subprocess.run(words, cwd=RESULTS.parents[1], check=True)
         found = json.loads(file.read_text())
+    if BETWEEN in command:  # many sizes, so only the ratios of one call
+        found["results"] = [row for row in found["results"] if row["call"] == "torch_launch_add2"]
     found["environment"]["command"] = f"python3 {command} --json FILE.json"
     for row in found.get("training", []):  # only one curve is drawn
         del row["us_per_step"]
@@ -69,32 +72,33 @@ def run(command: str, threads: str | None = None) -> dict:
     return found
 
 
-def compile_headers(headers: str, folder: Path) -> float:
-    """Seconds to compile a file that includes these headers of torch and nothing else, in one process."""
-    target = ["-std=c++17", "-DTORCH_TARGET_VERSION=0x020a000000000000"] if headers == STABLE else ["-std=c++20"]
-    source = folder / "include.cpp"
-    source.write_text("".join(f"#include <{header}>\n" for header in headers.split()))
+def measure_headers() -> dict:
+    """Seconds to compile a file that includes these headers of torch and nothing else, in one process each."""
+    rows = []
     paths = [f"-I{path}" for path in (*cpp_extension.include_paths(), sysconfig.get_path("include"))]
-    start = time.perf_counter()
-    subprocess.run(["c++", "-O2", "-fPIC", *target, *paths, "-c", source, "-o", f"{source}.o"], check=True)
-    return time.perf_counter() - start
+    for headers in HEADERS:
+        target = ["-std=c++17", "-DTORCH_TARGET_VERSION=0x020a000000000000"] if headers == STABLE else ["-std=c++20"]
+        source = "".join(f"#include <{header}>\n" for header in headers.split())
+        start = time.perf_counter()
+        command = ["c++", "-O2", "-fPIC", *target, *paths, "-x", "c++", "-c", "-", "-o", os.devnull]
+        subprocess.run(command, input=source, text=True, check=True)
+        rows.append({"headers": headers, "seconds": time.perf_counter() - start})
+    return {"environment": cli.environment(torch.device("cpu")), "headers": rows}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("machine", help="its name in the names of the files, such as h200, or cpu")
-    machine = parser.parse_args().machine
-    contents = {}
-    for name, commands in (CPU if machine == "cpu" else GPU).items():
-        found = [run(command, name[0] if name[:1].isdigit() else None) for command in commands]
-        contents[f"-{name}" if name else ""] = found if name == "training" else found[0]
-    if machine == "cpu":
-        with tempfile.TemporaryDirectory() as folder:
-            rows = [{"headers": each, "seconds": compile_headers(each, Path(folder))} for each in HEADERS]
-        environment = cli.environment(torch.device("cpu")) | {"command": "python3 docs/results/measure.py cpu"}
-        contents["-headers"] = {"environment": environment, "headers": rows}
-    for name, content in contents.items():
-        files.write(RESULTS / f"{machine}{name}.json", files.to_json(content))
+    parser.add_argument("only", nargs="*", help="only these parts (default: all)")
+    args = parser.parse_args()
+    parts = CPU if args.machine == "cpu" else GPU
+    for name in args.only or parts:
+        if name == "headers":
+            content = measure_headers()
+        else:
+            found = [run(command) for command in parts[name]]
+            content = found if name == "training" else found[0]
+        files.write(RESULTS / f"{args.machine}-{name}.json", files.to_json(content))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,8 @@
 """Solutions of docs/cmake.md."""
 
-import re
 import sys
-from pathlib import Path
 
-from workshop import copy_of_project, edit, main, need_nvcc, run, show
+from workshop import copy_of_project, main, need_nvcc, run, show
 
 FOLLOW, BUILD = "examples/findcuda/follow.py", "build/findcuda"
 
@@ -34,21 +32,6 @@ def exercise_2():
                 is_first = folder == BUILD and not is_touched
                 assert ("Re-running CMake" in said) == is_first
                 assert is_first or said.count("Building") == 3
-
-
-def exercise_3():
-    """A compiler's flag: of one target and one language, or of all that comes after it."""
-    need_nvcc()
-    flag = "--ptxas-options=-v"
-    with copy_of_project() as copy:
-        findcuda, language = copy / "examples" / "findcuda" / "CMakeLists.txt", copy / "CMakeLists.txt"
-        edit(findcuda, "-Xcompiler=-fvisibility=hidden)", f"-Xcompiler=-fvisibility=hidden {flag})")
-        option = f"target_compile_options(add2 PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:{flag}>)"
-        language.write_text(f"{language.read_text()}\n{option}\n")
-        lines = [line for line in run(FOLLOW, folder=copy).splitlines() if flag in line]
-    show(re.sub(r"/\S*/", "", f"{lines[0]}\n{lines[-1]}"))
-    assert "CUDA_NVCC_FLAGS" in lines[0]
-    assert Path(lines[-1].split()[0]).name == "nvcc"
 
 
 if __name__ == "__main__":

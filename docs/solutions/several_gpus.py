@@ -28,31 +28,22 @@ def exercise_1():
 def exercise_2():
     """One of two processes is killed: the other one reports it, and torchrun ends the run."""
     run("time.py", "--device", "cpu", "--sizes", "100")  # built before, so that both train at once
-    options = ["--device", "cpu", "--epochs", "100000"]
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node",
-        "2",
-        "train.py",
-        *options,
-    ]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = [*torchrun, "train.py", "--device", "cpu", "--epochs", "100000"]
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    torchrun = subprocess.Popen(command, cwd=ROOT, env=environment(ROOT), **streams)
+    process = subprocess.Popen(command, cwd=ROOT, env=environment(ROOT), **streams)
     said = ""
     while "epoch  50" not in said:
-        line = torchrun.stdout.readline()
+        line = process.stdout.readline()
         assert line, said
         said += line
-    children = Path(f"/proc/{torchrun.pid}/task/{torchrun.pid}/children").read_text()
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
     os.kill(int(children.split()[-1]), signal.SIGKILL)
     start = time.monotonic()
-    said += torchrun.communicate(timeout=300)[0]
+    said += process.communicate(timeout=300)[0]
     show(said, "another one has ended", "Signal 9")
-    print(f"   it ended after {time.monotonic() - start:.0f} s with exit status {torchrun.returncode}")
-    assert torchrun.returncode != 0
+    print(f"   it ended after {time.monotonic() - start:.0f} s with exit status {process.returncode}")
+    assert process.returncode != 0
 
 
 if __name__ == "__main__":
