@@ -71,11 +71,13 @@ union Vector {
 // multiprocessors; eight blocks of 256 are faster. From 16 MB on 1024 threads are slightly faster.
 //
 // Tried and dropped: two vectors per thread (no faster, and slower for small tensors); a grid that
-// fits the GPU, and a loop in it (4 to 5% slower); the same by bulk copies to shared memory, the TMA
-// of sm_90 (3 to 5% slower); stores marked as the first to leave the L2 cache (__stcs: no faster).
+// fits the GPU, and a loop in it (4 to 5% slower); the same by bulk copies to shared memory, the
+// TMA of sm_90 (3 to 5% slower); stores marked as the first to leave the L2 cache (__stcs: no
+// faster).
 //
-// Not __ldcs, the same for loads! In a benchmark of its own it is up to 10% faster. But where another kernel's data fill the cache they stay, ours get the little that is
-// left, and the kernel is 5 to 10% slower: after a matrix product, for example.
+// Not __ldcs, the same for loads! In a benchmark of its own it is up to 10% faster. But where
+// another kernel's data fill the cache they stay, ours get the little that is left, and the kernel
+// is 5 to 10% slower: after a matrix product, for example.
 template <typename T>
 __global__ void add2_vector(T* c, const T* a, const T* b, Index n) {
   constexpr int kElements = sizeof(int4) / sizeof(T);
