@@ -88,7 +88,13 @@ def _build(compiler: str, rebuild: bool) -> Build:
     target = f"CUDA ({toolchain.arch_list()}) and the CPU" if nvcc else "only the CPU"
     print(f"building what is out of date with {compiler} for {target} ...", file=sys.stderr)
     if compiler in ("jit", "pybind11"):
-        return _jit("add2" if compiler == "jit" else "add2_pybind", rebuild)
+        before = dict(os.environ)
+        os.environ.update(toolchain.environment())  # torch's load() reads it
+        try:
+            return _jit("add2" if compiler == "jit" else "add2_pybind", rebuild)
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
     (ROOT / "build").mkdir(exist_ok=True)
     with FileLock(ROOT / "build" / "add2.lock"):
         for command in commands(compiler, rebuild):
@@ -141,7 +147,6 @@ def _call_load(load, name: str, with_cuda: bool) -> str | ModuleType:
 
 
 def _jit(name: str, rebuild: bool) -> Build:
-    os.environ.update(toolchain.environment())  # load() reads it
     from torch.utils import cpp_extension
 
     # A space in the path of a virtual environment: torch 2.10 to 2.15 quote their -I flags, not their -L flags.

@@ -13,6 +13,10 @@
 
 #include <type_traits>
 
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+#error "int4_linear needs GPUs of sm_80 or newer; does TORCH_CUDA_ARCH_LIST name an older one?"
+#endif
+
 namespace four_bit {
 
 constexpr int kGroup = 128;  // columns that share a scale and a zero
