@@ -6,7 +6,7 @@ import pytest
 import torch
 
 
-def test_runs_on_the_current_stream(add, cuda):
+def test_runs_on_the_current_stream(add2, add, cuda):
     """The inputs are written on a side stream after a long wait; only a launch on that stream reads them written."""
     side = torch.cuda.Stream()
     a, b = torch.zeros(2, 2**20, device=cuda)
@@ -20,10 +20,8 @@ def test_runs_on_the_current_stream(add, cuda):
     assert (c == 3).all()
 
 
-def test_does_not_wait(cuda):
+def test_does_not_wait(add2, cuda):
     """A call returns while the GPU is still busy with what was queued before."""
-    import add2
-
     a, b, c = torch.ones(3, 1024, device=cuda)
     add2.torch_launch_add2(c, a, b, 1024)
     torch.cuda.synchronize()
@@ -75,9 +73,7 @@ def test_device_that_torch_has_only_noted(library, run, cuda):
     assert run("-c", FRESH_THREAD, library).stdout == "done\n"
 
 
-def test_autograd_thread_on_another_device(cuda):
-    import add2
-
+def test_autograd_thread_on_another_device(add2, cuda):
     device = f"cuda:{torch.cuda.device_count() - 1}"
     found = []
 

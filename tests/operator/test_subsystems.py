@@ -11,10 +11,8 @@ def pair(device, n=1000, **options):
     return torch.randn(n, device=device, **options), torch.randn(n, device=device, **options)
 
 
-def test_autocast_promotes_as_torch_add(device):
+def test_autocast_promotes_as_torch_add(add2, device):
     """x + f(x), f(x) computed in bfloat16: the sum is float32. Equal dtypes stay. The gradients keep their dtypes."""
-    import add2
-
     x = torch.randn(4, 4, device=device, requires_grad=True)
     weight = torch.randn(4, 4, device=device, requires_grad=True)
     with torch.autocast(device, torch.bfloat16):
@@ -35,9 +33,7 @@ def test_autocast_promotes_as_torch_add(device):
         add2.add2(x, low)
 
 
-def test_inference_mode(device):
-    import add2
-
+def test_inference_mode(add2, device):
     a, b = pair(device)
     with torch.inference_mode():
         c = add2.add2(a, b)
@@ -46,17 +42,14 @@ def test_inference_mode(device):
     assert torch.equal(c, a + b + b)
 
 
-def test_default_dtype_and_device_do_not_matter(device):
-    import add2
-
+def test_default_dtype_and_device_do_not_matter(add2, device):
     a, b = pair(device)
     with torch.device("meta"):
         assert torch.equal(add2.add2(a, b), a + b)
 
 
-def test_subclass(device):
+def test_subclass(add2, device):
     """A tensor subclass sees the operator as it sees torch's."""
-    import add2
 
     class Tagged(torch.Tensor):
         pass
@@ -67,10 +60,8 @@ def test_subclass(device):
     assert torch.equal(c.as_subclass(torch.Tensor), a + b)
 
 
-def test_threads(device):
+def test_threads(add2, device):
     """Several Python threads at once, each with its own tensors (and on a GPU its own stream)."""
-    import add2
-
     failed = []
 
     def work(seed):
@@ -101,10 +92,8 @@ class Sums(torch.utils.data.Dataset):
         return add2.add2(a, a)
 
 
-def test_forked_data_loader_worker():
+def test_forked_data_loader_worker(add2):
     """A worker is a fork of a process that has already used the thread pool."""
-    import add2
-
     a = torch.ones(10_000_000)
     add2.add2(a, a)
     loader = torch.utils.data.DataLoader(
@@ -113,10 +102,8 @@ def test_forked_data_loader_worker():
     assert [batch[:, 0].tolist() for batch in loader] == [[0, 2], [4, 6], [8, 10], [12, 14]]
 
 
-def test_profiler(device):
+def test_profiler(add2, device):
     """The operator, and on a GPU the kernel, appear under their names."""
-    import add2
-
     activities = [torch.profiler.ProfilerActivity.CPU]
     if device == "cuda":
         activities.append(torch.profiler.ProfilerActivity.CUDA)
@@ -133,9 +120,7 @@ def test_profiler(device):
         assert any("add2_vector<float" in name for name in names), names
 
 
-def test_memory_of_the_result_alone(cuda):
-    import add2
-
+def test_memory_of_the_result_alone(add2, cuda):
     a, b = pair(cuda, n=2**20)
     add2.add2(a, b)
     torch.cuda.synchronize()
@@ -148,9 +133,8 @@ def test_memory_of_the_result_alone(cuda):
     assert torch.cuda.memory_stats()["allocation.all.allocated"] == blocks + 1
 
 
-def test_no_leak():
+def test_no_leak(add2):
     """A million bytes a call would be seen: the process does not grow over calls, refused ones included."""
-    import add2
 
     def resident():
         with open("/proc/self/statm") as file:
@@ -170,10 +154,8 @@ def test_no_leak():
     assert resident() - before < 20e6  # 1000 results are 40 MB
 
 
-def test_cuda_graph(cuda):
+def test_cuda_graph(add2, cuda):
     """Capture and replay of forward, backward and the raw call, with new values in the same memory."""
-    import add2
-
     a = torch.randn(1000, device=cuda, requires_grad=True)
     b, c = torch.randn(2, 1000, device=cuda)
     side = torch.cuda.Stream()
@@ -199,9 +181,7 @@ def test_cuda_graph(cuda):
         assert torch.equal(c, b + b)
 
 
-def test_no_cuda_error_is_left_behind(cuda):
-    import add2
-
+def test_no_cuda_error_is_left_behind(add2, cuda):
     a, b = pair(cuda)
     for wrong in ((a, b[1:]), (a, b.cpu()), (a.int(), b.int())):
         with pytest.raises(RuntimeError):

@@ -32,9 +32,7 @@ def test_views_that_are_not_aligned(add, device, dtype, offsets):
     assert same_bits(add(a, b), a + b)
 
 
-def test_result_that_is_not_aligned(device, dtype):
-    import add2
-
+def test_result_that_is_not_aligned(add2, device, dtype):
     a, b = torch.randn(2, 1000, device=device, dtype=dtype)
     whole = torch.full((1002,), math.nan, device=device, dtype=dtype)
     add2.torch_launch_add2(whole[1:1001], a, b, 1000)
@@ -80,10 +78,8 @@ LAYOUTS = {  # all of shape 4, 6, 5
 
 @pytest.mark.parametrize("second", LAYOUTS)
 @pytest.mark.parametrize("first", LAYOUTS)
-def test_layout_of_the_result(device, first, second):
+def test_layout_of_the_result(add2, device, first, second):
     """As torch.add's: of the result, of what a fake kernel promises, under vmap, and of the gradients."""
-    import add2
-
     a, b = LAYOUTS[first]().to(device), LAYOUTS[second]().to(device)
     for x, y in ((a, b), (a[:, 1:2], b[:, 1:2]), (a[1:1], b[1:1]), (a[0], b[0])):
         expected = x + y
@@ -117,9 +113,7 @@ def test_special_values(add, device, dtype):
     assert same_bits(add(a, b), a + b)
 
 
-def test_result_is_new_memory(device):
-    import add2
-
+def test_result_is_new_memory(add2, device):
     a, b = torch.randn(2, 100, device=device)
     before = a.clone(), b.clone()
     c = add2.add2(a, b)
@@ -130,9 +124,7 @@ def test_result_is_new_memory(device):
 
 
 @pytest.mark.parametrize("which", ["a", "b", "both"])
-def test_in_place(device, dtype, which):
-    import add2
-
+def test_in_place(add2, device, dtype, which):
     a, b = torch.randn(2, 5003, device=device, dtype=dtype)
     if which == "both":
         b = a
@@ -143,9 +135,7 @@ def test_in_place(device, dtype, which):
 
 
 @pytest.mark.parametrize("n", [0, 1, 5, 99, 100])
-def test_only_n_elements_are_written(device, dtype, n):
-    import add2
-
+def test_only_n_elements_are_written(add2, device, dtype, n):
     a, b = torch.randn(2, 100, device=device, dtype=dtype)
     c = torch.full((10, 10), math.nan, device=device, dtype=dtype)
     add2.torch_launch_add2(c, a, b, n)
@@ -153,10 +143,8 @@ def test_only_n_elements_are_written(device, dtype, n):
     assert c.flatten()[n:].isnan().all()
 
 
-def test_longer_than_32_bits_count(device):
+def test_longer_than_32_bits_count(add2, device):
     """n beyond 2^31. One tensor serves as both inputs and the result, so that 4.3 GB are enough."""
-    import add2
-
     n = 2**31 + 11
     free = (
         torch.cuda.mem_get_info()[0] if device == "cuda" else os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -56,7 +56,7 @@ def test_modes(lane, device, mode, requires_grad):
         assert {"add2.add2.default", "add2.torch_launch_add2.default"} <= set(modes.seen)
 
 
-def test_selective_checkpoint(lane, device):
+def test_selective_checkpoint(add2, lane, device):
     """A policy keyed on the operator matches, with and without its result being saved."""
     a, b = tensors(device)
     for policy, times in ((CheckpointPolicy.MUST_SAVE, 1), (CheckpointPolicy.PREFER_RECOMPUTE, 2)):
@@ -211,8 +211,6 @@ def test_logging_subclass(lane, device):
 
 def test_dynamic_lengths(device):
     """Compiled with changing lengths, torch_launch_add2 is compiled once or twice: n is a SymInt."""
-    import add2
-
     compilations = []
 
     def backend(graph, inputs):
