@@ -31,7 +31,7 @@ def expected(a, b):
 
 @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("dynamic", [False, True])
-def test_compile(add2, device, backend, dynamic):
+def test_compile(device, backend, dynamic):
     """No graph break, forward and backward, new shapes; the same bits as eager."""
     torch.compiler.reset()
     compiled = torch.compile(model, fullgraph=True, dynamic=dynamic, backend=backend)
@@ -101,7 +101,7 @@ print("done")
 
 
 @pytest.mark.thorough
-def test_aot_inductor(add2, device, tmp_path, run, library):
+def test_aot_inductor(device, tmp_path, run, library):
     """Compiled ahead of time into a package, which is loaded and run; add2 in it is called through the dispatcher.
 
     In a process of its own, and by the system's c++: a compiler that CXX names may link the C++ runtime statically, and

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 
-def test_runs_on_the_current_stream(add2, add, cuda):
+def test_runs_on_the_current_stream(add, cuda):
     """The inputs are written on a side stream after a long wait; only a launch on that stream reads them written."""
     side = torch.cuda.Stream()
     a, b = torch.zeros(2, 2**20, device=cuda)

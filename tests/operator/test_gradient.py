@@ -52,7 +52,7 @@ def test_only_needed_gradients(add, device):
         assert add(a, a).grad_fn is None
 
 
-def test_no_gradient_arrives(add2, add, device):
+def test_no_gradient_arrives(add, device):
     """Where the rest of the graph gives none, a.grad stays None, as with torch.add: zeros would move a parameter."""
 
     class GivesNone(torch.autograd.Function):
