@@ -159,6 +159,7 @@ def test_pending_minus_sign(add2, device):
                 c = torch._neg_view(torch.zeros_like(a))
                 launch(c, a, b, 5)
                 assert torch.equal(c, a + b)
+    assert torch.equal(add2.add2(torch._neg_view(a), torch._neg_view(b)), -(a + b))
     add2.torch_launch_add2(a, torch._neg_view(b), b, 5)
     assert torch.equal(a, torch.zeros_like(a))
 

@@ -61,6 +61,39 @@ def test_compile_torch_launch_add2(add2, device):
     assert torch.equal(d, 2 * a + 1)
 
 
+def test_dynamic_lengths(add2, device):
+    """Compiled with changing lengths, torch_launch_add2 is compiled once or twice: n is a SymInt."""
+    compilations = []
+
+    def backend(graph, inputs):
+        compilations.append(graph)
+        return graph.forward
+
+    def call(c, a, b):
+        add2.torch_launch_add2(c, a, b, a.numel())
+        return c * 2
+
+    for dynamic in (True, None):
+        torch.compiler.reset()
+        compilations.clear()
+        compiled = torch.compile(call, dynamic=dynamic, fullgraph=True, backend=backend)
+        for n in (5, 7, 9, 11):
+            a, b = torch.randn(2, n, device=device)
+            assert torch.equal(compiled(torch.empty_like(a), a, b), (a + b) * 2)
+        assert len(compilations) <= 2
+
+
+def test_compiled_autograd(lane, device):
+    """An eager graph with add2 in it, run backward by torch.compile."""
+    x, b = torch.randn(2, 3, 4, device=device)
+    x.requires_grad_()
+    loss = (lane.add2(x * x, b) * b).sum()
+    torch.compiler.reset()
+    with torch._dynamo.config.patch(compiled_autograd=True):
+        torch.compile(lambda: loss.backward(), backend="eager")()
+    torch.testing.assert_close(x.grad, 2 * x.detach() * b)
+
+
 def test_wrong_shapes_fail_while_tracing(add2, device):
     torch.compiler.reset()
     compiled = torch.compile(add2.add2, fullgraph=True, backend="aot_eager")
@@ -83,8 +116,10 @@ def test_export(device, tmp_path):
     program = torch.export.load(tmp_path / "model.pt2")
     assert "torch.ops.add2.add2.default" in program.graph_module.code
     for n in (6, 11):
-        a, b = torch.randn(2, 2, n, device=device)
-        assert torch.equal(program.module()(a, b), expected(a, b))
+        a, b = (torch.randn(2, n, device=device, requires_grad=True) for _ in range(2))
+        found, wanted = program.module()(a, b), expected(a, b)
+        assert torch.equal(found, wanted)
+        assert torch.equal(torch.autograd.grad(found.sum(), a)[0], torch.autograd.grad(wanted.sum(), a)[0])
 
 
 AOT_INDUCTOR = """

@@ -1,7 +1,7 @@
 """The operator in its surroundings: autocast, inference, profiler, CUDA graphs, threads, processes, memory."""
 
 import os
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -49,7 +49,6 @@ def test_subclass(add2, device):
 
 def test_threads(add2, device):
     """Several Python threads at once, each with its own tensors (and on a GPU its own stream)."""
-    failed = []
 
     def work(seed):
         generator = torch.Generator(device).manual_seed(seed)
@@ -57,15 +56,10 @@ def test_threads(add2, device):
         with torch.cuda.stream(stream):
             for n in range(1, 200):
                 a, b = (torch.randn(100 * n, device=device, generator=generator) for _ in range(2))
-                if not torch.equal(add2.add2(a, b), a + b):
-                    failed.append((seed, n))
+                assert torch.equal(add2.add2(a, b), a + b)
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failed == []
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(work, range(8))) == [None] * 8
 
 
 class Sums(torch.utils.data.Dataset):
@@ -83,10 +77,46 @@ def test_forked_data_loader_worker(add2):
     """A worker is a fork of a process that has already used the thread pool."""
     a = torch.ones(10_000_000)
     add2.add2(a, a)
-    loader = torch.utils.data.DataLoader(
-        Sums(), batch_size=2, num_workers=2, multiprocessing_context="fork", timeout=60
-    )
+    options = {"num_workers": 2, "multiprocessing_context": "fork", "timeout": 60}
+    loader = torch.utils.data.DataLoader(Sums(), batch_size=2, **options)
     assert [batch[:, 0].tolist() for batch in loader] == [[0, 2], [4, 6], [8, 10], [12, 14]]
+
+
+DTENSOR = """
+import os, sys, torch, torch.distributed as dist
+early = sys.argv[1] == "early" and __import__("torch.distributed.tensor")
+torch.ops.load_library(sys.argv[2])
+import add2
+assert ("torch.distributed.tensor" in sys.modules) == bool(early)
+def main(rank, store):
+    dist.init_process_group("gloo", rank=rank, world_size=2, store=dist.FileStore(store, 2))
+    from torch.distributed.tensor import Partial, Replicate, Shard, distribute_tensor, init_device_mesh
+    mesh = init_device_mesh("cpu", (2,))
+    a, b = torch.arange(24.0).view(4, 6), torch.ones(4, 6)
+    for place in (Shard(0), Shard(1), Replicate()):
+        x, y = (distribute_tensor(t, mesh, [place]).requires_grad_() for t in (a, b))
+        c = add2.add2(x, y)
+        assert c.placements == (place,), c.placements
+        assert torch.equal(c.full_tensor(), a + b)
+        c.sum().backward()
+        assert torch.equal(x.grad.full_tensor(), torch.ones(4, 6))
+    c = add2.add2(distribute_tensor(a, mesh, [Shard(0)]), distribute_tensor(b, mesh, [Shard(1)]))
+    assert torch.equal(c.full_tensor(), a + b)
+    dist.destroy_process_group()
+if os.fork() == 0:
+    main(1, sys.argv[3])
+    os._exit(0)
+main(0, sys.argv[3])
+assert os.wait()[1] == 0
+print("done")
+"""
+
+
+@pytest.mark.parametrize("when", [pytest.param("early", marks=pytest.mark.thorough), "late"])
+def test_dtensor(when, library, run, tmp_path):
+    """Sharded over two processes: the placement stays, and so does the gradient's. `import add2` imports no DTensor."""
+    done = run("-c", DTENSOR, when, library, tmp_path / "store", CUDA_VISIBLE_DEVICES="")
+    assert done.stdout.endswith("done\n")
 
 
 def test_profiler(add2, device):

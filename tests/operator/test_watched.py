@@ -1,4 +1,4 @@
-"""Everything that looks at operators from outside sees add2 as it sees torch.add: modes, tracers, subclasses, DTensor.
+"""Everything that looks at operators from outside sees add2 as it sees torch.add: modes, tracers, subclasses.
 
 By the fast lane (add2/fast.py), which must give way then, and by add2/ops.py.
 """
@@ -98,21 +98,6 @@ def test_jit_trace(lane, device):
     assert torch.equal(traced(b, b), (b + b) * 2)
 
 
-def test_export_then_gradient(lane, device):
-    class Model(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.bias = torch.nn.Parameter(torch.zeros(3, 4, device=device))
-
-        def forward(self, x):
-            return lane.add2(x, self.bias)
-
-    x, target = tensors(device)
-    exported = torch.export.export(Model(), (x,)).module()
-    (exported(x) - target).square().sum().backward()
-    torch.testing.assert_close(exported.bias.grad, 2 * (x - target))
-
-
 def test_refused_calls_leave_the_version(lane, device):
     """A graph that has saved c is still good after a call that was refused; not after one that wrote."""
     a, c = tensors(device)
@@ -157,68 +142,6 @@ def test_logging_subclass(lane, device):
     lane.torch_launch_add2(c, Logging(b), Logging(b), 12)
     assert torch.equal(c.inner, b + b)
     assert Logging.seen == ["add2.add2.default", "add2.torch_launch_add2.default"]
-
-
-def test_dynamic_lengths(add2, device):
-    """Compiled with changing lengths, torch_launch_add2 is compiled once or twice: n is a SymInt."""
-    compilations = []
-
-    def backend(graph, inputs):
-        compilations.append(graph)
-        return graph.forward
-
-    def call(c, a, b):
-        add2.torch_launch_add2(c, a, b, a.numel())
-        return c * 2
-
-    for dynamic in (True, None):
-        torch.compiler.reset()
-        compilations.clear()
-        compiled = torch.compile(call, dynamic=dynamic, fullgraph=True, backend=backend)
-        for n in (5, 7, 9, 11):
-            a, b = torch.randn(2, n, device=device)
-            assert torch.equal(compiled(torch.empty_like(a), a, b), (a + b) * 2)
-        assert len(compilations) <= 2
-
-
-DTENSOR = """
-import os, sys, torch, torch.distributed as dist
-sys.argv[1] != "early" or __import__("torch.distributed.tensor")
-torch.ops.load_library(sys.argv[2])
-import add2
-assert ("torch.distributed.tensor" in sys.modules) == (sys.argv[1] == "early")
-def main(rank, store):
-    import add2
-    dist.init_process_group("gloo", rank=rank, world_size=2, store=dist.FileStore(store, 2))
-    from torch.distributed.tensor import Partial, Replicate, Shard, distribute_tensor, init_device_mesh
-    mesh = init_device_mesh("cpu", (2,))
-    a, b = torch.arange(24.0).view(4, 6), torch.ones(4, 6)
-    for place in (Shard(0), Shard(1), Replicate()):
-        x, y = (distribute_tensor(t, mesh, [place]).requires_grad_() for t in (a, b))
-        c = add2.add2(x, y)
-        assert c.placements == (place,), c.placements
-        assert torch.equal(c.full_tensor(), a + b)
-        c.sum().backward()
-        assert torch.equal(x.grad.full_tensor(), torch.ones(4, 6))
-    c = add2.add2(distribute_tensor(a, mesh, [Shard(0)]), distribute_tensor(b, mesh, [Shard(1)]))
-    assert torch.equal(c.full_tensor(), a + b)
-    dist.destroy_process_group()
-if os.fork() == 0:
-    main(1, sys.argv[3])
-    os._exit(0)
-main(0, sys.argv[3])
-assert os.wait()[1] == 0
-print("done")
-"""
-
-
-@pytest.mark.parametrize("when", [pytest.param("early", marks=pytest.mark.thorough), "late"])
-def test_dtensor(when, library, run, tmp_path):
-    """Sharded over two processes: the placement stays, and so does the gradient's. `import add2` imports no DTensor."""
-    if not torch.distributed.is_available():
-        pytest.skip("needs torch.distributed")
-    done = run("-c", DTENSOR, when, library, tmp_path / "store", CUDA_VISIBLE_DEVICES="")
-    assert done.stdout.endswith("done\n")
 
 
 def test_public_interface_only():
@@ -292,17 +215,6 @@ def test_symbolic_trace(lane, device):
 
     assert lane.add2(a, Number()) == "seen"
     assert lane.torch_launch_add2(a, a, Number(), 3) == "seen"
-
-
-def test_compiled_autograd(lane, device):
-    """An eager graph with add2 in it, run backward by torch.compile."""
-    a, b = tensors(device)
-    x = a.clone().requires_grad_()
-    loss = (lane.add2(x * x, b) * b).sum()
-    torch.compiler.reset()
-    with torch._dynamo.config.patch(compiled_autograd=True):
-        torch.compile(lambda: loss.backward(), backend="eager")()
-    torch.testing.assert_close(x.grad, 2 * a * b)
 
 
 def test_kernels_that_a_user_registers(lane, device):
