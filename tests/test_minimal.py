@@ -1,8 +1,5 @@
 """examples/1_minimal: its fake kernel and its Python function refuse what would give wrong results without an error."""
 
-from pathlib import Path
-
-ROOT = Path(__file__).resolve().parents[1]
 PROGRAM = """
 import sys, torch
 sys.path.insert(0, "examples/1_minimal")
@@ -17,15 +14,11 @@ for call in (
     try:
         call()
     except (RuntimeError, NotImplementedError) as error:
-        print("refused:", str(error).splitlines()[0])
+        print(str(error).splitlines()[0])
 """
 
 
 def test_refusals(run):
+    words = ["add: a and b differ in device"] * 2 + ["add has no forward derivative"] * 2
     said = run("-c", PROGRAM, CUDA_VISIBLE_DEVICES="").stdout.splitlines()
-    assert (
-        said
-        == ["cpu: the same as torch"]
-        + ["refused: add: a and b differ in device"] * 2
-        + ["refused: add has no forward derivative"] * 2
-    )
+    assert said == ["cpu: the same as torch", *words]

@@ -4,8 +4,6 @@ On a GPU, `python3 -m pytest tests/operator --build nvrtc` tests the operator.
 """
 
 import importlib.util
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -72,19 +70,12 @@ def test_import_registers_it(nvrtc, run):
     assert run("-c", PROGRAM, ADD2_NVRTC="1").stdout == "done\n"
 
 
-def refused(words, program, *options, drop=()):
-    done = subprocess.run([sys.executable, program, "--compiler", "nvrtc", *options], capture_output=True, text=True)
-    assert done.returncode == 1
-    assert done.stdout == ""
-    assert words in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-    return done.stderr
-
-
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
 @pytest.mark.parametrize("program", ["time.py", "train.py"])
-def test_refused_without_a_gpu(program):
+def test_refused_without_a_gpu(run, program):
+    refused = run(program, "--compiler", "nvrtc", status=1)
     if torch.version.cuda is None:
-        refused("has no CUDA in it; install a CUDA build: `python3 -m pip install torch`", program)
+        assert "has no CUDA in it; install a CUDA build: `python3 -m pip install torch`" in refused.stderr
     else:
-        refused("it compiles for the GPU of this machine, and none is found", program)
+        assert "it compiles for the GPU of this machine, and none is found" in refused.stderr
+    assert (refused.stdout, len(refused.stderr.splitlines())) == ("", 1)

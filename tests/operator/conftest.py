@@ -1,9 +1,12 @@
 """The operator's own tests, in one process with one build: jit, or what --build or --library say. Made to be copied."""
 
 import os
+from pathlib import Path
 
 import pytest
 import torch
+
+from lab.build import Build, load
 
 DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
@@ -11,19 +14,20 @@ DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
 
 @pytest.fixture(scope="session", autouse=True)
 def build(request, own_jit_cache):
-    from pathlib import Path
-
-    from lab.build import Build, load
-
     library, compiler = request.config.getoption("--library"), request.config.getoption("--build")
     if compiler == "nvrtc" and not torch.cuda.is_available():  # what Python does can be tested without a GPU
         os.environ["ADD2_NVRTC"] = "1"
-        build = Build("nvrtc", "dispatcher", None)
-    else:
-        build = load(compiler, library=library and Path(library))
-    import add2  # noqa: F401  (its fake kernels and gradients, for tests that use torch.ops.add2 alone)
+        return Build("nvrtc", "dispatcher", None)
+    return load(compiler, library=library and Path(library))
 
-    return build
+
+@pytest.fixture(scope="session", autouse=True)
+def add2(build):
+    """The module. A test cannot import it at the head of its file, before the build is loaded."""
+    import add2
+    import add2.ops
+
+    return add2
 
 
 @pytest.fixture
@@ -51,27 +55,19 @@ def cuda():
     return "cuda"
 
 
-def pytest_generate_tests(metafunc):
-    if "add" in metafunc.fixturenames and "way" in metafunc.fixturenames:
-        metafunc.parametrize("way", ["add2", "torch_launch_add2"])
-
-
-@pytest.fixture
-def add(way):
+@pytest.fixture(params=["add2", "torch_launch_add2"])
+def add(request, add2):
     """Both ways to add, as one function of a and b that returns the result."""
-    import add2
 
     def launch(a, b):
         c = torch.full(a.shape, float("nan"), dtype=a.dtype, device=a.device)
         assert add2.torch_launch_add2(c, a, b, a.numel()) is None
         return c
 
-    return add2.add2 if way == "add2" else launch
+    return add2.add2 if request.param == "add2" else launch
 
 
 @pytest.fixture(params=["add2", "add2.ops", "torch.ops.add2"])
-def lane(request):
+def lane(request, add2):
     """The functions, as an object with add2 and torch_launch_add2."""
-    import add2.ops
-
     return {"add2": add2, "add2.ops": add2.ops, "torch.ops.add2": torch.ops.add2}[request.param]

@@ -6,18 +6,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.library import opcheck
 
 
-def inputs(device, dtype=torch.float32, **options):
-    return torch.randn(2, 6, device=device, dtype=dtype, **options), torch.randn(2, 6, device=device, dtype=dtype)
-
-
 @pytest.mark.parametrize("requires_grad", [False, True])
-@pytest.mark.parametrize("view", ["contiguous", "strided", "empty"])
+@pytest.mark.parametrize("view", [lambda x: x, lambda x: x.t(), lambda x: x[:0]], ids=["plain", "strided", "empty"])
 def test_opcheck_add2(device, dtype, requires_grad, view):
-    a, b = torch.randn(2, 4, 6, device=device, dtype=dtype)
-    if view == "strided":
-        a, b = a.t(), b.t()
-    if view == "empty":
-        a, b = a[:0], b[:0]
+    a, b = (view(torch.randn(4, 6, device=device, dtype=dtype)) for _ in range(2))
     opcheck(torch.ops.add2.add2.default, (a.detach().requires_grad_(requires_grad), b))
 
 
@@ -47,17 +39,13 @@ def test_compile(device, backend, dynamic):
         a, b = (torch.randn(3, n, device=device, requires_grad=True) for _ in range(2))
         result = compiled(a, b)
         assert torch.equal(result, expected(a, b))
-        result.sum().backward()
-        found = a.grad.clone(), b.grad.clone()
-        a.grad = b.grad = None
-        expected(a, b).sum().backward()
-        assert torch.equal(found[0], a.grad)
-        assert torch.equal(found[1], b.grad)
+        found = torch.autograd.grad(result.sum(), (a, b))
+        wanted = torch.autograd.grad(expected(a, b).sum(), (a, b))
+        assert all(map(torch.equal, found, wanted))
 
 
-def test_compile_torch_launch_add2(device):
+def test_compile_torch_launch_add2(add2, device):
     """An operator that writes into its argument: the graph must keep the order of writing and reading."""
-    import add2
 
     def double_twice(a):
         c = torch.empty_like(a)
@@ -73,9 +61,40 @@ def test_compile_torch_launch_add2(device):
     assert torch.equal(d, 2 * a + 1)
 
 
-def test_wrong_shapes_fail_while_tracing(device):
-    import add2
+def test_dynamic_lengths(add2, device):
+    """Compiled with changing lengths, torch_launch_add2 is compiled once or twice: n is a SymInt."""
+    compilations = []
 
+    def backend(graph, inputs):
+        compilations.append(graph)
+        return graph.forward
+
+    def call(c, a, b):
+        add2.torch_launch_add2(c, a, b, a.numel())
+        return c * 2
+
+    for dynamic in (True, None):
+        torch.compiler.reset()
+        compilations.clear()
+        compiled = torch.compile(call, dynamic=dynamic, fullgraph=True, backend=backend)
+        for n in (5, 7, 9, 11):
+            a, b = torch.randn(2, n, device=device)
+            assert torch.equal(compiled(torch.empty_like(a), a, b), (a + b) * 2)
+        assert len(compilations) <= 2
+
+
+def test_compiled_autograd(lane, device):
+    """An eager graph with add2 in it, run backward by torch.compile."""
+    x, b = torch.randn(2, 3, 4, device=device)
+    x.requires_grad_()
+    loss = (lane.add2(x * x, b) * b).sum()
+    torch.compiler.reset()
+    with torch._dynamo.config.patch(compiled_autograd=True):
+        torch.compile(lambda: loss.backward(), backend="eager")()
+    torch.testing.assert_close(x.grad, 2 * x.detach() * b)
+
+
+def test_wrong_shapes_fail_while_tracing(add2, device):
     torch.compiler.reset()
     compiled = torch.compile(add2.add2, fullgraph=True, backend="aot_eager")
     with pytest.raises(Exception, match="add2"):
@@ -89,8 +108,7 @@ class Model(torch.nn.Module):
 
 def exported(device):
     dim = torch.export.Dim("n", min=2, max=1000)
-    arguments = torch.randn(2, 6, device=device), torch.randn(2, 6, device=device)
-    return torch.export.export(Model(), arguments, dynamic_shapes=({1: dim}, {1: dim}))
+    return torch.export.export(Model(), (*torch.randn(2, 2, 6, device=device),), dynamic_shapes=({1: dim}, {1: dim}))
 
 
 def test_export(device, tmp_path):
@@ -98,8 +116,10 @@ def test_export(device, tmp_path):
     program = torch.export.load(tmp_path / "model.pt2")
     assert "torch.ops.add2.add2.default" in program.graph_module.code
     for n in (6, 11):
-        a, b = torch.randn(2, 2, n, device=device)
-        assert torch.equal(program.module()(a, b), expected(a, b))
+        a, b = (torch.randn(2, n, device=device, requires_grad=True) for _ in range(2))
+        found, wanted = program.module()(a, b), expected(a, b)
+        assert torch.equal(found, wanted)
+        assert torch.equal(torch.autograd.grad(found.sum(), a)[0], torch.autograd.grad(wanted.sum(), a)[0])
 
 
 AOT_INDUCTOR = """
@@ -126,26 +146,19 @@ def test_aot_inductor(device, tmp_path, run, library):
     assert done.stdout.endswith("done\n")
 
 
-def test_fake_and_meta(device, dtype):
-    import add2
-
-    with FakeTensorMode():
-        c = add2.add2(torch.empty(3, 4, device=device, dtype=dtype), torch.empty(3, 4, device=device, dtype=dtype))
-    assert (c.shape, c.dtype, c.device.type) == ((3, 4), dtype, device)
-    a = torch.empty(3, 4, device="meta", dtype=dtype)
-    c = add2.add2(a, a)
-    assert (c.shape, c.dtype, c.device.type) == ((3, 4), dtype, "meta")
-    assert add2.torch_launch_add2(c, a, a, 12) is None
-    with pytest.raises(RuntimeError, match="add2"):
-        add2.torch_launch_add2(c, a, a, 13)
-    with pytest.raises(RuntimeError, match=r"add2: b has shape .*12.*, expected .*3, 4"):
-        add2.add2(a, torch.empty(12, device="meta", dtype=dtype))
+def test_fake_and_meta(add2, device, dtype):
+    for mode, place in ((FakeTensorMode(), device), (torch.device("meta"), "meta")):
+        with mode:
+            a = torch.empty(3, 4, device=place, dtype=dtype)
+            c = add2.add2(a, a)
+            assert (c.shape, c.dtype, c.device.type) == ((3, 4), dtype, place)
+            assert add2.torch_launch_add2(c, a, a, 12) is None
+            assert add2.torch_launch_add2(c, c, c, 12) is None
+            assert add2.torch_launch_add2(a[:1], a[1:], a[:1], 3) is None  # in place, and no memory shared with b
 
 
-def test_sizes_without_a_value(device):
+def test_sizes_without_a_value(add2, device):
     """Sizes that depend on the tensors' values: x[mask], k.item()."""
-    import add2
-
     x, mask = torch.randn(2, 10, device=device), torch.arange(10, device=device) % 2 == 0
 
     def select(x, y, mask):
@@ -158,8 +171,7 @@ def test_sizes_without_a_value(device):
         return c, add2.add2(x[0, :n], x[1, :n])
 
     torch.compiler.reset()
-    options = {"capture_scalar_outputs": True, "capture_dynamic_output_shape_ops": True}
-    with torch._dynamo.config.patch(**options):
+    with torch._dynamo.config.patch(capture_scalar_outputs=True, capture_dynamic_output_shape_ops=True):
         found = torch.compile(select, fullgraph=True, backend="aot_eager")(x, x, mask)
         assert torch.equal(found, 2 * (x[:, mask] + x[:, ~mask]))
         c, part = torch.compile(count, fullgraph=True, backend="aot_eager")(x, torch.tensor(7, device=device))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_values import same_bits
+from test_values import INTEGERS, same_bits, special_values
 
 from lab.bench import kernels
 
@@ -36,10 +36,8 @@ def test_each_kernel(kernel, dtype, n):
         assert whole[offset + n :].isnan().all()
 
 
-def test_large_tensors(add, device, dtype):
+def test_large_tensors(add2, add, device, dtype):
     """From 16 MB on blocks are larger: aligned and not, with elements after the last vector, and in place."""
-    import add2
-
     n = 2**23 + 3
     for offset in (0, 1):
         a, b = (x[offset:] for x in torch.randn(2, n + offset, device=device, dtype=dtype))
@@ -77,21 +75,14 @@ def test_every_pair_of_float16(add, cuda):
 
 @pytest.mark.parametrize("half", [torch.float16, torch.bfloat16], ids=str)
 def test_every_half_with_special_values(add, device, half):
-    """Each value of the dtype plus each special one, and four million random pairs of bit patterns."""
-    info = torch.finfo(half)
-    special = [0.0, -0.0, 1.0, -1.0, math.inf, -math.inf, math.nan, info.max, -info.max, info.tiny, -info.tiny]
-    special += [info.smallest_normal * info.eps, info.eps / 2, 1 + info.eps, 0.5 - info.eps, 3.0, -2049.0]
     values = all_bits(half, device)
-    for b in torch.tensor(special, dtype=half, device=device):
+    for b in special_values(half, device):
         assert same_bits(add(values, b.repeat(len(values))), values + b)
-    a, b = torch.randint(-(2**15), 2**15, (2, 2**22), device=device).to(torch.int16).view(half)
-    assert same_bits(add(a, b), a + b)
 
 
-@pytest.mark.parametrize(("wide", "integer"), [(torch.float32, torch.int32), (torch.float64, torch.int64)], ids=str)
-def test_random_bits(add, device, wide, integer):
-    """A million pairs of random bit patterns: every exponent, infinities, NaNs, subnormals."""
-    bits = torch.iinfo(integer)
-    a, b = torch.randint(bits.min, bits.max, (2, 2**20), dtype=integer, device=device).view(wide)
+def test_random_bits(add, device, dtype):
+    """Four million pairs of random bit patterns: every exponent, infinities, NaNs, subnormals."""
+    bits = torch.iinfo(INTEGERS[dtype])
+    a, b = torch.randint(bits.min, bits.max, (2, 2**22), dtype=INTEGERS[dtype], device=device).view(dtype)
     b[::2] = a[::2] * 1.5  # of about the same size, so that the sum is rounded
     assert same_bits(add(a, b), a + b)

@@ -1,7 +1,8 @@
 """The operator in its surroundings: autocast, inference, profiler, CUDA graphs, threads, processes, memory."""
 
 import os
-import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,52 +12,31 @@ def pair(device, n=1000, **options):
     return torch.randn(n, device=device, **options), torch.randn(n, device=device, **options)
 
 
-def test_autocast_promotes_as_torch_add(device):
+def test_autocast_promotes_as_torch_add(lane, device):
     """x + f(x), f(x) computed in bfloat16: the sum is float32. Equal dtypes stay. The gradients keep their dtypes."""
-    import add2
-
-    x = torch.randn(4, 4, device=device, requires_grad=True)
-    weight = torch.randn(4, 4, device=device, requires_grad=True)
+    x, weight = (torch.randn(4, 4, device=device, requires_grad=True) for _ in range(2))
     with torch.autocast(device, torch.bfloat16):
         low = x @ weight
         assert low.dtype == torch.bfloat16
-        for add in (add2.add2, torch.ops.add2.add2):
-            assert torch.equal(add(x, low), x + low)
-            assert add(x, low).dtype == torch.float32
-            assert add(low, low).dtype == torch.bfloat16
-            add(x, low).sum().backward(retain_graph=True)
-            assert x.grad.dtype == torch.float32
-            found, x.grad, weight.grad = (x.grad, weight.grad), None, None
-            (x + low).sum().backward(retain_graph=True)
-            assert torch.equal(found[0], x.grad)
-            assert torch.equal(found[1], weight.grad)
-            x.grad = weight.grad = None
+        assert lane.add2(low, low).dtype == torch.bfloat16
+        found, expected = lane.add2(x, low), x + low
+        assert found.dtype == torch.float32
+        assert torch.equal(found, expected)
+        gradients = [torch.autograd.grad(y.sum(), (x, weight), retain_graph=True) for y in (found, expected)]
+        assert all(map(torch.equal, *gradients))
+        assert gradients[0][0].dtype == torch.float32
     with pytest.raises(RuntimeError, match="b is bfloat16, expected float32"):
-        add2.add2(x, low)
+        lane.add2(x, low)
 
 
-def test_inference_mode(device):
-    import add2
-
-    a, b = pair(device)
-    with torch.inference_mode():
-        c = add2.add2(a, b)
-        assert c.is_inference()
-        add2.torch_launch_add2(c, c, b, c.numel())
-    assert torch.equal(c, a + b + b)
-
-
-def test_default_dtype_and_device_do_not_matter(device):
-    import add2
-
+def test_default_device_does_not_matter(add2, device):
     a, b = pair(device)
     with torch.device("meta"):
         assert torch.equal(add2.add2(a, b), a + b)
 
 
-def test_subclass(device):
+def test_subclass(add2, device):
     """A tensor subclass sees the operator as it sees torch's."""
-    import add2
 
     class Tagged(torch.Tensor):
         pass
@@ -67,11 +47,8 @@ def test_subclass(device):
     assert torch.equal(c.as_subclass(torch.Tensor), a + b)
 
 
-def test_threads(device):
+def test_threads(add2, device):
     """Several Python threads at once, each with its own tensors (and on a GPU its own stream)."""
-    import add2
-
-    failed = []
 
     def work(seed):
         generator = torch.Generator(device).manual_seed(seed)
@@ -79,15 +56,10 @@ def test_threads(device):
         with torch.cuda.stream(stream):
             for n in range(1, 200):
                 a, b = (torch.randn(100 * n, device=device, generator=generator) for _ in range(2))
-                if not torch.equal(add2.add2(a, b), a + b):
-                    failed.append((seed, n))
+                assert torch.equal(add2.add2(a, b), a + b)
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failed == []
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(work, range(8))) == [None] * 8
 
 
 class Sums(torch.utils.data.Dataset):
@@ -101,22 +73,54 @@ class Sums(torch.utils.data.Dataset):
         return add2.add2(a, a)
 
 
-def test_forked_data_loader_worker():
+def test_forked_data_loader_worker(add2):
     """A worker is a fork of a process that has already used the thread pool."""
-    import add2
-
     a = torch.ones(10_000_000)
     add2.add2(a, a)
-    loader = torch.utils.data.DataLoader(
-        Sums(), batch_size=2, num_workers=2, multiprocessing_context="fork", timeout=60
-    )
+    options = {"num_workers": 2, "multiprocessing_context": "fork", "timeout": 60}
+    loader = torch.utils.data.DataLoader(Sums(), batch_size=2, **options)
     assert [batch[:, 0].tolist() for batch in loader] == [[0, 2], [4, 6], [8, 10], [12, 14]]
 
 
-def test_profiler(device):
-    """The operator, and on a GPU the kernel, appear under their names."""
-    import add2
+DTENSOR = """
+import os, sys, torch, torch.distributed as dist
+early = sys.argv[1] == "early" and __import__("torch.distributed.tensor")
+torch.ops.load_library(sys.argv[2])
+import add2
+assert ("torch.distributed.tensor" in sys.modules) == bool(early)
+def main(rank, store):
+    dist.init_process_group("gloo", rank=rank, world_size=2, store=dist.FileStore(store, 2))
+    from torch.distributed.tensor import Partial, Replicate, Shard, distribute_tensor, init_device_mesh
+    mesh = init_device_mesh("cpu", (2,))
+    a, b = torch.arange(24.0).view(4, 6), torch.ones(4, 6)
+    for place in (Shard(0), Shard(1), Replicate()):
+        x, y = (distribute_tensor(t, mesh, [place]).requires_grad_() for t in (a, b))
+        c = add2.add2(x, y)
+        assert c.placements == (place,), c.placements
+        assert torch.equal(c.full_tensor(), a + b)
+        c.sum().backward()
+        assert torch.equal(x.grad.full_tensor(), torch.ones(4, 6))
+    c = add2.add2(distribute_tensor(a, mesh, [Shard(0)]), distribute_tensor(b, mesh, [Shard(1)]))
+    assert torch.equal(c.full_tensor(), a + b)
+    dist.destroy_process_group()
+if os.fork() == 0:
+    main(1, sys.argv[3])
+    os._exit(0)
+main(0, sys.argv[3])
+assert os.wait()[1] == 0
+print("done")
+"""
 
+
+@pytest.mark.parametrize("when", [pytest.param("early", marks=pytest.mark.thorough), "late"])
+def test_dtensor(when, library, run, tmp_path):
+    """Sharded over two processes: the placement stays, and so does the gradient's. `import add2` imports no DTensor."""
+    done = run("-c", DTENSOR, when, library, tmp_path / "store", CUDA_VISIBLE_DEVICES="")
+    assert done.stdout.endswith("done\n")
+
+
+def test_profiler(add2, device):
+    """The operator, and on a GPU the kernel, appear under their names."""
     activities = [torch.profiler.ProfilerActivity.CPU]
     if device == "cuda":
         activities.append(torch.profiler.ProfilerActivity.CUDA)
@@ -133,9 +137,7 @@ def test_profiler(device):
         assert any("add2_vector<float" in name for name in names), names
 
 
-def test_memory_of_the_result_alone(cuda):
-    import add2
-
+def test_memory_of_the_result_alone(add2, cuda):
     a, b = pair(cuda, n=2**20)
     add2.add2(a, b)
     torch.cuda.synchronize()
@@ -148,32 +150,32 @@ def test_memory_of_the_result_alone(cuda):
     assert torch.cuda.memory_stats()["allocation.all.allocated"] == blocks + 1
 
 
-def test_no_leak():
-    """A million bytes a call would be seen: the process does not grow over calls, refused ones included."""
-    import add2
+def test_memory_on_a_cpu(add2):
+    """One allocation, of the result's size; none for torch_launch_add2."""
+    a, b = pair("cpu", n=2**20)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+        c = add2.add2(a, b)
+        add2.torch_launch_add2(c, a, b, c.numel())
+    used = {event.name: event.cpu_memory_usage for event in profile.events() if event.name.startswith("add2::")}
+    assert used == {"add2::add2": c.nbytes, "add2::torch_launch_add2": 0}
 
-    def resident():
-        with open("/proc/self/statm") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
+def test_no_leak(add2):
+    """A thousand calls, each with a gradient and a refused one: the process does not grow by their results' 40 MB."""
     a, b = pair("cpu", n=10_000, requires_grad=True)
-
-    def calls(count):
-        for _ in range(count):
+    resident = []
+    for calls in (200, 1000):
+        for _ in range(calls):
             add2.add2(a, b).sum().backward()
             with pytest.raises(RuntimeError):
                 add2.add2(a, b[1:])
-
-    calls(200)
-    before = resident()
-    calls(1000)
-    assert resident() - before < 20e6  # 1000 results are 40 MB
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        resident.append(pages * os.sysconf("SC_PAGE_SIZE"))
+    assert resident[1] - resident[0] < 20e6
 
 
-def test_cuda_graph(cuda):
+def test_cuda_graph(add2, cuda):
     """Capture and replay of forward, backward and the raw call, with new values in the same memory."""
-    import add2
-
     a = torch.randn(1000, device=cuda, requires_grad=True)
     b, c = torch.randn(2, 1000, device=cuda)
     side = torch.cuda.Stream()
@@ -199,9 +201,7 @@ def test_cuda_graph(cuda):
         assert torch.equal(c, b + b)
 
 
-def test_no_cuda_error_is_left_behind(cuda):
-    import add2
-
+def test_no_cuda_error_is_left_behind(add2, cuda):
     a, b = pair(cuda)
     for wrong in ((a, b[1:]), (a, b.cpu()), (a.int(), b.int())):
         with pytest.raises(RuntimeError):

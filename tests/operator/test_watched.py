@@ -1,16 +1,15 @@
-"""Everything that looks at operators from outside sees add2 as it sees torch.add: modes, tracers, subclasses, DTensor.
+"""Everything that looks at operators from outside sees add2 as it sees torch.add: modes, tracers, subclasses.
 
 By the fast lane (add2/fast.py), which must give way then, and by add2/ops.py.
 """
 
 import ast
-import threading
+import functools
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
 import torch
-from torch.autograd import forward_ad
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -19,8 +18,8 @@ from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selectiv
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def tensors(device="cpu", **options):
-    return torch.randn(2, 3, 4, device=device, **options)
+def tensors(device):
+    return torch.randn(2, 3, 4, device=device)
 
 
 class Functions(TorchFunctionMode):
@@ -49,11 +48,9 @@ def test_modes(lane, device, mode, requires_grad):
     with mode() as modes:
         lane.add2(a.clone().requires_grad_(requires_grad), b)
         lane.torch_launch_add2(c, a, b, 12)
-    seen = " ".join(modes.seen)
-    assert "add2.add2" in seen
-    assert "add2.torch_launch_add2" in seen
-    if mode is Dispatched:
-        assert {"add2.add2.default", "add2.torch_launch_add2.default"} <= set(modes.seen)
+    end = ".default" if mode is Dispatched else ""
+    for name in ("add2.add2", "add2.torch_launch_add2"):
+        assert name + end in " ".join(modes.seen)
 
 
 def test_selective_checkpoint(lane, device):
@@ -67,45 +64,33 @@ def test_selective_checkpoint(lane, device):
             return policy if op is torch.ops.add2.add2.default else CheckpointPolicy.PREFER_RECOMPUTE
 
         x = a.clone().requires_grad_()
+        contexts = functools.partial(create_selective_checkpoint_contexts, choose)
         with Dispatched() as mode:
-            y = checkpoint(
-                lambda x: lane.add2(x * x, b).sin(),
-                x,
-                use_reentrant=False,
-                context_fn=lambda choose=choose: create_selective_checkpoint_contexts(choose),
-            )
+            y = checkpoint(lambda x: lane.add2(x * x, b).sin(), x, use_reentrant=False, context_fn=contexts)
             y.sum().backward()
         assert torch.ops.add2.add2.default in asked
         assert mode.seen.count("add2.add2.default") == times
         assert torch.allclose(x.grad, (a * a + b).cos() * 2 * a)
 
 
-@pytest.mark.parametrize("use_reentrant", [True, False])
-def test_checkpoint(lane, device, use_reentrant):
+def test_reentrant_checkpoint(lane, device):
     a, b = tensors(device)
     x = a.clone().requires_grad_()
-    checkpoint(lambda x: lane.add2(x * x, b).sin(), x, use_reentrant=use_reentrant).sum().backward()
+    checkpoint(lambda x: lane.add2(x * x, b).sin(), x, use_reentrant=True).sum().backward()
     assert torch.allclose(x.grad, (a * a + b).cos() * 2 * a)
 
 
-def test_saved_tensor_hooks(lane, device):
-    """Hooks see what neighbours save, and nothing of add2's."""
-    x, b = tensors(device)[0].requires_grad_(), tensors(device)[1]
-    packed = []
-    with torch.autograd.graph.saved_tensors_hooks(lambda t: packed.append(t) or t, lambda t: t):
-        lane.add2(x.exp(), b).sum().backward()
-    assert len(packed) == 1
-    assert torch.allclose(x.grad, x.exp())
-
-
-def test_make_fx_then_gradient(lane, device):
+@pytest.mark.parametrize("transform", [lambda f: f, torch.func.functionalize], ids=["plain", "functionalize"])
+def test_make_fx_then_gradient(lane, device, transform):
     """A graph traced on plain tensors holds the operator itself, so it is differentiable later."""
     a, b = tensors(device)
-    graph = make_fx(lambda a, b: lane.add2(a, b) * 2)(a, b)
+    graph = make_fx(transform(lambda a, b: lane.add2(a, b) * 2))(a, b)
     assert torch.ops.add2.add2.default in [node.target for node in graph.graph.nodes]
     x = a.clone().requires_grad_()
     graph(x, b).sum().backward()
     assert torch.equal(x.grad, torch.full_like(a, 2))
+    gradient = transform(torch.func.grad(lambda a: (lane.add2(a, b) ** 2).sum()))(a)
+    torch.testing.assert_close(gradient, 2 * (a + b))
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.*")
@@ -115,35 +100,12 @@ def test_jit_trace(lane, device):
     assert torch.equal(traced(b, b), (b + b) * 2)
 
 
-def test_export_then_train(lane, device):
-    class Model(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.bias = torch.nn.Parameter(torch.zeros(3, 4, device=device))
-
-        def forward(self, x):
-            return lane.add2(x, self.bias)
-
-    x, target = tensors(device)
-    model = Model()
-    (expected,) = torch.func.functional_call(model, {"bias": target}, (x,)).split(3)
-    assert torch.equal(expected, x + target)
-    exported = torch.export.export(model, (x,)).module()
-    optimizer = torch.optim.SGD(exported.parameters(), lr=0.5)
-    for _ in range(20):
-        optimizer.zero_grad()
-        (exported(x) - target).square().sum().backward()
-        optimizer.step()
-    assert torch.allclose(exported.bias, target - x, atol=1e-3)
-
-
 def test_refused_calls_leave_the_version(lane, device):
     """A graph that has saved c is still good after a call that was refused; not after one that wrote."""
     a, c = tensors(device)
-    c.requires_grad_(False)
     x = a.clone().requires_grad_()
     product = x * c
-    with pytest.raises(RuntimeError):
+    with pytest.raises(RuntimeError, match="n is 1000"):
         lane.torch_launch_add2(c, a, a, 1000)
     product.sum().backward()
     assert torch.equal(x.grad, c)
@@ -153,29 +115,6 @@ def test_refused_calls_leave_the_version(lane, device):
         product.sum().backward()
 
 
-def test_dual_level_of_another_thread(lane, device):
-    """A forward derivative that another thread takes is none of this thread's business."""
-    opened, done = threading.Event(), threading.Event()
-
-    def other():
-        with forward_ad.dual_level():
-            opened.set()
-            done.wait(60)
-
-    thread = threading.Thread(target=other)
-    thread.start()
-    opened.wait(60)
-    try:
-        a, b = tensors(device)
-        c = torch.empty_like(a)
-        lane.torch_launch_add2(c, a, b, 12)
-        assert torch.equal(c, a + b)
-        assert torch.equal(lane.add2(a, b), c)
-    finally:
-        done.set()
-        thread.join()
-
-
 class Logging(torch.Tensor):
     """A wrapper subclass that logs what reaches it."""
 
@@ -183,9 +122,7 @@ class Logging(torch.Tensor):
 
     @staticmethod
     def __new__(cls, inner):
-        return torch.Tensor._make_wrapper_subclass(
-            cls, inner.shape, dtype=inner.dtype, device=inner.device, requires_grad=inner.requires_grad
-        )
+        return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype, device=inner.device)
 
     def __init__(self, inner):
         self.inner = inner
@@ -209,70 +146,6 @@ def test_logging_subclass(lane, device):
     assert Logging.seen == ["add2.add2.default", "add2.torch_launch_add2.default"]
 
 
-def test_dynamic_lengths(device):
-    """Compiled with changing lengths, torch_launch_add2 is compiled once or twice: n is a SymInt."""
-    import add2
-
-    compilations = []
-
-    def backend(graph, inputs):
-        compilations.append(graph)
-        return graph.forward
-
-    def call(c, a, b):
-        add2.torch_launch_add2(c, a, b, a.numel())
-        return c * 2
-
-    for dynamic in (True, None):
-        torch.compiler.reset()
-        compilations.clear()
-        compiled = torch.compile(call, dynamic=dynamic, fullgraph=True, backend=backend)
-        for n in (5, 7, 9, 11):
-            a, b = torch.randn(2, n, device=device)
-            assert torch.equal(compiled(torch.empty_like(a), a, b), (a + b) * 2)
-        assert len(compilations) <= 2
-
-
-DTENSOR = """
-import os, sys, torch, torch.distributed as dist
-sys.argv[1] != "early" or __import__("torch.distributed.tensor")
-torch.ops.load_library(sys.argv[2])
-import add2
-assert ("torch.distributed.tensor" in sys.modules) == (sys.argv[1] == "early")
-def main(rank, store):
-    import add2
-    dist.init_process_group("gloo", rank=rank, world_size=2, store=dist.FileStore(store, 2))
-    from torch.distributed.tensor import Partial, Replicate, Shard, distribute_tensor, init_device_mesh
-    mesh = init_device_mesh("cpu", (2,))
-    a, b = torch.arange(24.0).view(4, 6), torch.ones(4, 6)
-    for place in (Shard(0), Shard(1), Replicate()):
-        x, y = (distribute_tensor(t, mesh, [place]).requires_grad_() for t in (a, b))
-        c = add2.add2(x, y)
-        assert c.placements == (place,), c.placements
-        assert torch.equal(c.full_tensor(), a + b)
-        c.sum().backward()
-        assert torch.equal(x.grad.full_tensor(), torch.ones(4, 6))
-    c = add2.add2(distribute_tensor(a, mesh, [Shard(0)]), distribute_tensor(b, mesh, [Shard(1)]))
-    assert torch.equal(c.full_tensor(), a + b)
-    dist.destroy_process_group()
-if os.fork() == 0:
-    main(1, sys.argv[3])
-    os._exit(0)
-main(0, sys.argv[3])
-assert os.wait()[1] == 0
-print("done")
-"""
-
-
-@pytest.mark.parametrize("when", [pytest.param("early", marks=pytest.mark.thorough), "late"])
-def test_dtensor(when, library, run, tmp_path):
-    """Sharded over two processes: the placement stays, and so does the gradient's. `import add2` imports no DTensor."""
-    if not torch.distributed.is_available():
-        pytest.skip("needs torch.distributed")
-    done = run("-c", DTENSOR, when, library, tmp_path / "store", CUDA_VISIBLE_DEVICES="")
-    assert done.stdout.endswith("done\n")
-
-
 def test_public_interface_only():
     """The main path can be copied: no private name of torch in it. fast.py has them all, in its imports."""
     operator = (ROOT / "kernel" / "add2.cpp").read_text()
@@ -290,48 +163,30 @@ def test_public_interface_only():
 
 PRIVATE = """
 import os, sys, torch
+from torch.autograd import forward_ad
 torch.ops.load_library(sys.argv[1])
-import add2, add2.ops
-assert add2.add2.__module__ == "add2.ops" and "add2.fast" not in sys.modules
-os.environ["ADD2_FAST"] = "1"
-def imported():
-    for name in [name for name in sys.modules if name in ("add2", "add2.fast")]:
-        del sys.modules[name]
+def lane():
+    sys.modules.pop("add2", None)
+    sys.modules.pop("add2.fast", None)
     import add2
-    return add2.add2.__module__, add2.torch_launch_add2.__module__
-assert imported() == ("add2.fast",) * 2
+    assert add2.torch_launch_add2.__module__ == add2.add2.__module__
+    return add2.add2.__module__
+assert lane() == "add2.ops" and "add2.fast" not in sys.modules
+os.environ["ADD2_FAST"] = "1"
 handle = type(torch.ops.add2.add2.default._handle)
-places = {name: sys.modules[name.rpartition(".")[0]] for name in sys.argv[2:]} | {"x.redispatch_boxed": handle}
-for name, place in places.items():
-    name = name.rpartition(".")[2]
+for place, name in ((torch._C, "_is_tracing"), (forward_ad, "_current_level"), (handle, "redispatch_boxed")):
+    assert lane() == "add2.fast"
     kept = getattr(place, name)
     delattr(place, name)
-    assert imported() == ("add2.ops",) * 2, name
+    assert lane() == "add2.ops", name
     setattr(place, name, kept)
-assert imported() == ("add2.fast",) * 2
-print("done", len(places))
+print("done")
 """
 
 
 def test_without_a_private_name(library, run):
-    """`import add2` works with any of the fast lane's private names gone, and uses ops.py then; so with ADD2_FAST=0."""
-    tree = ast.parse((ROOT / "add2" / "fast.py").read_text())
-    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module]
-    names = [f"{node.module}.{alias.name}" for node in imports for alias in node.names]
-    names = [name for name in names if "._" in name]
-    names += ["torch.autograd.forward_ad._current_level", "torch.autograd.profiler._is_profiler_enabled"]
-    done = run("-c", PRIVATE, library, *names, ADD2_FAST="0").stdout
-    assert done == f"done {len(names) + 1}\n"
-    assert len(names) >= 9
-
-
-def test_functionalize(lane, device):
-    a, b = tensors(device)
-    graph = make_fx(torch.func.functionalize(lane.add2))(a, b)
-    assert torch.ops.add2.add2.default in [node.target for node in graph.graph.nodes]
-    assert torch.equal(graph(b, b), b + b)
-    gradient = torch.func.functionalize(torch.func.grad(lambda a: (lane.add2(a, b) ** 2).sum()))(a)
-    torch.testing.assert_close(gradient, 2 * (a + b))
+    """`import add2` works without a private name that the fast lane uses, and takes ops.py; so with ADD2_FAST=0."""
+    assert run("-c", PRIVATE, library, ADD2_FAST="0").stdout == "done\n"
 
 
 def test_symbolic_trace(lane, device):
@@ -345,6 +200,7 @@ def test_symbolic_trace(lane, device):
     a, b = tensors(device)
     c = torch.empty_like(a)
     assert torch.equal(graph(c, a, b), a + b)
+    assert torch.equal(c, a + b)
 
     class Number:
         @classmethod
@@ -353,17 +209,6 @@ def test_symbolic_trace(lane, device):
 
     assert lane.add2(a, Number()) == "seen"
     assert lane.torch_launch_add2(a, a, Number(), 3) == "seen"
-
-
-def test_compiled_autograd(lane, device):
-    """An eager graph with add2 in it, run backward by torch.compile."""
-    a, b = tensors(device)
-    x = a.clone().requires_grad_()
-    loss = (lane.add2(x * x, b) * b).sum()
-    torch.compiler.reset()
-    with torch._dynamo.config.patch(compiled_autograd=True):
-        torch.compile(lambda: loss.backward(), backend="eager")()
-    torch.testing.assert_close(x.grad, 2 * a * b)
 
 
 def test_kernels_that_a_user_registers(lane, device):
