@@ -20,17 +20,13 @@ DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
 HALVES = [torch.float16, torch.bfloat16]
 FLOATS = [torch.float32, *HALVES]
 EPS = 1e-6
-
-
-def cuda_home():
-    nvcc = toolchain.find_nvcc()
-    return str(toolchain.cuda_root(nvcc)) if nvcc else None
+CUDA_HOME = torch.version.cuda and toolchain.environment().get("CUDA_HOME")
 
 
 @pytest.fixture(scope="module", autouse=True)
 def built():
     os.environ["PATH"] = toolchain.tool_path()  # ninja
-    cpp_extension.CUDA_HOME = cuda_home()
+    cpp_extension.CUDA_HOME = CUDA_HOME
     lib.build()
 
 
@@ -58,22 +54,12 @@ def step(function, a, b, weight, dy, ds):
     return [y.detach(), s.detach(), *torch.autograd.grad((y, s), (a, b, weight), (dy, ds))]
 
 
-def exact(a, b, weight, dy, ds):
-    """In float64, from the rounded sum: rounding it is part of the operator."""
-    s = (a + b).double()
-    zero = torch.zeros_like(s)
-    y, _, grad, _, dweight = step(lib.reference, s, zero, weight.double(), dy.double(), ds.double())
-    return [y, s, grad, grad, dweight]
-
-
 def largest(x):
     return x.abs().max().item() if x.numel() else 0.0
 
 
-def rounding(inputs):
+def rounding(s, weight, dy, ds):
     """Of the terms of dx and of dweight, in float32: they may cancel, in a row of one element all but eps."""
-    weight, dy, ds = (x.double() for x in inputs[2:])
-    s = (inputs[0] + inputs[1]).double()
     rstd = torch.rsqrt(s.square().mean(-1, keepdim=True) + EPS)
     unit = torch.finfo(torch.float32).eps
     dx = 4 * unit * (largest(dy * weight * rstd) + largest(ds))
@@ -83,11 +69,14 @@ def rounding(inputs):
 def assert_as_good_as_torch(function, *inputs):
     """The largest error is at most torch's, or half a unit in the last place of the largest value more; in float32,
     where statistics have no more digits than results, a unit."""
-    right = exact(*inputs)
+    s = (inputs[0] + inputs[1]).double()  # rounding this sum is part of the operator
+    others = [x.double() for x in inputs[2:]]
+    y, _, dx, _, dweight = step(lib.reference, s, torch.zeros_like(s), *others)
+    right = [y, s, dx, dx, dweight]
     if inputs[0].dtype == torch.float64:
         return torch.testing.assert_close(step(function, *inputs), right, rtol=1e-12, atol=1e-12)
     results, again, theirs = (step(f, *inputs) for f in (function, function, lib.reference))
-    for i, more in enumerate(rounding(inputs)):
+    for i, more in enumerate(rounding(s, *others)):
         assert results[i].dtype == theirs[i].dtype == inputs[2 if i == 4 else 0].dtype
         assert results[i].shape == right[i].shape
         assert torch.equal(results[i], again[i])  # the same bits in each run
@@ -102,15 +91,11 @@ WIDTHS = [1, 7, 8, 100, 256, 264, 1000, 1024, 2056, 4096, 8192, 8200]
 WIDE = [16384, 20000, 32776, 33000, 65536, 100001, 131072, 200000, 300000]
 
 
-@pytest.mark.parametrize(
-    ("dtype", "weight_dtype"),
-    [*((dtype, dtype) for dtype in (*FLOATS, torch.float64)), *((half, torch.float32) for half in HALVES)],
-    ids=str,
-)
-def test_values_and_gradients(dtype, weight_dtype, device):
-    for width in WIDTHS + WIDE * (device == "cuda"):
-        many = (3000, 40) if device == "cuda" else (300, 2)
-        for rows in (1, 5, many[width > 1024]):
+@pytest.mark.parametrize("dtype", [*FLOATS, torch.float64], ids=str)
+def test_values_and_gradients(dtype, device):
+    weight_dtypes = [dtype, torch.float32] if dtype in HALVES else [dtype]
+    for width, weight_dtype in itertools.product(WIDTHS + WIDE * (device == "cuda"), weight_dtypes):
+        for rows in (1, 5, 300 if width <= 1024 else 40):
             inputs = make((rows, width), dtype, device, seed=rows + width, weight_dtype=weight_dtype)
             assert_as_good_as_torch(lib.add_rms_norm, *inputs)
 
@@ -130,12 +115,12 @@ def test_autocast():
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
-@pytest.mark.parametrize("scale", [1e-4, 1e-2, 1e2, 1e4, "one huge element"])
+@pytest.mark.parametrize("scale", [1e-4, 1e-2, 1.0, 1e2, 1e4])
 def test_scales(scale, dtype, device):
     for width in (33, 512, 1024, 3000):
-        inputs = make((20, width), dtype, device, 1.0 if scale == "one huge element" else scale)
-        if scale == "one huge element":
-            inputs[0][3, 5] = 3e4
+        inputs = make((20, width), dtype, device, scale)
+        if scale == 1:
+            inputs[0][3, 5] = 3e4  # one huge element
         assert_as_good_as_torch(lib.add_rms_norm, *inputs)
 
 
@@ -145,10 +130,7 @@ def test_not_finite(value, dtype, device):
     """NaN and infinity are where torch has them, and the other rows are untouched."""
     for width in (100, 1024):
         a, b, weight, *_ = make((6, width), dtype, device)
-        if value == "overflow":  # the sum is infinite
-            a[2, 7] = b[2, 7] = torch.finfo(dtype).max
-        else:
-            a[2, 7] = value
+        a[2, 7] = b[2, 7] = torch.finfo(dtype).max if value == "overflow" else value
         for ours, theirs in zip(lib.add_rms_norm(a, b, weight, EPS), lib.reference(a, b, weight, EPS), strict=True):
             assert torch.equal(ours.isnan(), theirs.isnan())
             assert torch.equal(ours.isinf(), theirs.isinf())
@@ -159,14 +141,14 @@ def test_shapes_and_strides(device):
     for shape in ((16,), (0, 16), (2, 0, 16), (2, 3, 4, 16), (1, 1, 16)):
         assert_as_good_as_torch(lib.add_rms_norm, *make(shape, device=device))
     a, b, weight, dy, ds = make((12, 64), device=device)
+    flat = torch.randn(12 * 64 + 1, device=device)
     views = [
+        (flat[1:].view(12, 64), b, weight, dy, ds),  # contiguous, and not aligned
         (a.view(3, 4, 64).transpose(0, 1), b.view(4, 3, 64), weight, dy.view(4, 3, 64), ds.view(4, 3, 64)),
         (a[:, ::2], b[:, 1::2], weight[::2], dy[:, ::2], ds[:, 32:]),
         (a[:, 1:33], b[:, :32], weight[3:35], dy[:, 5:37], ds[:, 32:]),  # rows that start at odd addresses
         (a[:1].expand(12, 64), b, weight, dy[:, :1].expand(12, 64), ds),
     ]
-    flat = torch.randn(12 * 64 + 1, device=device)
-    views.append((flat[1:].view(12, 64), b, weight, dy, ds))  # contiguous, and not aligned
     for view in views:
         assert_as_good_as_torch(lib.add_rms_norm, *view)
 
@@ -176,7 +158,6 @@ def test_refusals():
     a, w = torch.ones(2, 3), torch.ones(3)
     wrong = [
         ((a, torch.ones(2, 4), w), r"b has shape \[2, 4\], expected a's: \[2, 3\]"),
-        ((a, torch.ones(3), w), r"b has shape \[3\]"),
         ((a, a, torch.ones(2)), r"weight has shape \[2\], expected a's last dimension: \[3\]"),
         ((a, a, torch.ones(1, 3)), r"weight has shape \[1, 3\]"),
         ((torch.ones(()), torch.ones(()), w), "no dimension"),
@@ -203,53 +184,44 @@ def test_refusals():
 
 
 def test_gradcheck(device):
-    def inputs():
-        return [x.requires_grad_() for x in make((4, 2, 7), torch.float64, device)[:3]]
-
-    assert torch.autograd.gradcheck(lib.add_rms_norm, inputs())
+    a, b, weight = inputs = tuple(x.requires_grad_() for x in make((2, 2, 3), torch.float64, device)[:3])
+    assert torch.autograd.gradcheck(lib.add_rms_norm, inputs)
     for used in (0, 1):  # only y, only s: the other gradient is undefined
-        assert torch.autograd.gradcheck(lambda a, b, w, used=used: lib.add_rms_norm(a, b, w)[used], inputs())
-    a, b, weight = inputs()
+        assert torch.autograd.gradcheck(lambda *inputs, used=used: lib.add_rms_norm(*inputs)[used], inputs)
     assert torch.autograd.gradcheck(lambda b: lib.add_rms_norm(a.detach(), b, weight.detach()), (b,))
+    jacobian = torch.autograd.functional.jacobian  # vectorized, it is a vmap of the gradient
+    ours, theirs = (jacobian(f, inputs, vectorize=True) for f in (lib.add_rms_norm, lib.reference))
+    torch.testing.assert_close(ours, theirs)
 
 
 def test_contract(device):
+    forward = torch.ops.add_rms_norm.add_rms_norm.default
+    backward = torch.ops.add_rms_norm.add_rms_norm_backward.default
     for dtype in (torch.float32, torch.bfloat16):
         a, b, weight, dy, ds = make((3, 4, 16), dtype, device)
-        needs_grad = [x.clone().requires_grad_() for x in (a, b, weight)]
-        torch.library.opcheck(torch.ops.add_rms_norm.add_rms_norm.default, (*needs_grad, EPS))
-        torch.library.opcheck(
-            torch.ops.add_rms_norm.add_rms_norm.default, (a.transpose(0, 1), b.view(4, 3, 16), weight, EPS)
-        )
-        _, s, rstd = torch.ops.add_rms_norm.add_rms_norm(a, b, weight, EPS)
+        torch.library.opcheck(forward, (*(x.clone().requires_grad_() for x in (a, b, weight)), EPS))
+        torch.library.opcheck(forward, (a.transpose(0, 1), b.view(4, 3, 16), weight, EPS))
+        _, s, rstd = forward(a, b, weight, EPS)
         for more in (ds, None):
-            torch.library.opcheck(torch.ops.add_rms_norm.add_rms_norm_backward.default, (dy, more, s, weight, rstd))
+            torch.library.opcheck(backward, (dy, more, s, weight, rstd))
 
 
 @pytest.mark.parametrize("batch", [3, 0])
 def test_vmap(batch, device):
     a, b = torch.randn(2, batch, 5, 8, device=device)
     weights = torch.randn(batch, 8, device=device)
-    cases = [
-        ((0, 0, None), (a, b, torch.ones(8, device=device))),
-        ((1, None, None), (a, b[:, 0], torch.ones(8, device=device))),
+    ones = torch.ones(5, 8, device=device)
+    for dims, inputs in [
+        ((0, 0, None), (a, b, ones[0])),
+        ((1, None, None), (a, b[:, 0], ones[0])),
         ((0, 0, 0), (a, b, weights)),
-        ((None, None, 0), (torch.ones(5, 8, device=device), torch.ones(5, 8, device=device), weights)),
-    ]
-    for dims, inputs in cases:
+        ((None, None, 0), (ones, ones, weights)),
+    ]:
         expected = torch.vmap(lib.reference, (*dims, None))(*inputs, EPS)
         torch.testing.assert_close(torch.vmap(lib.add_rms_norm, dims)(*inputs), expected)
     backward = torch.vmap(torch.ops.add_rms_norm.add_rms_norm_backward, (0, None, 0, 0, 0))
     dx, dweight = backward(a, None, b, weights, torch.ones(batch, 5, device=device))
     assert (dx.shape, dweight.shape) == (a.shape, weights.shape)
-
-
-def test_vmap_of_the_gradient(device):
-    """Several gradients at once, as torch.autograd.functional.jacobian(vectorize=True) asks for."""
-    inputs = tuple(make((2, 3), torch.float64, device)[:3])
-    jacobian = torch.autograd.functional.jacobian
-    ours, theirs = (jacobian(f, inputs, vectorize=True) for f in (lib.add_rms_norm, lib.reference))
-    torch.testing.assert_close(ours, theirs)
 
 
 def test_compile_and_export(device):
@@ -305,6 +277,7 @@ def test_sizes_that_depend_on_data():
 def test_streams_and_graphs():
     a, b, weight, dy, ds = make((700, 1024), torch.bfloat16, "cuda")
     expected = step(lib.add_rms_norm, a, b, weight, dy, ds)
+    second = lib.add_rms_norm(*expected[:2], weight, EPS)
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -321,7 +294,5 @@ def test_streams_and_graphs():
         y.zero_(), s.zero_()
         graph.replay()
         assert torch.equal(y, expected[0])
-        assert all(
-            torch.equal(x, z)
-            for x, z in zip(lib.add_rms_norm(expected[0], expected[1], weight, EPS), (y2, s2), strict=True)
-        )
+        assert torch.equal(y2, second[0])
+        assert torch.equal(s2, second[1])

@@ -7,27 +7,26 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_add_rms_norm import FOLDER, cuda_home
+from test_add_rms_norm import CUDA_HOME, FOLDER
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
 def test_program(run):
     """As a user runs it, and with nvcc, where there is one, also without a GPU."""
-    done = run("examples/4_add_rms_norm/add_rms_norm.py", CUDA_HOME=cuda_home() or "")
+    done = run("examples/4_add_rms_norm/add_rms_norm.py", CUDA_HOME=CUDA_HOME or "")
     assert "cpu: values and gradients are torch's" in done.stdout
     assert ("cuda: values and gradients are torch's" in done.stdout) == torch.cuda.is_available()
     assert "refused, as it should be" in done.stdout
-    if cuda_home():
+    if CUDA_HOME:
         assert list(Path(os.environ["TORCH_EXTENSIONS_DIR"]).rglob("add_rms_norm_kernel.cuda.o"))
 
 
 @pytest.mark.thorough
+@pytest.mark.skipif(not CUDA_HOME, reason="needs nvcc")
 @pytest.mark.parametrize("arch", [75, 80, 86, 89, 90, 100, 120])
 def test_no_warning_and_no_spill(arch, tmp_path):
-    if cuda_home() is None:
-        pytest.skip("needs nvcc")
-    nvcc = Path(cuda_home(), "bin", "nvcc")
+    nvcc = Path(CUDA_HOME, "bin", "nvcc")
     warnings = ["-Werror=all-warnings", "-Xptxas=-v,--warning-as-error", "-Xcompiler=-Wall,-Werror"]
     for source in (FOLDER / "add_rms_norm_kernel.cu", *(ROOT / "examples" / "reduction").glob("*.cu")):
         output = ["-c", source, "-o", tmp_path / "kernel.o"]
@@ -39,13 +38,16 @@ def test_no_warning_and_no_spill(arch, tmp_path):
         assert set(report) == {("0", "0", "0")}
 
 
-@pytest.mark.parametrize("program", ["bench.py", "ladder.py"])
-def test_files_are_tested_first(program, run, tmp_path):
+@pytest.mark.parametrize(
+    ("program", "other"), [("bench.py", "h200-add-rms-norm-steps"), ("ladder.py", "h200-add-rms-norm")]
+)
+def test_files_are_tested_first(program, other, run, tmp_path):
     path = f"examples/4_add_rms_norm/{program}"
     assert "cannot write" in run(path, "--json", tmp_path / "missing" / "file.json", status=2).stderr
-    other = {"bench.py": "h200-add-rms-norm-steps", "ladder.py": "h200-add-rms-norm"}[program]
-    other = ROOT / "docs" / "results" / f"{other}.json"
-    assert "holds no results of" in run(path, "--from", other, "--plot", tmp_path / "x.svg", status=1).stderr
+    assert (
+        "holds no results of"
+        in run(path, "--from", f"docs/results/{other}.json", "--plot", tmp_path / "x.svg", status=1).stderr
+    )
     (tmp_path / "no.json").write_text("[1]")
     assert "cannot read results" in run(path, "--from", tmp_path / "no.json", status=1).stderr
     if not torch.cuda.is_available():  # it measures nothing, and leaves an earlier file alone
