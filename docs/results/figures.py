@@ -184,6 +184,37 @@ def ways() -> str:
     return table(["way", "first result, s", "us per call", "GB/s at 2^26"], lines)
 
 
+def digits(x: float) -> str:
+    return f"{x:.0f}" if x >= 1000 else f"{x:.3g}"
+
+
+def rms_norm_steps() -> str:
+    """docs/9_add_rms_norm.md: microseconds of each step of the ladder."""
+    found: dict[str, dict[str, str]] = {}
+    for row in load("h200-add-rms-norm-steps")["results"]:
+        line = found.setdefault(f"{row['pass']}: {row['step']}", {})
+        line[f"{row['rows']} x {row['width']}"] = digits(row["us"])
+    shapes = list(dict.fromkeys(shape for line in found.values() for shape in line))
+    return table(
+        ["step", *shapes], [[name, *(line.get(shape, "") for shape in shapes)] for name, line in found.items()]
+    )
+
+
+def rms_norm() -> str:
+    """docs/9_add_rms_norm.md: microseconds of a few shapes, ours and the best of the others."""
+    found = {(row["pass"], row["width"], row["rows"]): row for row in load("h200-add-rms-norm")["results"]}
+    lines = []
+    shapes = [(1024, 1), (1024, 16384), (4096, 2048), (16384, 16384), (32768, 16384), (65536, 64), (65536, 2048)]
+    for shape in [*shapes, (131072, 64)]:
+        lines.append([str(number) for number in shape])
+        for what in ("forward", "forward + backward"):
+            row = found[(what, *shape)]
+            best = min(row[name] for name in ("torch", "torch.compile", "liger", "quack") if name in row)
+            lines[-1] += [digits(best), digits(row["add_rms_norm"]), f"{row['of_peak']:.0%}"]
+    head = ["width", "rows", "best other", "ours", "of peak", "and backward: best other", "ours", "of peak"]
+    return table(head, lines)
+
+
 def draw() -> None:
     """The picture of docs/6_timing.md, by the function of time.py."""
     sweep = {"environment": load(RUNS[0])["environment"], "results": list(timings().values())}

@@ -39,42 +39,36 @@ std::string shape(const Tensor& x) {
 }
 
 RmsDtype dtype_of(const Tensor& x) {
-  switch (x.scalar_type()) {
-    case ScalarType::Float:
-      return RMS_FLOAT32;
-    case ScalarType::Double:
-      return RMS_FLOAT64;
-    case ScalarType::Half:
-      return RMS_FLOAT16;
-    case ScalarType::BFloat16:
-      return RMS_BFLOAT16;
-    default:
-      refuse("expected float32, float64, float16 or bfloat16");
-  }
+  const ScalarType type = x.scalar_type();
+  if (type == ScalarType::Float) return RMS_FLOAT32;
+  if (type == ScalarType::Double) return RMS_FLOAT64;
+  if (type == ScalarType::Half) return RMS_FLOAT16;
+  if (type == ScalarType::BFloat16) return RMS_BFLOAT16;
+  refuse("expected float32, float64, float16 or bfloat16");
 }
 
-void check_dtype(const char* name, const Tensor& x, const Tensor& a) {
-  if (x.scalar_type() != a.scalar_type()) refuse(std::string(name) + " and a differ in dtype");
+// rstd is float32, or float64 for float64.
+ScalarType statistics_type(const Tensor& a) {
+  return a.scalar_type() == ScalarType::Double ? ScalarType::Double : ScalarType::Float;
 }
 
-void check_device(const char* name, const Tensor& x, const Tensor& a) {
-  if (x.device() != a.device()) refuse(std::string(name) + " and a differ in device");
+void check(const std::string& name, const Tensor& x, ScalarType type, const Tensor& a) {
+  if (x.scalar_type() != type) refuse(name + " and a differ in dtype");
+  if (x.device() != a.device()) refuse(name + " and a differ in device");
 }
 
 void check_same(const char* name, const Tensor& x, const Tensor& a) {
-  check_dtype(name, x, a);
-  check_device(name, x, a);
-  bool alike = x.dim() == a.dim();
-  for (int64_t i = 0; alike && i < a.dim(); ++i) alike = x.size(i) == a.size(i);
-  if (!alike) {
+  check(name, x, a.scalar_type(), a);
+  if (!x.sizes().equals(a.sizes())) {
     refuse(std::string(name) + " has shape " + shape(x) + ", expected a's: " + shape(a));
   }
 }
 
 void check_weight(const Tensor& weight, const Tensor& a) {
-  const bool is_half = dtype_of(a) == RMS_FLOAT16 || dtype_of(a) == RMS_BFLOAT16;
-  if (!is_half || weight.scalar_type() != ScalarType::Float) check_dtype("weight", weight, a);
-  check_device("weight", weight, a);
+  ScalarType type = a.scalar_type();
+  const bool is_half = type == ScalarType::Half || type == ScalarType::BFloat16;
+  if (is_half && weight.scalar_type() == ScalarType::Float) type = ScalarType::Float;
+  check("weight", weight, type, a);
   if (a.dim() == 0) refuse("a has no dimension, expected at least one");
   const int64_t width = a.size(a.dim() - 1);
   if (width == 0) refuse("a has shape " + shape(a) + ": its last dimension is empty");
@@ -100,14 +94,6 @@ struct Rows {
       : tensor(torch::stable::contiguous(x)), width(x.size(x.dim() - 1)), rows(x.numel() / width) {}
 };
 
-// One number a row: a's shape without its last dimension.
-Tensor empty_statistics(const Rows& a) {
-  std::vector<int64_t> sizes;
-  for (int64_t i = 0; i + 1 < a.tensor.dim(); ++i) sizes.push_back(a.tensor.size(i));
-  const bool wide = a.tensor.scalar_type() == ScalarType::Double;
-  return torch::stable::new_empty(a.tensor, sizes, wide ? ScalarType::Double : ScalarType::Float);
-}
-
 std::tuple<Tensor, Tensor, Tensor> forward(const Tensor& a, const Tensor& b, const Tensor& weight,
                                            double eps) {
   const RmsDtype dtype = dtype_of(a);
@@ -116,7 +102,8 @@ std::tuple<Tensor, Tensor, Tensor> forward(const Tensor& a, const Tensor& b, con
   const Rows x(a), z(b);
   const Tensor w = torch::stable::contiguous(weight);
   Tensor y = torch::stable::empty_like(x.tensor), s = torch::stable::empty_like(x.tensor);
-  Tensor rstd = empty_statistics(x);
+  const std::vector<int64_t> leading(a.sizes().begin(), a.sizes().end() - 1);
+  Tensor rstd = torch::stable::new_empty(a, leading, statistics_type(a));
   const RmsForward data = {y.mutable_data_ptr(),
                            s.mutable_data_ptr(),
                            rstd.mutable_data_ptr(),
@@ -146,8 +133,8 @@ std::tuple<Tensor, Tensor> backward(const Tensor& dy, std::optional<Tensor> ds, 
   check_same("dy", dy, s);
   check_weight(weight, s);
   const Rows x(s), grad(dy);
-  const ScalarType statistics = dtype == RMS_FLOAT64 ? ScalarType::Double : ScalarType::Float;
-  if (rstd.scalar_type() != statistics || rstd.numel() != x.rows || rstd.device() != s.device()) {
+  if (rstd.scalar_type() != statistics_type(s) || rstd.numel() != x.rows ||
+      rstd.device() != s.device()) {
     refuse("rstd is not what add_rms_norm returned with s");
   }
   const Tensor w = torch::stable::contiguous(weight), r = torch::stable::contiguous(rstd);

@@ -69,20 +69,28 @@ def register() -> None:
     """The operator's Python side: fake kernels, gradient, vmap."""
     forward = torch.ops.add_rms_norm.add_rms_norm.default
     backward = torch.ops.add_rms_norm.add_rms_norm_backward.default
+    halves = (torch.float16, torch.bfloat16)
 
     def check(name: str, x: Tensor, a: Tensor) -> None:
-        """As the C++ side checks: else the fake kernel would promise what the operator refuses."""
-        torch._check(x.dim() == a.dim(), lambda: f"add_rms_norm: {name} has shape {x.shape}, expected {a.shape}")
+        """As the C++ side checks: otherwise the fake kernel would promise what the operator refuses."""
+
+        def message() -> str:
+            return f"add_rms_norm: {name} is {x.dtype}{list(x.shape)}, expected {a.dtype}{list(a.shape)} on {a.device}"
+
+        torch._check(x.dim() == a.dim() and x.dtype == a.dtype and x.device == a.device, message)
         for size, expected in zip(x.shape, a.shape, strict=True):  # each by itself: a size may depend on data
-            torch._check(size == expected, lambda: f"add_rms_norm: {name} has shape {x.shape}, expected {a.shape}")
-        torch._check(x.dtype == a.dtype, lambda: f"add_rms_norm: {name} and a differ in dtype")
-        torch._check(x.device == a.device, lambda: f"add_rms_norm: {name} and a differ in device")
+            torch._check(size == expected, message)
 
     def check_weight(weight: Tensor, a: Tensor) -> None:
         torch._check(a.dim() > 0, lambda: "add_rms_norm: a has no dimension, expected at least one")
         torch._check(a.shape[-1] != 0, lambda: "add_rms_norm: a's last dimension is empty")
-        wide = a.dtype in (torch.float16, torch.bfloat16) and weight.dtype == torch.float32
-        check("weight", weight, a.new_empty(a.shape[-1:], dtype=weight.dtype if wide else a.dtype))
+        dtype = a.dtype
+        torch._check(
+            dtype in (torch.float32, torch.float64, *halves), lambda: f"add_rms_norm: {dtype} is not supported"
+        )
+        if dtype in halves and weight.dtype == torch.float32:
+            dtype = torch.float32
+        check("weight", weight, a.new_empty(a.shape[-1:], dtype=dtype))
 
     def statistics_like(a: Tensor) -> Tensor:
         return a.new_empty(a.shape[:-1], dtype=torch.promote_types(a.dtype, torch.float32))

@@ -19,8 +19,9 @@ T round_to(double x) {
   return static_cast<T>(static_cast<Statistics<T>>(x));
 }
 
+// Forward.
 template <typename T, typename W>
-void forward(const RmsForward& x) {
+void compute(const RmsForward& x) {
   T *y = static_cast<T*>(x.y), *s = static_cast<T*>(x.s);
   const T *a = static_cast<const T*>(x.a), *b = static_cast<const T*>(x.b);
   const W* weight = static_cast<const W*>(x.weight);
@@ -39,10 +40,10 @@ void forward(const RmsForward& x) {
   }
 }
 
-// With x = s * rstd and g = dy * weight: dx = rstd * (g - x * mean(g * x)) + ds, and dweight is the
-// sum over the rows of dy * x.
+// Backward. With x = s * rstd and g = dy * weight: dx = rstd * (g - x * mean(g * x)) + ds, and
+// dweight is the sum over the rows of dy * x.
 template <typename T, typename W>
-void backward(const RmsBackward& of) {
+void compute(const RmsBackward& of) {
   const T *dy = static_cast<const T*>(of.dy), *ds = static_cast<const T*>(of.ds);
   const T* s = static_cast<const T*>(of.s);
   const W* weight = static_cast<const W*>(of.weight);
@@ -68,38 +69,28 @@ void backward(const RmsBackward& of) {
   for (int64_t i = 0; i < of.width; ++i) static_cast<W*>(of.dweight)[i] = round_to<W>(sums[i]);
 }
 
+// The weight has the dtype T or, with the 16-bit ones, float32.
+template <typename T, typename Arguments>
+const char* compute_weight(const Arguments& x) {
+  if (x.weight_dtype == RMS_FLOAT32) {
+    compute<T, float>(x);
+  } else {
+    compute<T, T>(x);
+  }
+  return nullptr;
+}
+
+template <typename Arguments>
+const char* compute_dtype(const Arguments& x) {
+  if (x.dtype == RMS_FLOAT32) return compute_weight<float>(x);
+  if (x.dtype == RMS_FLOAT64) return compute_weight<double>(x);
+  if (x.dtype == RMS_FLOAT16) return compute_weight<c10::Half>(x);
+  if (x.dtype == RMS_BFLOAT16) return compute_weight<c10::BFloat16>(x);
+  return "unknown dtype";
+}
+
 }  // namespace
 
-extern "C" const char* add_rms_norm_cpu(const RmsForward* x) {
-  const bool is_wide = x->weight_dtype != x->dtype;  // float32, with halves
-  switch (x->dtype) {
-    case RMS_FLOAT32:
-      return forward<float, float>(*x), nullptr;
-    case RMS_FLOAT64:
-      return forward<double, double>(*x), nullptr;
-    case RMS_FLOAT16:
-      return is_wide ? forward<c10::Half, float>(*x) : forward<c10::Half, c10::Half>(*x), nullptr;
-    case RMS_BFLOAT16:
-      return is_wide ? forward<c10::BFloat16, float>(*x)
-                     : forward<c10::BFloat16, c10::BFloat16>(*x),
-             nullptr;
-  }
-  return "unknown dtype";
-}
+extern "C" const char* add_rms_norm_cpu(const RmsForward* x) { return compute_dtype(*x); }
 
-extern "C" const char* add_rms_norm_backward_cpu(const RmsBackward* x) {
-  const bool is_wide = x->weight_dtype != x->dtype;
-  switch (x->dtype) {
-    case RMS_FLOAT32:
-      return backward<float, float>(*x), nullptr;
-    case RMS_FLOAT64:
-      return backward<double, double>(*x), nullptr;
-    case RMS_FLOAT16:
-      return is_wide ? backward<c10::Half, float>(*x) : backward<c10::Half, c10::Half>(*x), nullptr;
-    case RMS_BFLOAT16:
-      return is_wide ? backward<c10::BFloat16, float>(*x)
-                     : backward<c10::BFloat16, c10::BFloat16>(*x),
-             nullptr;
-  }
-  return "unknown dtype";
-}
+extern "C" const char* add_rms_norm_backward_cpu(const RmsBackward* x) { return compute_dtype(*x); }

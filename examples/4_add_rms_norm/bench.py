@@ -9,15 +9,16 @@ among input sets of four times its size, and each keeps its outputs. In forward 
 
 import contextlib
 import importlib
+import itertools
 import math
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from add_rms_norm import add_rms_norm, build, reference
-from results import arguments, digits, earlier, environment, finish, need_gpu
+from add_rms_norm import add_rms_norm, reference
+from results import arguments, digits, report
 from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -82,8 +83,8 @@ class Inputs:
         calls += [lambda i=i: gradient(i) for i in turns] if self.backward else []
         return calls * math.ceil(12 / len(calls))  # a replay starts once; that must not count for much
 
-    def time(self, norm: Norm) -> clock.Timing:
-        """Of one forward, or of one forward and its backward."""
+    def time(self, norm: Norm) -> float:
+        """Median microseconds of one forward, or of one forward and its backward."""
         calls = self.calls(norm)
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
@@ -91,83 +92,63 @@ class Inputs:
             calls[0]()
             calls[len(self.inputs) if self.backward else 1]()
         torch.cuda.synchronize()
-        timing = clock.gpu(calls, flush=self.flush)
         per_call = 2 if self.backward else 1
-        return clock.Timing(*(per_call * x for x in (timing.median_us, timing.low_us, timing.high_us)), timing.samples)
+        return digits(per_call * clock.gpu(calls, flush=self.flush).median_us)
 
 
-def measure(rows: int, width: int, backward: bool, peak: float) -> dict:
-    """One line of the table: the time of each contestant in microseconds."""
+def measure_shape(rows: int, width: int, backward: bool, peak: float) -> dict:
+    """Microseconds of each contestant, the floor at the peak in GB/s, and our share of that peak."""
     found = {}
     inputs = Inputs(rows, width, backward)
     for name, norm in contestants().items():
-        found[name] = digits(inputs.time(norm).median_us)
+        found[name] = inputs.time(norm)
         torch.cuda.empty_cache()
     best = min(value for name, value in found.items() if name != OURS)
     floor = inputs.bytes * (2 if backward else 1) / peak * 1e-3
     line = {"pass": "forward + backward" if backward else "forward", "width": width, "rows": rows}
-    line |= {"floor_us": digits(floor), **found, "of_best": digits(found[OURS] / best)}
-    return line | {"of_peak": digits(floor / found[OURS])}
+    line |= {"floor_us": digits(floor), **found}
+    return line | {"of_best": digits(found[OURS] / best), "of_peak": digits(floor / found[OURS])}
 
 
-def draw(content: dict):
-    """The share of the memory's peak over the width, a panel for each pass and number of rows."""
+def measure(all_rows: list[int], widths: list[int], peak: float) -> list[dict]:
+    results = []
+    memory = torch.cuda.get_device_properties(0).total_memory
+    for backward, width, rows in itertools.product((False, True), widths, all_rows):
+        if 12 * rows * width * DTYPE.itemsize > memory / 2:
+            continue  # two sets of inputs, outputs and gradients, and what torch needs in between
+        results.append(measure_shape(rows, width, backward, peak))
+        print(*(f"{name} {value}" for name, value in results[-1].items()), sep="  ", flush=True)
+    for name, package in (("liger", "liger-kernel"), ("quack", "quack-kernels")):
+        if results and name not in results[0]:
+            print(f"{name} is not installed (`python3 -m pip install {package}`), so it was not measured")
+    return results
+
+
+def plot(path: Path, content: dict) -> None:
+    """Share of the memory's peak over the width, a panel for each pass and number of rows."""
     from matplotlib.figure import Figure
 
     results, where = content["results"], content["environment"]
     passes = list(dict.fromkeys(row["pass"] for row in results))
     rows = sorted({row["rows"] for row in results})
-    figure = Figure(figsize=(2.6 * len(rows) + 0.6, 2.3 * len(passes) + 0.8), layout="constrained")
+    figure = Figure(figsize=(3.2 * len(rows) + 0.6, 2.8 * len(passes) + 0.8), layout="constrained")
     panels = figure.subplots(len(passes), len(rows), squeeze=False, sharey="col")
-    for line, what in zip(panels, passes, strict=True):
-        for panel, count in zip(line, rows, strict=True):
-            points = [row for row in results if row["pass"] == what and row["rows"] == count]
-            for name, colour in COLOURS.items():
-                shown = [row for row in points if name in row]
-                share = [100 * row["floor_us"] / row[name] for row in shown]
-                panel.plot([row["width"] for row in shown], share, marker=".", color=colour, label=name)
-            panel.set_xscale("log", base=2)
-            panel.set_ylim(bottom=0)
-            panel.set_title(f"{what}, {count} rows", fontsize=9)
-            panel.set_xlabel("width", fontsize=8)
-            panel.grid(alpha=0.3)
-            panel.tick_params(labelsize=7)
-        line[0].set_ylabel("% of peak bandwidth", fontsize=9)
-    figure.suptitle(f"residual add + RMSNorm, {where['dtype']}, {where['name']}", fontsize=10)
-    figure.legend(*panels[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=5, fontsize=9)
-    return figure
-
-
-def main() -> None:
-    args = arguments(
-        __doc__.splitlines()[0], rows="1,64,2048,16384", widths="256,1024,4096,8192,16384,32768,65536,131072"
-    )
-    if args.source:
-        return finish(args, earlier(args.source), draw)
-    need_gpu()
-    build()
-    where = environment()
-    results: list[dict] = []
-    for backward in (False, True):
-        for width in args.widths:
-            for rows in args.rows:
-                if 12 * rows * width * DTYPE.itemsize > torch.cuda.get_device_properties(0).total_memory / 2:
-                    continue  # two sets of inputs, outputs and gradients, and what torch needs in between
-                results.append(measure(rows, width, backward, where["peak_gb_per_s"]))
-                show(results)
-    for name, package in (("liger", "liger-kernel"), ("quack", "quack-kernels")):
-        if name not in results[0]:
-            print(f"{name} is not installed (`python3 -m pip install {package}`), so it was not measured")
-    finish(args, {"environment": where, "results": results}, draw)
-
-
-def show(results: Sequence[dict]) -> None:
-    """Print the last line, and the head before the first."""
-    names = list(results[0])
-    if len(results) == 1:
-        print("".join(f"{name:>{20 if name == 'pass' else 14}}" for name in names))
-    print("".join(f"{results[-1][name]:>{20 if name == 'pass' else 14}}" for name in names), flush=True)
+    for panel, (what, count) in zip(panels.flat, itertools.product(passes, rows), strict=True):
+        for name, colour in COLOURS.items():
+            shown = [row for row in results if (row["pass"], row["rows"]) == (what, count) and name in row]
+            share = [100 * row["floor_us"] / row[name] for row in shown]
+            panel.plot([row["width"] for row in shown], share, marker=".", color=colour, label=name)
+        panel.set_xscale("log", base=2)
+        panel.set(title=f"{what}, {count} rows", xlabel="width", ylabel="% of peak bandwidth")
+        panel.grid(alpha=0.3)
+    for panel in panels[0]:  # each column shares its scale
+        panel.set_ylim(bottom=0)
+    figure.suptitle(f"residual add + RMSNorm, {where['dtype']}, {where['name']}")
+    figure.legend(*panel.get_legend_handles_labels(), loc="outside lower center", ncols=5)
+    figure.savefig(path)
 
 
 if __name__ == "__main__":
-    main()
+    widths = "256,1024,4096,8192,16384,32768,65536,131072"
+    args = arguments(__doc__.splitlines()[0], rows="1,64,2048,16384", widths=widths)
+    report(args, lambda peak: measure(args.rows, args.widths, peak), plot)

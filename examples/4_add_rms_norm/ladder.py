@@ -11,9 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from add_rms_norm import HERE, build
+from add_rms_norm import HERE
 from bench import Inputs
-from results import arguments, digits, earlier, environment, finish, need_gpu
+from results import arguments, digits, report
 from torch import Tensor
 from torch.utils import cpp_extension
 
@@ -66,12 +66,8 @@ def backward_step(library: ctypes.CDLL, step: int) -> Callable[..., tuple[Tensor
     parts = torch.cuda.get_device_properties(0).multi_processor_count
 
     def run(dy: Tensor, ds: Tensor, s: Tensor, w: Tensor, rstd: Tensor) -> tuple[Tensor, ...]:
-        dx, dw, sums, means = (
-            torch.empty_like(s),
-            torch.empty_like(w),
-            rstd.new_empty(parts, len(w)),
-            torch.empty_like(rstd),
-        )
+        dx, dw, means = (torch.empty_like(x) for x in (s, w, rstd))
+        sums = rstd.new_empty(parts, len(w))
         call(library.launch_backward_step, step, [dx, dw, sums, means, dy, ds, s, w, rstd], *s.shape, parts)
         return dx, dw
 
@@ -79,7 +75,7 @@ def backward_step(library: ctypes.CDLL, step: int) -> Callable[..., tuple[Tensor
 
 
 def measure(library: ctypes.CDLL, rows: int, width: int, peak: float) -> list[dict]:
-    """Time every step, after a look whether its results are the last one's."""
+    """Check the results of every step against the last one's, then time it. peak is the memory's, in GB/s."""
     found = []
     for what, names, make in (("forward", FORWARD, forward_step), ("backward", BACKWARD, backward_step)):
         inputs = Inputs(rows, width, backward=False)
@@ -96,51 +92,40 @@ def measure(library: ctypes.CDLL, rows: int, width: int, peak: float) -> list[di
                 continue  # takes too long; does not fit
             step = make(library, i)
             torch.testing.assert_close(step(*inputs.inputs[0]), expected, rtol=0.02, atol=0.02)
-            us = digits(inputs.time(step).median_us)
+            us = inputs.time(step)
             line = {"pass": what, "step": name, "rows": rows, "width": width, "us": us}
             found.append(line | {"floor_us": digits(floor), "of_peak": digits(floor / us)})
             print(f"{what:>8} {rows:>6} x {width:<5} {name:<48}{us:>10} us {floor / us:>8.1%} of the peak", flush=True)
     return found
 
 
-def draw(content: dict):
-    """Time of each step, down to the memory's floor; a panel for each shape."""
+def plot(path: Path, content: dict) -> None:
+    """Time of each step, and the memory's floor; a panel for each shape."""
     from matplotlib.figure import Figure
 
     names = [f"forward: {name}" for name in FORWARD] + [f"backward: {name}" for name in BACKWARD]
-    figure = Figure(figsize=(11, 3.4), layout="constrained")
+    figure = Figure(figsize=(14, 4), layout="constrained")
     panels = figure.subplots(1, len(SHAPES), sharey=True)
     for panel, (rows, width) in zip(panels, SHAPES, strict=True):
         lines = [row for row in content["results"] if (row["rows"], row["width"]) == (rows, width)]
         places = [-names.index(f"{row['pass']}: {row['step']}") for row in lines]
         colours = ["#1b9e77" if row["pass"] == "forward" else "#7570b3" for row in lines]
-        bars = panel.barh(places, [row["us"] for row in lines], color=colours)
-        panel.bar_label(
-            bars, [f"{row['us']:.0f}" if row["us"] >= 100 else f"{row['us']:.3g}" for row in lines], fontsize=8
-        )
-        panel.axvline(lines[0]["floor_us"], color="black", linestyle="--", linewidth=1, label="memory's floor")
-        panel.set_xscale("log")
-        panel.set_xlim(lines[0]["floor_us"] / 1.5, 6 * max(row["us"] for row in lines))
-        panel.set_title(f"{rows} rows of {width}", fontsize=9)
-        panel.set_xlabel("microseconds", fontsize=8)
+        us, floor = [row["us"] for row in lines], lines[0]["floor_us"]
+        panel.bar_label(panel.barh(places, us, color=colours), fmt="%.4g")
+        panel.axvline(floor, color="black", linestyle="--", linewidth=1, label="memory's floor")
+        panel.set(xscale="log", xlim=(floor / 1.5, 6 * max(us)), title=f"{rows} rows of {width}", xlabel="microseconds")
         panel.minorticks_off()
-    panels[0].set_yticks([-i for i in range(len(names))], names, fontsize=8)
-    panels[0].legend(fontsize=7, loc="lower right")
+    panels[0].set_yticks([-i for i in range(len(names))], names)
+    panels[0].legend(loc="lower right")
     where = content["environment"]
-    figure.suptitle(f"residual add + RMSNorm in steps, {where['dtype']}, {where['name']}", fontsize=10)
-    return figure
+    figure.suptitle(f"residual add + RMSNorm in steps, bfloat16, {where['name']}")
+    figure.savefig(path)
 
 
-def main() -> None:
-    args = arguments(__doc__.splitlines()[0])
-    if args.source:
-        return finish(args, earlier(args.source), draw)
-    need_gpu()
-    build()
-    where, library = environment(), compile_steps()
-    results = [row for rows, width in SHAPES for row in measure(library, rows, width, where["peak_gb_per_s"])]
-    finish(args, {"environment": where, "results": results}, draw)
+def measure_all(peak: float) -> list[dict]:
+    library = compile_steps()
+    return [row for rows, width in SHAPES for row in measure(library, rows, width, peak)]
 
 
 if __name__ == "__main__":
-    main()
+    report(arguments(__doc__.splitlines()[0]), measure_all, plot)

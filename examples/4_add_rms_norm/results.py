@@ -10,16 +10,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from add_rms_norm import has_toolkit
+from add_rms_norm import build, has_toolkit
+
+
+def numbers(text: str) -> list[int]:
+    return [int(number) for number in text.split(",")]
 
 
 def arguments(description: str, **defaults: str) -> argparse.Namespace:
-    """--json, --plot, and lists of numbers. Stops where a file cannot be written, or is of another program."""
+    """--json, --plot, --from, and lists of numbers. Exits if a file cannot be written."""
     parser = argparse.ArgumentParser(description=description)
     for name, default in defaults.items():
-        parser.add_argument(
-            f"--{name}", default=default, type=lambda text: [int(n) for n in text.split(",")], metavar="N,N"
-        )
+        parser.add_argument(f"--{name}", default=default, type=numbers, metavar="N,N")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw them (.svg, .png; needs matplotlib)")
     parser.add_argument("--from", type=Path, metavar="FILE", dest="source", help="draw results of an earlier --json")
@@ -43,15 +45,12 @@ def earlier(path: Path) -> dict:
     return content
 
 
-def need_gpu() -> None:
-    if not torch.cuda.is_available():
-        sys.exit("this measures a GPU's kernels, and torch sees no GPU here (add_rms_norm.py runs without one)")
-    if not has_toolkit():
-        sys.exit("the kernels have to be compiled, and no CUDA toolkit is found: set CUDA_HOME to its folder")
+def digits(x: float) -> float:
+    return float(f"{x:.4g}")
 
 
 def environment() -> dict[str, str | float]:
-    """Where and how figures were measured. The peak: two transfers per cycle of the memory's clock, each a bus wide."""
+    """The machine and the command. The peak counts two transfers per cycle of the memory's clock, each a bus wide."""
     gpu = torch.cuda.get_device_properties(0)
     return {
         "name": gpu.name,
@@ -64,19 +63,26 @@ def environment() -> dict[str, str | float]:
     }
 
 
-def digits(x: float) -> float:
-    return float(f"{x:.4g}")
+def new(measure: Callable[[float], list[dict]]) -> dict:
+    """Build, measure, and return the content of a file. measure gets the memory's peak in GB/s."""
+    if not torch.cuda.is_available():
+        sys.exit("this measures a GPU's kernels, and torch sees no GPU here (add_rms_norm.py runs without one)")
+    if not has_toolkit():
+        sys.exit("the kernels have to be compiled, and no CUDA toolkit is found: set CUDA_HOME to its folder")
+    build()
+    found = environment()
+    return {"environment": found, "results": measure(found["peak_gb_per_s"])}
 
 
-def finish(args: argparse.Namespace, content: dict, draw: Callable) -> None:
-    """Write what was asked for. One row per line, so that a change shows as a change."""
+def report(
+    args: argparse.Namespace, measure: Callable[[float], list[dict]], plot: Callable[[Path, dict], None]
+) -> None:
+    """Measure, or read what was measured before; write the files that the options name."""
+    content = earlier(args.source) if args.source else new(measure)
     if args.json and content["results"]:
-        rows = ",\n".join("  " + json.dumps(row) for row in content["results"])
-        head = json.dumps({"environment": content["environment"]}, indent=1).rstrip("\n} ")
-        args.json.write_text(f'{head}\n }},\n "results": [\n{rows}\n ]\n}}\n')
+        args.json.write_text(json.dumps(content, indent=1) + "\n")
     if args.plot:
         import matplotlib
 
-        # An SVG keeps its text as text, and no date: the same results give the same file.
-        with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "add_rms_norm"}):
-            draw(content).savefig(args.plot, metadata={"Date": None} if args.plot.suffix == ".svg" else None)
+        with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "add_rms_norm"}):  # text stays text
+            plot(args.plot, content)
