@@ -121,7 +121,7 @@ def assert_equal(first, second):
 def test_torchrun_restarts(tmp_path):
     """One is killed, the other one ends with an error, and both go on from the checkpoint, to the same weights."""
     broken, unbroken = tmp_path / "broken.pt", tmp_path / "unbroken.pt"
-    arguments = [*RESIDUAL, "--epochs", "6", "--batch", "479"]
+    arguments = [*RESIDUAL, "--epochs", "60", "--batch", "479"]
     options = ("--max-restarts", "1", "--monitor-interval", "0.1")
     pair = torchrun(*arguments, "--save", broken, "--resume", broken, options=options)
     kill_one(pair, broken)
