@@ -121,7 +121,7 @@ def assert_equal(first, second):
 def test_torchrun_restarts(tmp_path):
     """One is killed, the other one ends with an error, and both go on from the checkpoint, to the same weights."""
     broken, unbroken = tmp_path / "broken.pt", tmp_path / "unbroken.pt"
-    arguments = [*RESIDUAL, "--epochs", "60", "--batch", "479"]
+    arguments = [*RESIDUAL, "--epochs", "12", "--batch", "479"]
     options = ("--max-restarts", "1", "--monitor-interval", "0.1")
     pair = torchrun(*arguments, "--save", broken, "--resume", broken, options=options)
     kill_one(pair, broken)
@@ -129,7 +129,7 @@ def test_torchrun_restarts(tmp_path):
     for started in (whole, pair):
         _, err = started.communicate(timeout=300)
         assert started.returncode == 0, err
-    assert "Signal 9 (SIGKILL)" in err or "closed by peer" in err
+    assert err.count("building what is out of date") == 4  # two processes, started twice
     assert_equal(broken, unbroken)
 
 
