@@ -4,7 +4,7 @@
     python3 setup.py build_ext --inplace                # builds only
 
 --no-build-isolation matters: without it pip fetches a second torch of several GB to compile with. ninja compares
-times, even with --force: after an edit with an old time (`cp -p`, `tar -x`), remove build/. (time.py compares content.)
+times, even with --force: after an edit with an old time (`cp -p`, `tar -x`), remove build/.
 
 Environment variables:
     ADD2_WITH_CUDA=0         build only the CPU part (=1: fail where nvcc is missing, instead of leaving CUDA out)
