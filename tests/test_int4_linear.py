@@ -3,15 +3,15 @@
 import importlib
 import os
 import sys
-import sysconfig
 from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
-from test_add_rms_norm import cuda_home
 from torch import nn
 from torch.utils import cpp_extension
+
+from lab import toolchain
 
 FOLDER = Path(__file__).resolve().parents[1] / "examples" / "5_int4_linear"
 everywhere = pytest.mark.parametrize("device", ["cpu"] + ["cuda"] * torch.cuda.is_available())
@@ -20,9 +20,9 @@ half = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str
 
 @pytest.fixture(scope="module")
 def lib():
-    os.environ["PATH"] = sysconfig.get_path("scripts") + os.pathsep + os.environ["PATH"]  # ninja
+    os.environ["PATH"] = toolchain.tool_path()  # ninja
     sys.path.insert(0, str(FOLDER))
-    cpp_extension.CUDA_HOME = cuda_home()
+    cpp_extension.CUDA_HOME = torch.version.cuda and toolchain.environment().get("CUDA_HOME")
     module = importlib.import_module("int4_linear")
     module.build()
     return module
