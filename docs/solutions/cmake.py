@@ -11,7 +11,7 @@ def exercise_1():
     with copy_of_project() as copy:
         kernel = copy / "kernel" / "add2_kernel.cu"
         kernel.write_text(kernel.read_text() + "this is no C++\n")
-        said = run(FOLLOW, folder=copy, status=2)
+        said = run(FOLLOW, folder=copy, status=1)
     show(said, "): error", "Error generating file")
     assert "Error generating file" in said
 

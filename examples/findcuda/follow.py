@@ -10,41 +10,35 @@ import subprocess
 import sys
 from pathlib import Path
 
+import torch
+
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
+
+from lab import cli, toolchain  # noqa: E402
+
+TORCH = Path(torch.__file__).parent
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--build", metavar="DIR", default="build/findcuda", help="where to build (default: %(default)s)"
-    )
+    parser.add_argument("--build", metavar="DIR", default="build/findcuda", help="folder (default: %(default)s)")
     folder = Path(parser.parse_args().build).resolve()
-    try:
-        import torch
-
-        from lab import toolchain
-
-        cmake = toolchain.require("cmake")
-        toolchain.require("ninja")
-        nvcc = toolchain.find_nvcc()
-    except ImportError:
-        return _fail("There is no torch. Install it: `python3 -m pip install torch`.")
-    except toolchain.Failure as error:
-        return _fail(str(error))
+    cmake, nvcc = toolchain.require("cmake"), toolchain.find_nvcc()
+    toolchain.require("ninja")
     if nvcc is None:
-        return _fail(f"There is no nvcc for torch's CUDA, and FindCUDA is about nothing else: {toolchain.cuda_cure()}")
+        raise toolchain.Failure(f"FindCUDA is only about nvcc, and there is none: {toolchain.cuda_cure()}")
 
     configure = [cmake, "-S", ROOT / "examples" / "findcuda", "-B", folder, "--fresh", "-G", "Ninja"]
-    configure += [f"-DTORCH_DIR={Path(torch.__file__).parent}", f"-DCUDA_TOOLKIT_ROOT_DIR={toolchain.cuda_root(nvcc)}"]
+    configure += [f"-DTORCH_DIR={TORCH}", f"-DCUDA_TOOLKIT_ROOT_DIR={toolchain.cuda_root(nvcc)}"]
+    env = toolchain.environment()
     for command in (configure, [cmake, "--build", folder, "--clean-first", "--verbose"]):
         print("$", shlex.join(map(str, command)), file=sys.stderr)
-        env = toolchain.environment()
         done = subprocess.run(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         if done.returncode != 0:
-            return _fail(f"{done.stdout}\nThis command failed: {shlex.join(map(str, command))}")
+            raise toolchain.Failure(f"{shlex.join(map(str, command))}\n{done.stdout}")
 
-    names = {str(folder): "BUILD", str(Path(torch.__file__).parent): "TORCH", str(ROOT): "PROJECT"}
+    names = {str(folder): "BUILD", str(TORCH): "TORCH", str(ROOT): "PROJECT"}
 
     def show(text: object) -> None:
         line = re.sub(r"((-I|-isystem[= ]?)\s*\S+\s+){2,}", "-I... ", str(text))  # a run of include folders
@@ -69,9 +63,7 @@ def main() -> int:
     custom = next(line for line in done.stdout.splitlines() if "-P" in line and script.name in line)
     steps = [step for step in custom.split(" && ") if " -P " in step]
     show(steps[0])
-    print(
-        "4. execute_process: the script, run once more with verbose:BOOL=ON. First the dependencies, then the object:"
-    )
+    print("4. execute_process: the script, once more with verbose:BOOL=ON. First the dependencies, then the object:")
     loud = shlex.split(steps[0].replace("verbose:BOOL=OFF", "verbose:BOOL=ON"))
     said = subprocess.run(loud, cwd=object_file.parent, capture_output=True, text=True, check=True).stdout
     for line in said.splitlines():
@@ -82,21 +74,14 @@ def main() -> int:
         if "add2_kernel.cu.o.Release.cmake" not in command:
             show(command)
     print("\nCMake's own CUDA language (the project's CMakeLists.txt) has neither script nor copy of flags:")
-    for command in _by_language(cmake, folder / "language", Path(torch.__file__).parent, nvcc):
-        show(command)
+    configure = [cmake, "-S", ROOT, "-B", folder / "language", "--fresh", "-G", "Ninja", f"-DTORCH_DIR={TORCH}"]
+    configure += ["-DADD2_WITH_CUDA=ON", f"-DCMAKE_CUDA_COMPILER={nvcc}"]
+    subprocess.run(configure, env=env, capture_output=True, check=True)  # configured, not built
+    for command in _commands(folder / "language", env):
+        if "add2_kernel.cu" in command:  # the same .cu, and the link
+            show(command)
     print(f"\nThe library: {folder / 'libadd2.so'}\nRun it: python3 time.py --library {folder / 'libadd2.so'}")
     return 0
-
-
-def _by_language(cmake: str, folder: Path, torch_dir: Path, nvcc: Path) -> list[str]:
-    """The commands for the same .cu and the link when CUDA is a language: configured, not built."""
-    from lab import toolchain
-
-    configure = [cmake, "-S", ROOT, "-B", folder, "--fresh", "-G", "Ninja", f"-DTORCH_DIR={torch_dir}"]
-    configure += ["-DADD2_WITH_CUDA=ON", f"-DCMAKE_CUDA_COMPILER={nvcc}"]
-    env = toolchain.environment()
-    subprocess.run(configure, env=env, capture_output=True, check=True)
-    return [command for command in _commands(folder, env) if "add2_kernel.cu" in command]
 
 
 def _commands(folder: Path, env: dict[str, str]) -> list[str]:
@@ -106,10 +91,5 @@ def _commands(folder: Path, env: dict[str, str]) -> list[str]:
     return [command.removeprefix(": && ").removesuffix(" && :") for command in found]
 
 
-def _fail(message: str) -> int:
-    print(f"follow.py: {message}", file=sys.stderr)
-    return 2
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(cli.run(main))

@@ -10,7 +10,6 @@ import argparse
 import importlib
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -18,28 +17,27 @@ import time
 from functools import partial
 from pathlib import Path
 
+import torch
+
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parents[1]), str(HERE)]
 
-from lab import files  # noqa: E402  (which does not import torch)
+from lab import build, cli, files  # noqa: E402
+from lab.bench import calls, clock, host_cost  # noqa: E402
 
-BUILDS = ("jit", "setup", "cmake", "nvrtc")
 FILES = {"torch.compile": "compiled", "triton_op": "triton_add", "custom_op and cuda.core": "cuda_core_add"}
-WAYS = ("torch.add", *FILES, *BUILDS, "pybind11")
+WAYS = ("torch.add", *FILES, *build.COMPILERS, "pybind11")
 ON_A_GPU = ("triton_op", "custom_op and cuda.core", "nvrtc")
 SMALL, LARGE = 1024, 2**26
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def prepare(way: str):
     """Make the operator from nothing: a function of a and b."""
-    import torch
-
     if way == "torch.add":
         return torch.add
     if way in FILES:
         return importlib.import_module(FILES[way]).add
-    from lab import build
-
     if way == "pybind11":
         return build.load("pybind11").module.forward
     build.load(way, rebuild=way in ("setup", "cmake"))  # these leave their libraries in the project, not in a cache
@@ -50,41 +48,23 @@ def prepare(way: str):
 
 def measure(way: str) -> dict:
     """Seconds to the first result, with torch imported and a GPU awake; then the figures of a call."""
-    import torch
-
-    from lab.bench import calls, clock
-
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    a, b = torch.randn(2, SMALL, device=device)
+    a, b = torch.randn(2, SMALL, device=DEVICE)
     expected = a + b
-    clock.synchronize(device)
+    clock.synchronize(DEVICE)
     start = time.perf_counter()
     add = prepare(way)
     result = add(a, b)
-    clock.synchronize(device)
+    clock.synchronize(DEVICE)
     seconds = time.perf_counter() - start
     if not torch.equal(result, expected):
         raise SystemExit(f"{way}: the result differs from torch's")
-
     compared = {"us": partial(add, a, b), "torch_us": partial(torch.add, a, b)}
-    samples = {name: [host_us(call, device) for _ in range(103)][3:] for name, call in compared.items()}
-    found = {"way": way, "first_s": seconds} | {name: statistics.median(times) for name, times in samples.items()}
-    if device.type == "cuda":
-        sets = calls.buffers(LARGE, torch.float32, device)
+    found = {"way": way, "first_s": seconds} | host_cost.medians(compared, DEVICE)
+    if DEVICE.type == "cuda":
+        sets = calls.buffers(LARGE, torch.float32, DEVICE)
         gpu = clock.gpu([partial(add, a, b) for _, a, b in sets])
         found |= {"gpu_us": gpu.median_us, "gb_per_s": 12 * LARGE / gpu.median_us / 1e3}
     return found
-
-
-def host_us(call, device, batch: int = 100) -> float:
-    """Microseconds until a call returns; on a GPU the kernel may still run then."""
-    from lab.bench import clock
-
-    clock.synchronize(device)
-    start = time.perf_counter()
-    for _ in range(batch):
-        call()
-    return (time.perf_counter() - start) / batch * 1e6
 
 
 def main() -> int:
@@ -96,12 +76,7 @@ def main() -> int:
     if args.in_this_process:
         print(json.dumps(measure(args.way[0])))
         return 0
-    import torch
-
-    from lab import cli
-
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    ways = args.way or [way for way in WAYS if device.type == "cuda" or way not in ON_A_GPU]
+    ways = args.way or [way for way in WAYS if DEVICE.type == "cuda" or way not in ON_A_GPU]
     rows, status = [], 0
     print(f"{'way':<26}{'first result s':>15}{'us per call':>12}{'torch.add us':>14}{'GB/s':>8}")
     for way in ways:
@@ -119,7 +94,7 @@ def main() -> int:
         rate = f"{row['gb_per_s']:.0f}" if "gb_per_s" in row else "-"
         print(f"{way:<26}{row['first_s']:>15.3f}{row['us']:>12.2f}{row['torch_us']:>14.2f}{rate:>8}", flush=True)
     if args.json and rows:  # without any, a file of an earlier run is worth more
-        environment = cli.environment(device) | {"command": "python3 examples/ways/ways.py --json FILE"}
+        environment = cli.environment(DEVICE) | {"command": "python3 examples/ways/ways.py --json FILE"}
         files.write(args.json, files.to_json({"environment": environment, "ways": rows}))
     return status
 
