@@ -7,14 +7,9 @@
 
 #include <stdint.h>
 
-#if defined(__GNUC__)
 #define ADD2_API __attribute__((visibility("default")))  // the rest of the library is hidden
-#else
-#define ADD2_API
-#endif
 
-struct CUstream_st;  // what a cudaStream_t points to; declared here so that no CUDA header is
-                     // needed
+struct CUstream_st;  // a cudaStream_t points to it; declared here to need no CUDA header
 
 #ifdef __cplusplus
 extern "C" {
