@@ -6,10 +6,9 @@ from setuptools.command.bdist_wheel import bdist_wheel
 from torch.utils.cpp_extension import CUDA_HOME, BuildExtension, CppExtension, CUDAExtension
 
 with_cuda = torch.version.cuda is not None and CUDA_HOME is not None
-Extension = CUDAExtension if with_cuda else CppExtension
 sources = ["blend/csrc/blend.cpp"] + ["blend/csrc/blend_cuda.cu"] * with_cuda
 macros = [("TORCH_TARGET_VERSION", "0x020a000000000000")] + [("WITH_CUDA", None)] * with_cuda
-extension = Extension("blend._C", sources, define_macros=macros)
+extension = (CUDAExtension if with_cuda else CppExtension)("blend._C", sources, define_macros=macros)
 # libtorch.so stands for all of torch's libraries, with CUDA or without. The CUDA runtime goes into ours.
 extension.libraries = ["cudart_static", "rt", "dl", "pthread"] * with_cuda
 extension.extra_link_args = ["-Wl,--no-as-needed", "-ltorch", "-Wl,--as-needed", "-Wl,--exclude-libs,ALL"]

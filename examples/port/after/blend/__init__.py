@@ -17,8 +17,7 @@ def blend(a: Tensor, b: Tensor, mask: Tensor | None = None, alpha: float = 0.5) 
 
 def sum_list(tensors: list[Tensor]) -> Tensor:
     """Return the sum of tensors of one shape, dtype and device. Differentiable."""
-    if not tensors:  # the dispatcher chooses a kernel by the tensors' device
-        raise RuntimeError("sum_list: expected at least one tensor")
+    torch._check(len(tensors) > 0, lambda: "sum_list: expected at least one tensor")  # their device chooses the kernel
     _refuse_tangents(*tensors)
     return torch.ops.blend.sum_list(tensors)
 

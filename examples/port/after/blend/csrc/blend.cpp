@@ -4,22 +4,16 @@
 #include <torch/csrc/stable/library.h>
 #include <torch/headeronly/core/Dispatch_v2.h>
 
-#include <optional>
 #include <stdexcept>
 #include <string>
-#include <vector>
 
 using torch::headeronly::ScalarType;
 
 // Python sees a RuntimeError with this text.
-static void require(bool is_met, const std::string& text) {
-  if (!is_met) throw std::runtime_error(text);
-}
-
 static void check(const std::string& name, const Tensor& x, const Tensor& a, ScalarType dtype) {
-  require(x.device() == a.device(), name + " is on another device than expected");
-  require(x.sizes().equals(a.sizes()), name + " has another shape than expected");
-  require(x.scalar_type() == dtype, name + " has another dtype than expected");
+  if (x.device() != a.device()) throw std::runtime_error(name + " is on another device");
+  if (!x.sizes().equals(a.sizes())) throw std::runtime_error(name + " has another shape");
+  if (x.scalar_type() != dtype) throw std::runtime_error(name + " has another dtype");
 }
 
 template <typename T>
@@ -38,8 +32,9 @@ static void mix(const Tensor& y, const Tensor& a, const Tensor& b, const bool* m
                 double beta) {
   // Asked here, as THO_DISPATCH_V2 would send its message through iostreams.
   const ScalarType type = y.scalar_type();
-  require(type == ScalarType::Float || type == ScalarType::Double || type == ScalarType::Half,
-          std::string("blend: not implemented for '") + toString(type) + "'");
+  if (type != ScalarType::Float && type != ScalarType::Double && type != ScalarType::Half) {
+    throw std::runtime_error(std::string("blend: not implemented for '") + toString(type) + "'");
+  }
 #ifdef WITH_CUDA
   if (y.is_cuda()) return mix_cuda(y, a, b, mask, alpha, beta);
 #endif
@@ -71,12 +66,10 @@ STABLE_TORCH_LIBRARY(blend, m) {
   m.def("blend(Tensor a, Tensor b, Tensor? mask, float alpha) -> Tensor");
   m.def("sum_list(Tensor[] tensors) -> Tensor");
 }
-
 STABLE_TORCH_LIBRARY_IMPL(blend, CPU, m) {
   m.impl("blend", TORCH_BOX(&blend));
   m.impl("sum_list", TORCH_BOX(&sum_list));
 }
-
 #ifdef WITH_CUDA
 STABLE_TORCH_LIBRARY_IMPL(blend, CUDA, m) {
   m.impl("blend", TORCH_BOX(&blend));
