@@ -107,9 +107,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     ways.add_argument("--compile", action="store_true", help="torch.compile the network")
     ways.add_argument("--cuda-graph", action="store_true", help="replay each step of the toy as one CUDA graph")
     to = parser.add_argument_group("checkpoints")
-    to.add_argument(
-        "--save", type=files.target, metavar="FILE", help="write a checkpoint after each epoch (toy: each 25)"
-    )
+    to.add_argument("--save", type=files.target, metavar="FILE", help="write a checkpoint after each epoch (toy: 25)")
     to.add_argument("--resume", type=Path, metavar="FILE", help="go on from one; from nothing if --save will write it")
     args = cli.parse(parser, argv)
     if args.epochs is None:

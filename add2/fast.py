@@ -17,12 +17,10 @@ from torch.compiler import is_dynamo_compiling as compiling
 from . import ops
 
 # On to the kernel of the tensors' device. The fallback at Negative applies a minus sign that is still pending.
-_CPU, _CUDA = (
-    DispatchKeySet(key) | DispatchKeySet(DispatchKey.Negative) for key in (DispatchKey.CPU, DispatchKey.CUDA)
-)
+_CPU = DispatchKeySet(DispatchKey.CPU) | DispatchKeySet(DispatchKey.Negative)
+_CUDA = DispatchKeySet(DispatchKey.CUDA) | DispatchKeySet(DispatchKey.Negative)
 _add2, _launch = ops._add2._handle.redispatch_boxed, ops._launch._handle.redispatch_boxed
-_nvrtc = sys.modules.get("add2.nvrtc")
-if _nvrtc and _nvrtc.is_registered():  # from Python to Python there is no need of the dispatcher: it takes 3 us
+if _nvrtc := sys.modules.get("add2.nvrtc"):  # from Python to Python there is no need of the dispatcher: it takes 3 us
 
     def _add2(keys, a: Tensor, b: Tensor) -> Tensor:
         return _nvrtc.add2(a, b)

@@ -43,13 +43,11 @@ def test_compiles(arch, nvrtc):
 
 PROGRAM = """
 import torch, add2
-from add2 import nvrtc
-nvrtc.register()  # again: nothing happens
 a, b = torch.randn(3, 4, requires_grad=True), torch.randn(4, 3).t()
 c = add2.add2(a, b)
 c.sum().backward()
 assert torch.equal(c, a + b) and torch.equal(a.grad, torch.ones(3, 4))
-assert nvrtc.is_registered() and add2.add2.__module__ == "add2.fast"
+assert add2.add2.__module__ == "add2.fast"
 print("done")
 """
 

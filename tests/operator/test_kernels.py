@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_values import INTEGERS, same_bits, special_values
+from test_values import INTEGERS, same_bits
 
 from lab.bench import kernels
 
@@ -59,25 +59,13 @@ def test_no_compiler_warns(tmp_path):
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def all_bits(dtype, device):
-    """Every value of a dtype of 16 bits."""
-    return torch.arange(-(2**15), 2**15, dtype=torch.int32, device=device).to(torch.int16).view(dtype)
-
-
 def test_every_pair_of_float16(add, cuda):
     """2^32 sums: normal, subnormal, infinite, NaN, and every tie."""
-    values = all_bits(torch.float16, cuda)
+    values = torch.arange(-(2**15), 2**15, device=cuda).to(torch.int16).view(torch.float16)
     for rows in values.split(2**10):
         a = rows.repeat_interleave(len(values))
         b = values.repeat(len(rows))
         assert same_bits(add(a, b), a + b)
-
-
-@pytest.mark.parametrize("half", [torch.float16, torch.bfloat16], ids=str)
-def test_every_half_with_special_values(add, device, half):
-    values = all_bits(half, device)
-    for b in special_values(half, device):
-        assert same_bits(add(values, b.repeat(len(values))), values + b)
 
 
 def test_random_bits(add, device, dtype):
