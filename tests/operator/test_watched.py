@@ -73,13 +73,6 @@ def test_selective_checkpoint(lane, device):
         assert torch.allclose(x.grad, (a * a + b).cos() * 2 * a)
 
 
-def test_reentrant_checkpoint(lane, device):
-    a, b = tensors(device)
-    x = a.clone().requires_grad_()
-    checkpoint(lambda x: lane.add2(x * x, b).sin(), x, use_reentrant=True).sum().backward()
-    assert torch.allclose(x.grad, (a * a + b).cos() * 2 * a)
-
-
 @pytest.mark.parametrize("transform", [lambda f: f, torch.func.functionalize], ids=["plain", "functionalize"])
 def test_make_fx_then_gradient(lane, device, transform):
     """A graph traced on plain tensors holds the operator itself, so it is differentiable later."""
