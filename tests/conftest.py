@@ -6,7 +6,6 @@ python3 -m pytest --all    # everything; a test or a file that is named on the c
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -74,18 +73,6 @@ def run():
         return done
 
     return run
-
-
-@pytest.fixture
-def start():
-    """Start a program of the project in a process and a group of its own, for a Ctrl-C in the middle: a Popen."""
-
-    def start(program, *arguments, **options):
-        command = [sys.executable, ROOT / program, *map(str, arguments)]
-        options |= {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.default_int_handler)}  # a `&` ignores it
-        return subprocess.Popen(command, text=True, start_new_session=True, **options)
-
-    return start
 
 
 @pytest.fixture

@@ -1,9 +1,12 @@
-"""Both programs: wrong options and files. Also lab/'s direction of imports."""
+"""Both programs: wrong options, files, and an end in the middle. Also lab/'s direction of imports."""
 
 import importlib.util
 import json
 import os
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -56,6 +59,41 @@ def test_wrong_usage(name, capsys, tmp_path, monkeypatch):
         assert (end.value.code, told.out) == (2, ""), arguments
         assert message in told.err.splitlines()[-1], (arguments, told.err)
     assert os.listdir(tmp_path) == ["README.md"]
+
+
+TIME = ("time.py", "--compiler", "all", "--sizes", "2^4..2^24", "--dtype", "all")
+TRAIN = ("train.py", "--device", "cpu", "--epochs", "100000000")
+KILLED = {
+    "time.py, Ctrl-C": (TIME, "2^5 elements", signal.SIGINT),
+    "time.py, kill": (TIME, "2^5 elements", signal.SIGTERM),
+    "train.py, Ctrl-C": (TRAIN, "epoch 100:", signal.SIGINT),
+}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("case", KILLED)
+def test_interrupted(case, tmp_path):
+    """Ctrl-C, which a terminal sends to the children as well, or `kill`: what was done until then is kept."""
+    (program, *options), until, number = KILLED[case]
+    command = [sys.executable, ROOT / program, *options, "--json", tmp_path / "run.json"]
+    # In a group of its own; and not deaf to Ctrl-C, as what a shell starts by `&` is.
+    own = {"start_new_session": True, "preexec_fn": lambda: signal.signal(signal.SIGINT, signal.default_int_handler)}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **own, **pipes) as process:
+        while not (line := process.stdout.readline()).startswith(until):
+            assert line or process.poll() is None, process.stderr.read()
+        (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
+        _, err = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert "interrupted" in err
+    content = json.loads((tmp_path / "run.json").read_text())
+    assert content["complete"] is False
+    if program == "train.py":
+        assert len(content["training"][0]["losses"]) > 100
+    else:
+        assert content["correct"]
+        assert 16 in {row["n"] for row in content["results"]}
+        assert "float64" not in {row["dtype"] for row in content["results"]}
 
 
 def test_files(tmp_path):

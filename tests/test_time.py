@@ -2,8 +2,6 @@
 
 import importlib.util
 import json
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -163,24 +161,3 @@ def test_time_finds_a_wrong_result(run, project, tmp_path):
     assert "differs from torch's" in done.stderr
     content = json.loads(file.read_text())
     assert (content["correct"], content["complete"], content["results"]) == (False, False, [])
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("kill", [os.killpg, os.kill])
-def test_interrupted(kill, start, tmp_path):
-    """Ctrl-C, which a terminal sends to the children as well, or `kill`: what was measured is kept, by each process."""
-    file = tmp_path / "times.json"
-    options = ("--compiler", "all", "--sizes", "2^4..2^24", "--dtype", "all", "--json", file)
-    with start("time.py", *options, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        lines = [""]
-        while not lines[-1].startswith("2^5 elements"):
-            lines.append(process.stdout.readline())
-            assert lines[-1], process.stderr.read()
-        kill(process.pid, signal.SIGINT if kill == os.killpg else signal.SIGTERM)  # `start` gives it its own group
-        _, err = process.communicate(timeout=120)
-    assert process.returncode == 130
-    assert "interrupted" in err
-    content = json.loads(file.read_text())
-    assert (content["correct"], content["complete"]) == (True, False)
-    assert 16 in {row["n"] for row in content["results"]}
-    assert "float64" not in {row["dtype"] for row in content["results"]}

@@ -157,19 +157,3 @@ def test_checkpoints(run, tmp_path):
     broken.write_bytes(pickle.dumps(os.system))
     with pytest.raises(pickle.UnpicklingError):  # a pickle can run any code: it is not loaded
         loop.load_checkpoint(argparse.Namespace(resume=broken), None, None)
-
-
-@pytest.mark.thorough
-def test_interrupted(start, tmp_path):
-    """Ctrl-C: everything until then is printed and saved."""
-    options = ("--device", "cpu", "--epochs", "100000000", "--json", tmp_path / "run.json")
-    running = start("train.py", *options, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    while not running.stdout.readline().startswith("epoch 100:"):
-        assert running.poll() is None
-    running.send_signal(signal.SIGINT)
-    _, err = running.communicate(timeout=60)
-    assert running.returncode == 130
-    assert "interrupted" in err
-    content = json.loads((tmp_path / "run.json").read_text())
-    assert content["complete"] is False
-    assert len(content["training"][0]["losses"]) > 100
