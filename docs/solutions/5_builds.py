@@ -10,20 +10,20 @@ LIBRARY = "jit cache/add2/add2.so"
 
 
 def exercise_1():
-    """A changed comment compiles, and so does changing it back; not if the file gets its old time back, too."""
+    """A changed comment compiles, and so does changing it back; not an edit with an old time."""
     links = []
     with copy_of_project() as copy:
         source = copy / "kernel" / "add2_cpu.cpp"
         before, time = source.read_text(), source.stat().st_mtime_ns
-        for text in (before, before + "// a comment\n", before, before + "// a comment\n", before):
+        for text in (before, before + "// a comment\n", before, before + "// a comment\n"):
             source.write_text(text)
-            if len(links) == 4:
+            if len(links) == 3:
                 os.utime(source, ns=(time, time))  # as `cp -p` would
-            run("time.py", "--compiler", "jit", *SHORT, folder=copy)
+            run("time.py", "--compiler", "jit", *SHORT, folder=copy, ADD2_WITH_CUDA="0")
             links.append((copy / LIBRARY).stat().st_mtime_ns)
     compiled = [True, *(new != old for old, new in itertools.pairwise(links))]
     print("   was it compiled?", compiled)
-    assert compiled == [True, True, True, True, False]
+    assert compiled == [True, True, True, False]
 
 
 def exercise_2():
