@@ -39,9 +39,7 @@ def exercise_1():
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder, "row_max.cu")
         source.write_text(SOURCE.read_text())
-        edit(
-            source, "x += __shfl_xor_sync(0xffffffff, x, distance);", "x = fmaxf(x, __shfl_xor_sync(~0u, x, distance));"
-        )
+        edit(source, "x += __shfl_xor_sync(0xffffffff, x, distance)", "x = fmaxf(x, __shfl_xor_sync(~0u, x, distance))")
         edit(source, "total += shared[warp];", "total = fmaxf(total, shared[warp]);")
         edit(source, "sum += row[i];", "sum = fmaxf(sum, row[i]);")
         edit(source, "float total = 0;", "float total = -INFINITY;")
