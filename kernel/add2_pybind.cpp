@@ -6,6 +6,7 @@
 // Its gain: the cheapest call there is, as no dispatcher stands between Python and the function.
 // For the same reason autograd, torch.compile, vmap, autocast and torch.export do not see it, and a
 // gradient has to be written by hand.
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/add.h>
 #include <c10/core/GradMode.h>
@@ -34,37 +35,26 @@ Add2Dtype dtype_of(const at::Tensor& x) {
 }
 
 // The dispatcher would have refused other kinds of tensors by their key; here they must be asked.
-void check(const std::string& name, const at::Tensor& x, const at::Tensor& c) {
-  if (x.layout() != at::kStrided || x.is_neg() || !(x.is_cpu() || x.is_cuda())) {
-    refuse(name + " is a " + x.toString() + ", expected a dense one on a CPU or CUDA device");
+void check(const at::Tensor& x, const at::Tensor& c, int64_t n) {
+  const bool is_plain = x.layout() == at::kStrided && x.is_contiguous() && !x.is_neg();
+  const bool is_here = x.is_cpu() || x.is_cuda();
+  const bool is_alike = x.device() == c.device() && x.scalar_type() == c.scalar_type();
+  if (!is_plain || !is_here || !is_alike) {
+    refuse("expected contiguous tensors of one dtype, on one CPU or CUDA device");
   }
-  if (x.device() != c.device()) refuse(name + " is on " + x.device().str() + ", and c is not");
-  if (x.scalar_type() != c.scalar_type()) {
-    refuse(name + " has dtype " + at::toString(x.scalar_type()) + ", and c has another");
+  if (n < 0 || n > x.numel()) {
+    refuse("n is " + std::to_string(n) + ", expected 0 to " + std::to_string(x.numel()));
   }
-  if (!x.is_contiguous()) refuse(name + " is not contiguous");
   if (x.requires_grad() && at::GradMode::is_enabled()) {
-    refuse(name + " requires grad, and this call has no gradient; use torch.no_grad()");
+    refuse("an argument requires grad, and this call has no gradient; use torch.no_grad()");
   }
-}
-
-// c may be an input itself, but may not overlap it in any other way.
-void check_overlap(const at::Tensor& c, const at::Tensor& x) {
-  const auto* c_begin = static_cast<const char*>(c.const_data_ptr());
-  const auto* x_begin = static_cast<const char*>(x.const_data_ptr());
-  if (x_begin != c_begin && x_begin < c_begin + c.nbytes() && c_begin < x_begin + x.nbytes()) {
-    refuse("c shares memory with an input, but is not that input itself");
-  }
+  at::assert_no_partial_overlap(c, x);  // c may be an input itself
 }
 
 // c[0:n] = a[0:n] + b[0:n]
 void torch_launch_add2(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b, int64_t n) {
   const Add2Dtype dtype = dtype_of(c);
-  for (const auto& [name, x] : {std::pair{"c", &c}, {"a", &a}, {"b", &b}}) {
-    check(name, *x, c);
-    if (n < 0 || n > x->numel()) refuse("n is " + std::to_string(n) + ", not in " + name);
-    check_overlap(c, *x);
-  }
+  for (const at::Tensor* x : {&c, &a, &b}) check(*x, c, n);
   const char* error = nullptr;
   void* out = c.mutable_data_ptr();
   const void *x = a.const_data_ptr(), *y = b.const_data_ptr();

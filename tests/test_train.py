@@ -7,6 +7,7 @@ import os
 import pickle
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -73,29 +74,34 @@ def test_cuda_graph(run, tmp_path):
     assert graph["losses"] == torchs["losses"] == eager["losses"]
 
 
-def torchrun(*arguments, options=()):
-    """Start train.py in two processes by torchrun, which is `python -m torch.distributed.run`."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *options]
+def torchrun(options, *arguments, **env):
+    """Start train.py by torchrun, which is `python -m torch.distributed.run`."""
+    command = [sys.executable, "-m", "torch.distributed.run", *options, "train.py", *map(str, arguments)]
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen([*command, "train.py", *map(str, arguments)], cwd=ROOT, **streams)
+    return subprocess.Popen(command, cwd=ROOT, env=os.environ | env, **streams)
 
 
 @pytest.mark.thorough
-def test_two_processes(run, tmp_path):
-    """They have the losses of one process except for rounding, and only one prints.
-
-    Few steps, as each enlarges a difference by rounding; and a batch that two processes cannot halve.
+def test_two_nodes(run, tmp_path):
+    """As docs/several-gpus.md starts them: two processes here and one there have the losses of one process except for
+    rounding, and only one prints. Few steps, as each enlarges a difference; a batch that three cannot share evenly.
     """
     arguments = (*RESIDUAL, "--epochs", "2", "--batch", "359")
-    started = torchrun(*arguments, "--json", tmp_path / "pair.json")
-    out, err = started.communicate(timeout=300)
-    assert started.returncode == 0, err
-    content = json.loads((tmp_path / "pair.json").read_text())
-    assert content["processes"] == 2
-    [pair], [single] = content["training"], trained(run, tmp_path, *arguments)
-    assert pair["losses"] == pytest.approx(single["losses"], rel=2e-3)  # the file has four digits
-    assert pair["accuracies"] == pytest.approx(single["accuracies"], abs=0.01)
-    assert out.count("epoch   0: loss") == 1
+    [single] = trained(run, tmp_path, *arguments)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        place = ["--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", str(free.getsockname()[1])]
+    agents = []
+    for node, processes in enumerate("21"):
+        options = [*place, "--node-rank", str(node), "--nproc-per-node", processes]
+        agents.append(torchrun(options, *arguments, "--json", tmp_path / "three.json"))
+    said = [agent.communicate(timeout=300) for agent in agents]
+    assert [agent.returncode for agent in agents] == [0, 0], said
+    content = json.loads((tmp_path / "three.json").read_text())
+    assert content["processes"] == 3
+    assert content["training"][0]["losses"] == pytest.approx(single["losses"], rel=2e-3)  # the file has four digits
+    assert content["training"][0]["accuracies"] == pytest.approx(single["accuracies"], abs=0.01)
+    assert sum(out.count("epoch   0: loss") for out, _ in said) == 1
 
 
 def kill_one(pair, file):
@@ -119,13 +125,16 @@ def assert_equal(first, second):
 
 @pytest.mark.thorough
 def test_torchrun_restarts(tmp_path):
-    """One is killed, the other one ends with an error, and both go on from the checkpoint, to the same weights."""
+    """Two processes start at the same moment, with no library yet. One is killed, the other one ends with an error, and
+    both go on from the checkpoint, to the same weights."""
     broken, unbroken = tmp_path / "broken.pt", tmp_path / "unbroken.pt"
     arguments = [*RESIDUAL, "--epochs", "12", "--batch", "479"]
-    options = ("--max-restarts", "1", "--monitor-interval", "0.1")
-    pair = torchrun(*arguments, "--save", broken, "--resume", broken, options=options)
+    env = {"ADD2_WITH_CUDA": "0", "TORCH_EXTENSIONS_DIR": str(tmp_path)}
+    options = ["--standalone", "--nproc-per-node", "2"]
+    restarts = [*options, "--max-restarts", "1", "--monitor-interval", "0.1"]
+    pair = torchrun(restarts, *arguments, "--save", broken, "--resume", broken, **env)
     kill_one(pair, broken)
-    whole = torchrun(*arguments, "--save", unbroken)
+    whole = torchrun(options, *arguments, "--save", unbroken, **env)
     for started in (whole, pair):
         _, err = started.communicate(timeout=300)
         assert started.returncode == 0, err

@@ -12,7 +12,7 @@ import pytest
 from lab.build import leftovers
 
 ROOT = Path(__file__).resolve().parent.parent
-TOOLS = ("numpy", "ninja", "pytest", "pytest-xdist", "hypothesis", "expecttest", "setuptools")
+TOOLS = ("numpy", "ninja", "pytest", "pytest-xdist", "expecttest", "setuptools")
 
 pytestmark = pytest.mark.thorough
 

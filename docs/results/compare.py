@@ -101,17 +101,15 @@ def measure_calls(folder: Path) -> list[dict]:
 
 def main(official: Path, target: Path) -> None:
     environment = cli.environment(torch.device("cuda", 0))
-    os.environ |= toolchain.environment()
-    os.environ |= {"TORCH_CUDA_ARCH_LIST": "{}.{}".format(*torch.cuda.get_device_capability())}
+    gpu = "{}.{}".format(*torch.cuda.get_device_capability())
+    os.environ |= toolchain.environment() | {"TORCH_CUDA_ARCH_LIST": gpu}
     for _ in range(2):
         with tempfile.TemporaryDirectory() as folder:
             os.environ["TORCH_EXTENSIONS_DIR"] = f"{folder}/cache"
             rows = build(Path(folder), official)
             for fast in ("1", "0"):
-                command = [sys.executable, __file__, "calls in", folder]
-                env = os.environ | {"ADD2_FAST": fast}
-                done = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=True)
-                found = json.loads(done.stdout.splitlines()[-1])
+                command, env = [sys.executable, __file__, "calls in", folder], os.environ | {"ADD2_FAST": fast}
+                found = json.loads(subprocess.check_output(command, env=env, text=True).splitlines()[-1])
                 if fast == "0":  # then only add2 differs from the other process
                     found = [row | {"operator": "add2, ADD2_FAST=0"} for row in found if row["operator"] == "add2"]
                 rows += found

@@ -11,6 +11,7 @@ import json
 import re
 import sys
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
 RESULTS = Path(__file__).resolve().parent
@@ -64,20 +65,12 @@ ROWS = {  # of h200-others.json: what was measured
 
 def others(language: int = 0) -> str:
     """README.md: times over that of torch's own call, builds in seconds. A row has two operators or more."""
-    found = {(row["what"], row["operator"]): row for row in load("h200-others")["compare"]}
-
-    def cell(what: str, operator: str) -> str:
-        row = found.get((what, operator))
-        if row is None:
-            return "-"
-        return f"{row['seconds']:.1f} s" if "seconds" in row else f"{row['ratio_to_torch']:.2f}"
-
-    lines = [[label[language], *(cell(what, operator) for operator in OPERATORS)] for what, label in ROWS.items()]
+    found = {}
+    for row in load("h200-others")["compare"]:
+        text = f"{row['seconds']:.1f} s" if "seconds" in row else f"{row['ratio_to_torch']:.2f}"
+        found[row["what"], row["operator"]] = text
+    lines = [[label[language], *(found.get((what, name), "-") for name in OPERATORS)] for what, label in ROWS.items()]
     return table([HEAD, HEAD_ZH][language], [line for line in lines if line.count("-") < 4])
-
-
-def others_zh() -> str:
-    return others(language=1)
 
 
 def first_run() -> str:
@@ -123,13 +116,9 @@ def life() -> str:
     """docs/7_kernels.md: bytes per thread, speed, and the life of a thread that follows from them, at 2^30 elements."""
     resident = 132 * 2048  # threads that an H200 holds at once: multiprocessors x threads on each
     found, lines = timings(), []
-    for name, call, dtype, carried in (
-        ("plain float16", "plain kernel", "float16", 6),
-        ("plain float32", "plain kernel", "float32", 12),
-        ("plain float64", "plain kernel", "float64", 24),
-        ("add2 float32", OURS, "float32", 48),
-    ):
-        speed = found[call, dtype, 2**30]["gb_per_s"]
+    for name, carried in {"plain float16": 6, "plain float32": 12, "plain float64": 24, "add2 float32": 48}.items():
+        kernel, dtype = name.split()
+        speed = found[OURS if kernel == "add2" else "plain kernel", dtype, 2**30]["gb_per_s"]
         lines.append([name, str(carried), f"{speed / 1e3:.2f}", f"{resident * carried / speed / 1e3:.2f}"])
     return table(["kernel", "bytes per thread", "TB/s", "life, us"], lines)
 
@@ -142,8 +131,7 @@ def ratios(*names: str, clock: str = "gpu") -> str:
     return table(["n", *calls.DTYPES], lines)
 
 
-def cpu_ratios() -> str:
-    return ratios("cpu-sweep", clock="host")
+cpu_ratios, others_zh = partial(ratios, "cpu-sweep", clock="host"), partial(others, 1)
 
 
 def headers() -> str:
@@ -164,12 +152,10 @@ def training() -> str:
     """docs/12_gradients.md: microseconds of a step, with add2 and with torch's own add in one run."""
     lines = []
     for run in load("h200-training"):
-        ways = run["ways"]
-        way = "compiled" if ways["compile"] else "CUDA graph" if ways["cuda_graph"] else "eager"
+        way = "compiled" if run["ways"]["compile"] else "CUDA graph" if run["ways"]["cuda_graph"] else "eager"
         way += ", bfloat16" if run["settings"]["dtype"] == "bfloat16" else ""
         ours, torchs = (row["median_us_per_step"] for row in run["training"])
         lines.append([run["settings"]["model"], way, f"{ours:.0f}", f"{torchs:.0f}", f"{ours / torchs:.3f}"])
-    lines.sort(key=lambda line: line[0], reverse=True)
     return table(["model", "step", "add2", "torch.add", "ratio"], lines)
 
 
@@ -195,9 +181,8 @@ def rms_norm_steps() -> str:
         line = found.setdefault(f"{row['pass']}: {row['step']}", {})
         line[f"{row['rows']} x {row['width']}"] = digits(row["us"])
     shapes = list(dict.fromkeys(shape for line in found.values() for shape in line))
-    return table(
-        ["step", *shapes], [[name, *(line.get(shape, "") for shape in shapes)] for name, line in found.items()]
-    )
+    lines = [[name, *(line.get(shape, "") for shape in shapes)] for name, line in found.items()]
+    return table(["step", *shapes], lines)
 
 
 def rms_norm() -> str:
@@ -215,12 +200,6 @@ def rms_norm() -> str:
     return table(head, lines)
 
 
-def draw() -> None:
-    """The picture of docs/6_timing.md, by the function of time.py."""
-    sweep = {"environment": load(RUNS[0])["environment"], "results": list(timings().values())}
-    plots.sweep(sweep).savefig(RESULTS / "h200-sweep.svg")
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="write nothing; exit status 1 if a table would change")
@@ -228,15 +207,17 @@ def main() -> int:
     stale = 0
     for page in PAGES:
         text = page.read_text()
-        new = MARKED.sub(lambda match: f"{match[1]}\n{globals()[match[2].replace('-', '_')]()}\n{match[4]}", text)
+        new = MARKED.sub(lambda found: f"{found[1]}\n{globals()[found[2].replace('-', '_')]()}\n{found[4]}", text)
         if new != text:
             print(page.relative_to(ROOT))
             stale += 1
             if not is_check:
                 page.write_text(new)
-    if not is_check:
-        draw()
-    return 1 if is_check and stale else 0
+    if is_check:
+        return 1 if stale else 0
+    sweep = {"environment": load(RUNS[0])["environment"], "results": list(timings().values())}
+    plots.sweep(sweep).savefig(RESULTS / "h200-sweep.svg")  # of docs/6_timing.md, by the function of time.py
+    return 0
 
 
 if __name__ == "__main__":

@@ -1,15 +1,12 @@
 """Solutions of docs/10_int4_linear.md."""
 
-import sys
-
 import torch
-from workshop import ROOT, main
-
-sys.path.insert(0, str(ROOT / "examples" / "5_int4_linear"))
-from int4_linear import quantize
+from workshop import main
 
 
 def exercise_1():
+    from int4_linear import quantize
+
     packed, scale, zero = quantize(torch.randn(8192, 8192, dtype=torch.bfloat16))
     codes, affine = packed.nbytes, scale.nbytes + zero.nbytes
     bits = 8 * (codes + affine) / 2**26
@@ -36,5 +33,4 @@ def exercise_3():
     assert errors[torch.bfloat16] > 2e-3
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+main()

@@ -1,6 +1,5 @@
 """Solutions of docs/11_your_own.md."""
 
-import sys
 from pathlib import Path
 
 from workshop import copy_of_project, edit, main, run, show
@@ -39,5 +38,4 @@ def exercise_2():
         show(build_and_test(folder, status=1), "FAILED")
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+main()

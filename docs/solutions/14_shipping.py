@@ -1,7 +1,5 @@
 """Solutions of docs/14_shipping.md."""
 
-import sys
-
 from workshop import copy_of_project, edit, main, run, show
 
 TEST = "tests/test_wheel.py::test_library_shows_only_the_launchers"
@@ -35,5 +33,4 @@ def exercise_2():
     assert " at::" in names
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+main()

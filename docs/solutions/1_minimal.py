@@ -1,11 +1,7 @@
 """Solutions of docs/1_minimal.md."""
 
-import sys
-
 import torch
-from workshop import ROOT, copy_of_project, edit, main, run
-
-sys.path.insert(0, str(ROOT / "examples" / "1_minimal"))
+from workshop import copy_of_project, edit, main, run
 
 
 def exercise_1():
@@ -44,5 +40,4 @@ def exercise_3():
         assert "the same as torch" in run("examples/1_minimal/minimal.py", folder=copy)
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+main()

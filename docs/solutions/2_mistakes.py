@@ -1,11 +1,7 @@
 """Solutions of docs/2_mistakes.md."""
 
-import sys
-
 import torch
-from workshop import ROOT, main
-
-sys.path.insert(0, str(ROOT / "examples" / "2_mistakes"))
+from workshop import main
 
 
 def exercise_1():
@@ -30,5 +26,4 @@ def exercise_2():
     assert careful(a, b).tolist() == [1, 1, 1]
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+main()

@@ -2,7 +2,6 @@
 
 import itertools
 import os
-import sys
 
 from workshop import copy_of_project, main, need_nvcc, run, show
 
@@ -39,5 +38,4 @@ def exercise_2():
         show(run("time.py", "--compiler", "setup", *SHORT, folder=copy, status=1))
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+main()

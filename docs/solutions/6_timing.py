@@ -1,7 +1,6 @@
 """Solutions of docs/6_timing.md."""
 
 import json
-import sys
 import tempfile
 import time
 from functools import partial
@@ -54,5 +53,4 @@ def exercise_3():
     assert len(calls) == 4 * 20
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+main()

@@ -1,11 +1,7 @@
 """Solutions of docs/9_add_rms_norm.md."""
 
-import sys
-
 import torch
-from workshop import ROOT, main
-
-sys.path.insert(0, str(ROOT / "examples" / "4_add_rms_norm"))
+from workshop import main
 
 
 def exercise_1():
@@ -31,5 +27,4 @@ def exercise_2():
     assert (y.dtype, weight.grad.dtype) == (torch.bfloat16, torch.float32)
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+main()

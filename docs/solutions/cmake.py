@@ -1,7 +1,5 @@
 """Solutions of docs/cmake.md."""
 
-import sys
-
 from workshop import copy_of_project, main, need_nvcc, run, show
 
 FOLLOW, BUILD = "examples/findcuda/follow.py", "build/findcuda"
@@ -34,5 +32,4 @@ def exercise_2():
                 assert is_first or said.count("Building") == 3
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+main()

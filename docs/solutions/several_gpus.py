@@ -46,5 +46,4 @@ def exercise_2():
     assert process.returncode != 0
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+main()

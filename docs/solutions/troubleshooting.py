@@ -33,5 +33,4 @@ def exercise_2():
         print(f"   built and timed after {time.monotonic() - start:.0f} s")
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+main()

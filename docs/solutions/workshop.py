@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = map(str, [ROOT, *(ROOT / "examples").iterdir()])
 
 from lab.build import leftovers, toolchain  # noqa: E402
 
@@ -82,17 +82,17 @@ def show(text: str, *words: str) -> None:
             print("  |", line[:200])
 
 
-def main() -> int:
+def main() -> None:
+    """Run the solutions of the page whose file has been started: that one, or all."""
     page = sys.modules["__main__"]
     solutions = {name[9:]: function for name, function in vars(page).items() if name.startswith("exercise_")}
     parser = argparse.ArgumentParser(description=page.__doc__)
     parser.add_argument("number", nargs="?", choices=solutions, help="one exercise (default: all)")
     number = parser.parse_args().number
     if number is None:  # each in a process of its own, as an operator can be registered once in a process
-        return max(subprocess.run([sys.executable, page.__file__, number]).returncode for number in solutions)
+        sys.exit(max(subprocess.run([sys.executable, page.__file__, number]).returncode for number in solutions))
     print(f"{number}. {solutions[number].__doc__}", flush=True)
     try:
         solutions[number]()
     except Missing as missing:
         print(f"   This needs {missing}, which is not here.")
-    return 0

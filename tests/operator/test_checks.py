@@ -1,12 +1,11 @@
 """Wrong calls are refused before anything is written, and say what was found and what was expected."""
 
+import random
+
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from test_values import INTEGERS
 from torch import ones
-
-DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.bool, torch.complex64]
 
 # what is wrong: the inputs for add2(a, b), words of the message
 ADD2 = {
@@ -191,38 +190,33 @@ VIEWS = {
     "transposed": lambda x: x.movedim(0, -1) if x.dim() else x,
     "expanded": lambda x: x.expand(2, *x.shape),
     "every other": lambda x: x[::2] if x.dim() else x,
-    "None": lambda x: None,
     "number": lambda x: 2.0,
 }
 
 
-@st.composite
-def tensors(draw, device):
-    """Any small tensor: of any of the dtypes, strided or not, perhaps no tensor at all."""
-    shape = draw(st.lists(st.integers(0, 4), max_size=3))
-    made = ones(shape, dtype=draw(st.sampled_from(DTYPES)), device=device)
-    return VIEWS[draw(st.sampled_from(["as is", *VIEWS]))](made)
-
-
 def agree(a, *others):
-    good = isinstance(a, torch.Tensor) and a.dtype in DTYPES[:4]
-    return good and all(isinstance(x, torch.Tensor) and x.dtype == a.dtype for x in others)
+    return all(isinstance(x, torch.Tensor) and x.dtype in INTEGERS and x.dtype == a.dtype for x in (a, *others))
 
 
-@settings(max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(data=st.data())
-def test_random_calls(add2, device, data):
+def test_random_calls(add2, device):
     """A call is either right, and then computes what torch computes, or refused."""
-    c, a, b = (data.draw(tensors(device)) for _ in range(3))
-    n = data.draw(st.integers(-2, 10))
-    if agree(a, b) and a.shape == b.shape:
-        assert torch.equal(add2.add2(a, b), a + b)
-    else:
-        with pytest.raises((RuntimeError, TypeError)):
-            add2.add2(a, b)
-    if agree(c, a, b) and 0 <= n <= min(x.numel() for x in (c, a, b)) and c.is_contiguous():
-        add2.torch_launch_add2(c, a, b, n)
-        assert torch.equal(c.flatten()[:n], a.flatten()[:n] + b.flatten()[:n])
-    else:
-        with pytest.raises((RuntimeError, TypeError)):
+    chance = random.Random(0)
+    for _ in range(2000):
+        dtypes = chance.choices([*INTEGERS, torch.int64, torch.complex64], k=chance.choice([1, 1, 1, 3]))
+        shapes = [
+            [chance.randrange(5) for _ in range(dim)] for dim in chance.choices(range(4), k=chance.choice([1, 2]))
+        ]
+        c, a, b = (ones(chance.choice(shapes), dtype=chance.choice(dtypes), device=device) for _ in range(3))
+        c, a, b = (VIEWS[chance.choice([*["as is"] * 6, *VIEWS])](x) for x in (c, a, b))
+        n = chance.randint(-2, 10)
+        if agree(a, b) and a.shape == b.shape:
+            assert torch.equal(add2.add2(a, b), a + b)
+        else:
+            with pytest.raises((RuntimeError, TypeError)):
+                add2.add2(a, b)
+        if agree(c, a, b) and 0 <= n <= min(x.numel() for x in (c, a, b)) and c.is_contiguous():
             add2.torch_launch_add2(c, a, b, n)
+            assert torch.equal(c.flatten()[:n], a.flatten()[:n] + b.flatten()[:n])
+        else:
+            with pytest.raises((RuntimeError, TypeError)):
+                add2.torch_launch_add2(c, a, b, n)

@@ -1,8 +1,5 @@
 """Gradients: reverse and forward, first and higher, by torch.autograd and torch.func, as torch's own add has them."""
 
-import copy
-import pickle
-
 import pytest
 import torch
 from torch.autograd import gradcheck, gradgradcheck
@@ -131,18 +128,12 @@ def test_vmap_nested(add, device):
     assert torch.equal(needs.grad, torch.full_like(x, 3))
 
 
-def test_module(device):
-    """Copied and pickled as any module; its gradient comes from the Function by hand."""
+def test_by_hand_needs_equal_shapes(device):
+    """The raw call counts elements, so the Function by hand has to look at the shapes."""
     from add2.function import Add2
 
-    for module in (Add2(), copy.deepcopy(Add2()), pickle.loads(pickle.dumps(Add2()))):
-        a, b = leaf(7, device=device), leaf(7, device=device)
-        c = module(a, b)
-        c.sum().backward()
-        assert torch.equal(c, a + b)
-        assert torch.equal(a.grad, torch.ones_like(a))
-        with pytest.raises(RuntimeError, match=r"b has shape \[2, 3\], expected \[3, 2\]"):
-            module(torch.ones(3, 2, device=device), torch.ones(2, 3, device=device))
+    with pytest.raises(RuntimeError, match=r"b has shape \[2, 3\], expected \[3, 2\]"):
+        Add2()(torch.ones(3, 2, device=device), torch.ones(2, 3, device=device))
 
 
 def test_check_gradients_in_double_precision():

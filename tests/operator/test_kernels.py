@@ -36,11 +36,11 @@ def test_each_kernel(kernel, dtype, n):
         assert whole[offset + n :].isnan().all()
 
 
-def test_large_tensors(add2, add, device, dtype):
+def test_large_tensors(add2, add, cuda, dtype):
     """From 16 MB on blocks are larger: aligned and not, with elements after the last vector, and in place."""
     n = 2**23 + 3
     for offset in (0, 1):
-        a, b = (x[offset:] for x in torch.randn(2, n + offset, device=device, dtype=dtype))
+        a, b = (x[offset:] for x in torch.randn(2, n + offset, device=cuda, dtype=dtype))
         assert same_bits(add(a, b), a + b)
         expected = a + b
         add2.torch_launch_add2(a, a, b, n)
