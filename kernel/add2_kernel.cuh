@@ -71,9 +71,9 @@ union Vector {
 // multiprocessors; eight blocks of 256 are faster. From 16 MB on 1024 threads are slightly faster.
 //
 // Tried and dropped: two vectors per thread (no faster, and slower for small tensors); a grid that
-// fits the GPU, and a loop in it (4 to 5% slower); the same by bulk copies to shared memory, the
-// TMA of sm_90 (3 to 5% slower); stores marked as the first to leave the L2 cache (__stcs: no
-// faster).
+// fits the GPU, and a loop in it (4 to 5% slower than torch); the same by bulk copies to shared
+// memory, the TMA of sm_90 (3 to 5% slower than torch); stores marked as the first to leave the L2
+// cache (__stcs: no faster).
 //
 // Not __ldcs, the same for loads! In a benchmark of its own it is up to 10% faster. But where
 // another kernel's data fill the cache they stay, ours get the little that is left, and the kernel

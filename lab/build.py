@@ -138,7 +138,7 @@ def _call_load(load, name: str, with_cuda: bool) -> str | ModuleType:
         extra_include_paths=[f"{ROOT}/include"],
         extra_cflags=["-O3", "-fvisibility=hidden", *flags] + ["-DADD2_WITH_CUDA"] * with_cuda,
         extra_cuda_cflags=["-std=c++14", "-Xcompiler=-fvisibility=hidden"],
-        # The library names only libtorch.so, which stands for all of torch's; the CUDA runtime goes into the library.
+        # libtorch.so loads all of torch's libraries, with CUDA or without; the CUDA runtime goes into ours.
         extra_ldflags=["-Wl,--no-as-needed", "-ltorch", "-Wl,--as-needed"]
         + ["-lcudart_static", "-lrt", "-ldl", "-lpthread"] * with_cuda,
         with_cuda=with_cuda,

@@ -231,8 +231,8 @@ def test_nvcc_from_pypi(release, tiny, script, tmp_path, nvcc):
 @pytest.mark.thorough
 @pytest.mark.parametrize("compiler", COMPILERS[1:])
 def test_operator(compiler, project, run):
-    """The tests in tests/operator that the flags of a build can change (gradients and torch.compile are Python's)."""
-    tests = [f"tests/operator/test_{name}.py" for name in ("values", "checks", "cuda", "kernels")]
+    """The tests in tests/operator that the flags of a build can change (checks and gradients are the same code)."""
+    tests = [f"tests/operator/test_{name}.py" for name in ("values", "cuda", "kernels")]
     options = ["-q", "-p", "no:cacheprovider", "--all", "-k", "not compiler_warns", "--build", compiler]
     run("-m", "pytest", *options, *tests, root=project, PYTHONPATH=str(project))
 

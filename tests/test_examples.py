@@ -1,5 +1,6 @@
 """examples/: each is built as its README says, in a copy of the project, and run."""
 
+import ctypes
 import json
 import os
 import re
@@ -59,6 +60,26 @@ def test_ways_in_python(name, monkeypatch):
     a.requires_grad_()
     torch.library.opcheck(add, (a, b))
     assert torch.equal(torch.compile(add, fullgraph=True)(a, b), a + b)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("name", ["row_sum", "softmax"])
+def test_reduction(name, tmp_path):
+    """The kernels of docs/8_reduction.md: rows shorter and longer than a block, -inf, and a NaN wherever it stands."""
+    command = [toolchain.find_nvcc(), "-arch=native", "-shared", "-Xcompiler", "-fPIC", "-o", tmp_path / "kernel.so"]
+    subprocess.run([*command, ROOT / "examples/reduction" / f"{name}.cu"], check=True)
+    launch = getattr(ctypes.CDLL(str(tmp_path / "kernel.so")), f"launch_{name}")
+    launch.restype = ctypes.c_char_p
+    for width in (1, 33, 5001):
+        x = torch.randn(50, width, device="cuda")
+        x[1, 0], x[2, -1], x[3, width // 2] = float("nan"), float("nan"), float("-inf")
+        right = (x.double().softmax(1) if name == "softmax" else x.double().sum(1)).float()
+        out = torch.empty_like(right)
+        torch.cuda.synchronize()
+        pointers = [ctypes.c_void_p(each.data_ptr()) for each in (out, x)]
+        assert launch(*pointers, ctypes.c_int64(50), ctypes.c_int64(width), None) is None
+        torch.cuda.synchronize()
+        torch.testing.assert_close(out, right, equal_nan=True, rtol=1e-5, atol=1e-4)
 
 
 @pytest.mark.thorough

@@ -69,6 +69,33 @@ def test_a_project_of_your_own(tmp_path):
         assert cure in explained.stdout.split("Cure: ")[1]
 
 
+def test_read_only_checkout(project):
+    """Refused before anything is built, as the library would lie in the checkout."""
+    mount = f'mount --bind "{project}" "{project}" && mount -o remount,bind,ro "{project}" && cd "{project}"'
+    code = "from lab import build\ntry: build.load('setup')\nexcept build.Failure as error: print(error)"
+    command = ["unshare", "--map-root-user", "--mount", "sh", "-c", f'{mount} && exec "$@"', "sh", sys.executable]
+    done = subprocess.run([*command, "-c", code], cwd=project, capture_output=True, text=True, check=False)
+    if re.match("mount:|unshare:", done.stderr):
+        pytest.skip("needs a user name space, to mount a disk in")
+    assert done.stdout.startswith("The setup build failed: [Errno 30] Read-only file system")
+    assert "move the project" in done.stdout.split("Cure: ")[1]
+
+
+@pytest.mark.thorough
+def test_cpp_example_with_nvcc_behind_a_script(tmp_path):
+    """find_package(Torch) would say that CUDA cannot be found; the example says what to set."""
+    if toolchain.find_nvcc() is None:
+        pytest.skip("needs a CUDA build of torch, and nvcc")
+    executable(tmp_path / "bin/nvcc", f'exec "{toolchain.find_nvcc()}" "$@"\n')
+    env = {name: value for name, value in os.environ.items() if name not in ("CUDA_HOME", "CUDA_PATH")}
+    env["PATH"] = f"{tmp_path}/bin:{toolchain.tool_path()}"
+    command = ["cmake", "-S", ROOT / "examples/cpp", "-B", tmp_path]
+    command += [f"-DCMAKE_PREFIX_PATH={Path(torch.__file__).parent}/share/cmake"]
+    for home in ({}, {"CUDA_HOME": str(toolchain.cuda_root(toolchain.find_nvcc()))}):  # the same folder again
+        done = subprocess.run(command, env=env | home, capture_output=True, text=True, check=False)
+        assert ("export CUDA_HOME" in done.stderr) == (not home)
+
+
 def test_every_line_of_the_page_is_a_symptom():
     """docs/troubleshooting.md: each line that starts with a message explains it; and the tests that it names exist."""
     page = toolchain.PAGE.read_text()

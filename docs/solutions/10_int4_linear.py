@@ -5,6 +5,7 @@ from workshop import main
 
 
 def exercise_1():
+    """The bytes of a quantized weight."""
     from int4_linear import quantize
 
     packed, scale, zero = quantize(torch.randn(8192, 8192, dtype=torch.bfloat16))
@@ -15,12 +16,14 @@ def exercise_1():
 
 
 def exercise_2():
+    """Code 5 under the exponent of 16."""
     bits = torch.tensor([0x4180 | 5 << 3], dtype=torch.int16)
     print(hex(bits.item()), bits.view(torch.bfloat16).item())
     assert bits.view(torch.bfloat16).item() == 16 + 5
 
 
 def exercise_3():
+    """Both sides in float32, and with the two sums rounded to bfloat16."""
     torch.manual_seed(0)
     codes, zero, x = torch.randint(0, 16, (128,)).double(), 8, torch.randn(1000, 128, dtype=torch.float64)
     right = x @ (codes - zero)
@@ -30,7 +33,7 @@ def exercise_3():
         errors[dtype] = (((large - (16 + zero) * small).double() - right).norm() / right.norm()).item()
         print(f"{dtype}: off by {errors[dtype]:.1e}")
     assert errors[torch.float32] < 1e-6
-    assert errors[torch.bfloat16] > 2e-3
+    assert errors[torch.bfloat16] > 1e-2
 
 
 main()

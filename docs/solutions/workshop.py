@@ -36,6 +36,7 @@ def need_gpus(count: int = 1) -> None:
 def need_nvcc() -> None:
     if toolchain.find_nvcc() is None:
         raise Missing("nvcc, and a torch with CUDA")
+    os.environ["ADD2_WITH_CUDA"] = "1"
 
 
 @contextmanager
@@ -54,9 +55,12 @@ def edit(file: Path, old: str, new: str) -> None:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """For programs that run in a folder. A copy of the project has caches of its own."""
+    """For programs that run in a folder. A copy of the project has caches of its own; its kernels are left out where
+    they cannot run, unless the exercise has called need_nvcc()."""
     caches = {"TORCH_EXTENSIONS_DIR": "jit cache", "TORCHINDUCTOR_CACHE_DIR": "compile-cache"}
     own = {} if folder == ROOT else {variable: str(folder / name) for variable, name in caches.items()}
+    if own and not torch.cuda.is_available():
+        own["ADD2_WITH_CUDA"] = os.environ.get("ADD2_WITH_CUDA", "0")
     return os.environ | {"PATH": toolchain.tool_path()} | own
 
 

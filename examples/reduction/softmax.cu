@@ -10,12 +10,13 @@ struct Part {
   float maximum = -INFINITY, sum = 0;
 };
 
+// fmaxf passes over a NaN, but the sum carries it, and makes the whole row NaN.
 __device__ Part combine(Part a, Part b) {
   const float maximum = fmaxf(a.maximum, b.maximum);
-  if (maximum == -INFINITY) return a;  // nothing in both: -inf - -inf would be NaN
+  const float shift = maximum == -INFINITY ? 0 : maximum;  // -inf - -inf would be NaN
   Part both;
   both.maximum = maximum;
-  both.sum = a.sum * expf(a.maximum - maximum) + b.sum * expf(b.maximum - maximum);
+  both.sum = a.sum * expf(a.maximum - shift) + b.sum * expf(b.maximum - shift);
   return both;
 }
 
