@@ -76,11 +76,6 @@ def _add(c: Tensor, a: Tensor, b: Tensor, n: int) -> None:
             return _add(c, a, b, n)
     # torch may have only noted its current device. A new thread, such as autograd's, may have none yet.
     Device(device).set_current()
-    launch(*launch_arguments(device, c, a, b, n))
-
-
-def launch_arguments(device: int, c: Tensor, a: Tensor, b: Tensor, n: int) -> tuple:
-    """For cuda.core.launch: stream, grid and block, kernel, and the kernel's own arguments."""
     out, x, y = c.data_ptr(), a.data_ptr(), b.data_ptr()
     (vector, unaligned), its = load(device, c.dtype)
     if (out | x | y) % 16:
@@ -93,7 +88,7 @@ def launch_arguments(device: int, c: Tensor, a: Tensor, b: Tensor, n: int) -> tu
         if n % elements:
             grid += 1  # a block for the elements after the last whole vector
     stream = _stream(device, torch.accelerator.current_stream(device).stream_id)  # where torch's kernels are queued
-    return stream, _config(grid, threads), kernel, out, x, y, n
+    launch(stream, _config(grid, threads), kernel, out, x, y, n)
 
 
 def _laid_out(x: Tensor, strides: tuple[int, ...]) -> Tensor:

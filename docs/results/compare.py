@@ -100,7 +100,6 @@ def measure_calls(folder: Path) -> list[dict]:
 
 
 def main(official: Path, target: Path) -> None:
-    environment = cli.environment(torch.device("cuda", 0))
     gpu = "{}.{}".format(*torch.cuda.get_device_capability())
     os.environ |= toolchain.environment() | {"TORCH_CUDA_ARCH_LIST": gpu}
     for _ in range(2):
@@ -113,7 +112,7 @@ def main(official: Path, target: Path) -> None:
                 if fast == "0":  # then only add2 differs from the other process
                     found = [row | {"operator": "add2, ADD2_FAST=0"} for row in found if row["operator"] == "add2"]
                 rows += found
-    files.write(target, files.to_json({"environment": environment, "compare": rows}))
+    files.write(target, files.to_json({"environment": cli.environment(torch.device("cuda", 0)), "compare": rows}))
 
 
 if __name__ == "__main__":

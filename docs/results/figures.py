@@ -178,8 +178,7 @@ def rms_norm_steps() -> str:
     """docs/9_add_rms_norm.md: microseconds of each step of the ladder."""
     found: dict[str, dict[str, str]] = {}
     for row in load("h200-add-rms-norm-steps")["results"]:
-        line = found.setdefault(f"{row['pass']}: {row['step']}", {})
-        line[f"{row['rows']} x {row['width']}"] = digits(row["us"])
+        found.setdefault(f"{row['pass']}: {row['step']}", {})[f"{row['rows']} x {row['width']}"] = digits(row["us"])
     shapes = list(dict.fromkeys(shape for line in found.values() for shape in line))
     lines = [[name, *(line.get(shape, "") for shape in shapes)] for name, line in found.items()]
     return table(["step", *shapes], lines)
