@@ -27,6 +27,7 @@ def env():
     """The toolkit; and, as ATen's CUDA headers include those of cuSPARSE and others, these from torch's packages."""
     names = ("ADD2_WITH_CUDA", "CUDA_HOME", "TORCH_CUDA_ARCH_LIST")
     found = {name: value for name, value in toolchain.environment().items() if name in names}
+    found["CFLAGS"] = "-O0 -g0"  # torch's large headers take long enough
     spec = importlib.util.find_spec("nvidia") if torch.version.cuda else None
     for folder in spec.submodule_search_locations if spec else []:
         found["CPATH"] = os.pathsep.join(map(str, Path(folder).glob("cu*/include")))
