@@ -28,7 +28,7 @@ def exercise_1():
 
 def exercise_2():
     """On a CPU a call has finished when it returns: the four agree."""
-    show(run("time.py", "--sync-study", "--device", "cpu", "--sizes", "100"), "before", "after", "neither")
+    show(run("time.py", "--sync-study", "--device", "cpu", "--sizes", "2^20"), "before", "after", "neither")
 
 
 def trace(call, device, file):

@@ -6,9 +6,8 @@ constexpr int kThreads = 256, kWarps = kThreads / 32;
 
 // The sum over the 32 threads of a warp. All of them get it.
 __device__ float sum_over_warp(float x) {
-  for (int distance = 16; distance > 0; distance /= 2) {
+  for (int distance = 16; distance > 0; distance /= 2)
     x += __shfl_xor_sync(0xffffffff, x, distance);
-  }
   return x;
 }
 
@@ -34,6 +33,7 @@ __global__ void row_sum(float* out, const float* x, int64_t width) {
 extern "C" const char* launch_row_sum(float* out, const float* x, int64_t rows, int64_t width,
                                       cudaStream_t stream) {
   if (rows == 0) return nullptr;  // a grid of no blocks is an error
+  if (rows > INT32_MAX) return "more rows than a grid can have blocks";
   row_sum<<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(out, x, width);
   const cudaError_t error = cudaGetLastError();
   return error == cudaSuccess ? nullptr : cudaGetErrorString(error);

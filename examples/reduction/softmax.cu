@@ -64,7 +64,8 @@ __global__ void softmax(float* y, const float* x, int64_t width) {
 
 extern "C" const char* launch_softmax(float* y, const float* x, int64_t rows, int64_t width,
                                       cudaStream_t stream) {
-  if (rows == 0) return nullptr;
+  if (rows == 0) return nullptr;  // a grid of no blocks is an error
+  if (rows > INT32_MAX) return "more rows than a grid can have blocks";
   softmax<<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(y, x, width);
   const cudaError_t error = cudaGetLastError();
   return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
