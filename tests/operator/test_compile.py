@@ -1,4 +1,4 @@
-"""The compiler: opcheck, torch.compile, torch.export, and an AOTInductor package that contains add2."""
+"""The compiler: opcheck, torch.compile, torch.export. (test_examples.py has an AOTInductor package.)"""
 
 import pytest
 import torch
@@ -115,30 +115,6 @@ def test_export(device, tmp_path):
         found, wanted = program.module()(a, b), expected(a, b)
         assert torch.equal(found, wanted)
         assert torch.equal(torch.autograd.grad(found.sum(), a)[0], torch.autograd.grad(wanted.sum(), a)[0])
-
-
-AOT_INDUCTOR = """
-import sys, torch
-torch.ops.load_library(sys.argv[1])
-from tests.operator.test_compile import expected, exported
-package = torch._inductor.aoti_compile_and_package(exported(sys.argv[2]), package_path=sys.argv[3])
-runner = torch._inductor.aoti_load_package(package)
-for n in (6, 11):
-    a, b = torch.randn(2, 2, n, device=sys.argv[2])
-    assert torch.equal(runner(a, b), expected(a, b))
-print("done")
-"""
-
-
-@pytest.mark.thorough
-def test_aot_inductor(cuda, tmp_path, run, library):
-    """Compiled ahead of time into a package, which is loaded and run. (On a CPU test_examples.py has the same.)
-
-    In a process of its own, and by the system's c++: a compiler that CXX names may link the C++ runtime statically, and
-    what torch generates for a package crashes then.
-    """
-    done = run("-c", AOT_INDUCTOR, library, cuda, tmp_path / "model.pt2", drop=("CXX",))
-    assert done.stdout.endswith("done\n")
 
 
 def test_fake_and_meta(add2, device, dtype):

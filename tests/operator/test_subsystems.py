@@ -1,15 +1,13 @@
 """The operator in its surroundings: autocast, inference, profiler, CUDA graphs, threads, processes, memory."""
 
-import os
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 import torch
 
 
-def pair(device, n=1000, **options):
-    return torch.randn(n, device=device, **options), torch.randn(n, device=device, **options)
+def pair(device, n=1000):
+    return torch.randn(2, n, device=device).unbind()
 
 
 def test_autocast_promotes_as_torch_add(lane, device):
@@ -128,30 +126,6 @@ def test_memory_of_the_result_alone(add2, cuda):
     assert torch.cuda.memory_stats()["allocation.all.allocated"] == blocks + 1
     add2.torch_launch_add2(c, a, b, c.numel())
     assert torch.cuda.memory_stats()["allocation.all.allocated"] == blocks + 1
-
-
-def test_memory_on_a_cpu(add2):
-    """One allocation, of the result's size; none for torch_launch_add2."""
-    a, b = pair("cpu", n=2**20)
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
-        c = add2.add2(a, b)
-        add2.torch_launch_add2(c, a, b, c.numel())
-    used = {event.name: event.cpu_memory_usage for event in profile.events() if event.name.startswith("add2::")}
-    assert used == {"add2::add2": c.nbytes, "add2::torch_launch_add2": 0}
-
-
-def test_no_leak(add2):
-    """A thousand calls, each with a gradient and a refused one: the process does not grow by their results' 40 MB."""
-    a, b = pair("cpu", n=10_000, requires_grad=True)
-    resident = []
-    for calls in (200, 1000):
-        for _ in range(calls):
-            add2.add2(a, b).sum().backward()
-            with pytest.raises(RuntimeError):
-                add2.add2(a, b[1:])
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-        resident.append(pages * os.sysconf("SC_PAGE_SIZE"))
-    assert resident[1] - resident[0] < 20e6
 
 
 def test_cuda_graph(add2, cuda):
