@@ -120,14 +120,6 @@ def test_vmap(add, device, dims):
     assert torch.equal(vmap(add, dims)(x, y), vmap(torch.add, dims)(x, y))
 
 
-def test_vmap_nested(add, device):
-    x, y = torch.randn(2, 4, device=device), torch.randn(3, 4, device=device)
-    assert torch.equal(vmap(vmap(add, (None, 0)), (0, None))(x, y), x[:, None] + y)
-    needs = x.clone().requires_grad_()
-    vmap(vmap(add, (None, 0)), (0, None))(needs, y).sum().backward()
-    assert torch.equal(needs.grad, torch.full_like(x, 3))
-
-
 def test_by_hand_needs_equal_shapes(device):
     """The raw call counts elements, so the Function by hand has to look at the shapes."""
     from add2.function import Add2
