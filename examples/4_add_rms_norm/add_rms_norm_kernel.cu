@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <initializer_list>
 #include <mutex>
-#include <type_traits>
 
 #include "add_rms_norm.h"
 #include "backward.cuh"
@@ -14,20 +13,26 @@ namespace {
 // What the current GPU can do with this library. A library that was compiled for older GPUs has no
 // clusters and no overlap in it, even if the driver has compiled it for a newer one.
 struct Gpu {
-  bool known = false, overlaps = false;
   int multiprocessors = 0;
+  bool overlaps = false;
   int clusters[5] = {};  // how many clusters of 1, 2, 4, 8, 16 blocks run at the same time
 };
 
-void ask(Gpu& gpu, int device) {
-  gpu.known = true;
+const Gpu& current_gpu() {
+  static std::mutex mutex;
+  static Gpu gpus[128];
+  int device = 0;
+  cudaGetDevice(&device);
+  const std::lock_guard<std::mutex> lock(mutex);
+  Gpu& gpu = gpus[device];
+  if (gpu.multiprocessors > 0) return gpu;
   cudaDeviceGetAttribute(&gpu.multiprocessors, cudaDevAttrMultiProcessorCount, device);
   gpu.clusters[0] = gpu.multiprocessors;
   const auto kernel = backward_rows<__nv_bfloat16, 2>;  // no kernel needs more
   cudaFuncAttributes attributes = {};
   cudaFuncGetAttributes(&attributes, kernel);
   gpu.overlaps = attributes.ptxVersion >= 90;
-  if (!gpu.overlaps) return;
+  if (!gpu.overlaps) return gpu;
   cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
   for (int k = 1; k < 5; ++k) {
     cudaLaunchAttribute cluster = {};
@@ -41,16 +46,7 @@ void ask(Gpu& gpu, int device) {
     cudaOccupancyMaxActiveClusters(&gpu.clusters[k], kernel, &config);
   }
   cudaGetLastError();  // a GPU that refuses 16 blocks leaves an error and 0 clusters
-}
-
-const Gpu& current_gpu() {
-  static std::mutex mutex;
-  static Gpu gpus[128];
-  int device = 0;
-  cudaGetDevice(&device);
-  const std::lock_guard<std::mutex> lock(mutex);
-  if (!gpus[device].known) ask(gpus[device], device);
-  return gpus[device];
+  return gpu;
 }
 
 struct Grid {
@@ -58,6 +54,7 @@ struct Grid {
   bool is_cluster = false;  // the blocks along y are one cluster
 };
 
+// Converts each argument to the kernel's parameter: void* to T*, double to float.
 template <typename... Parameters, typename... Arguments>
 const char* launch(void (*kernel)(Parameters...), Grid grid, dim3 threads, cudaStream_t stream,
                    Arguments... arguments) {
@@ -84,13 +81,14 @@ const char* launch(void (*kernel)(Parameters...), Grid grid, dim3 threads, cudaS
   return cudaGetErrorString(error);
 }
 
-bool are_aligned(std::initializer_list<const void*> pointers) {
-  uintptr_t bits = 0;
-  for (const void* pointer : pointers) bits |= reinterpret_cast<uintptr_t>(pointer);
-  return bits % 16 == 0;
-}
-
 int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// How many vectors of 16 bytes a row has; 0 if it ends within one, or if a pointer is not aligned.
+int64_t whole_vectors(int64_t row_bytes, std::initializer_list<const void*> pointers) {
+  uintptr_t bits = row_bytes;
+  for (const void* pointer : pointers) bits |= reinterpret_cast<uintptr_t>(pointer);
+  return bits % 16 == 0 ? row_bytes / 16 : 0;
+}
 
 // How a row is spread over threads; blocks == 0: it has no whole vectors, or does not fit.
 struct Spread {
@@ -98,164 +96,123 @@ struct Spread {
 };
 
 // The smallest cluster in which a block needs at most wanted_threads, else the largest one.
-template <typename T>
-Spread spread(int64_t width, int vectors_per_thread, int wanted_threads) {
-  constexpr int kSize = 16 / sizeof(T);
-  const int kinds = sizeof(T) == 8 || width % kSize != 0 ? 0 : 5;
+Spread spread(int64_t vectors, int vectors_per_thread, int wanted_threads) {
   Spread found;
-  for (int k = 0; k < kinds && current_gpu().clusters[k] > 0; ++k) {
-    const int64_t warps = divide_up(width / kSize, int64_t(32 * vectors_per_thread) << k);
+  for (int k = 0; k < 5 && vectors > 0 && current_gpu().clusters[k] > 0; ++k) {
+    const int64_t warps = divide_up(vectors, int64_t(32 * vectors_per_thread) << k);
     if (warps * 32 <= kMostThreads) found = {static_cast<int>(warps * 32), 1 << k};
     if (warps * 32 <= wanted_threads) break;
   }
   return found;
 }
 
-// ---- forward
-
 template <typename T>
-const char* forward(const RmsForward& x, cudaStream_t stream) {
-  using F = typename Statistics<T>::type;
-  constexpr int kSize = 16 / sizeof(T);
-  const bool in_vectors = x.width % kSize == 0 && are_aligned({x.y, x.s, x.a, x.b, x.weight});
-  T *y = static_cast<T*>(x.y), *s = static_cast<T*>(x.s);
-  const T *a = static_cast<const T*>(x.a), *b = static_cast<const T*>(x.b);
-  F* rstd = static_cast<F*>(x.rstd);
+const char* run(const RmsForward& x, cudaStream_t stream) {
+  const int64_t vectors = whole_vectors(x.width * sizeof(T), {x.y, x.s, x.a, x.b, x.weight});
   const Weight weight = {x.weight, x.weight_dtype != x.dtype};
   if constexpr (sizeof(T) < 8) {
     // One vector per thread is best up to 512 threads. Wide rows: four vectors for each of 128
     // threads take 129 us for 2048 rows of 32768, 256 us for 65536; 256 threads 131 and 260 us; two
     // vectors 133 and 277 us.
-    const int64_t vectors = x.width / kSize;
     const int per_thread = vectors <= kMostThreads ? 1 : vectors <= 2 * kMostThreads ? 2 : 4;
     const auto kernel = per_thread == 1   ? forward_rows<T, 1>
                         : per_thread == 2 ? forward_rows<T, 2>
                                           : forward_rows<T, 4>;
-    const int wanted_threads = per_thread == 4 ? 128 : kMostThreads;
-    const Spread row = spread<T>(in_vectors ? x.width : 1, per_thread, wanted_threads);
+    const Spread row = spread(vectors, per_thread, per_thread == 4 ? 128 : kMostThreads);
     if (row.blocks > 0) {
       const int rows_per_block = row.blocks == 1 ? std::max(128 / row.threads, 1) : 1;
       const Grid grid = {divide_up(x.rows, rows_per_block), row.blocks, true};
-      return launch(kernel, grid, dim3(row.threads, rows_per_block), stream, y, s, rstd, a, b,
-                    weight, x.eps, x.rows, x.width);
+      return launch(kernel, grid, dim3(row.threads, rows_per_block), stream, x.y, x.s, x.rstd, x.a,
+                    x.b, weight, x.eps, x.rows, x.width);
     }
   }
-  const auto kernel = in_vectors ? forward_any<T, kSize> : forward_any<T, 1>;
-  return launch(kernel, Grid{x.rows}, kMostThreads, stream, y, s, rstd, a, b, weight, x.eps,
-                x.width);
+  const auto kernel = vectors > 0 ? forward_any<T, 16 / sizeof(T)> : forward_any<T, 1>;
+  return launch(kernel, Grid{x.rows}, kMostThreads, stream, x.y, x.s, x.rstd, x.a, x.b, weight,
+                x.eps, x.width);
 }
 
-// ---- backward
+// How the gradient is computed. row.blocks == 0: by the kernels for any width.
+struct Plan {
+  Spread row;
+  int64_t vectors;  // of a row
+  int vectors_per_thread = 2;
+  int64_t parts;       // blocks along x, each of which leaves a row of sums
+  int64_t groups = 1;  // rows of a block
+};
 
 // 512 threads per block, two vectors per thread, one block per multiprocessor: that has the bytes
 // in flight that the memory wants, with the fewest partial sums. With few rows, each has a block of
 // its own and twice the threads: 3.6 instead of 4.7 us for 64 rows of 1024.
-template <typename T>
-struct Backward {
-  using F = typename Statistics<T>::type;
-  int64_t rows, width;
-
-  struct Plan {
-    Spread row;
-    int vectors = 2;     // per thread
-    int64_t parts = 0;   // blocks along x, each of which leaves a row of sums
-    int64_t groups = 1;  // rows of a block
-  };
-
-  // No blocks per row: by the kernels for any width. (A width of 1 has no whole vectors.)
-  Plan plan(bool in_vectors) const {
-    const Gpu& gpu = current_gpu();
-    Plan made;
-    made.row = spread<T>(in_vectors ? width : 1, 1, kMostThreads);
-    if (rows <= gpu.multiprocessors && made.row.blocks > 0 && made.row.blocks <= 8) {
-      made.vectors = 1;
-    } else {
-      made.row = spread<T>(in_vectors ? width : 1, 2, kMostThreads);
-      if (made.row.blocks > 0) made.groups = kMostThreads / made.row.threads;
-    }
-    if (made.row.blocks > 0) {
-      const int64_t clusters = gpu.clusters[__builtin_ctz(made.row.blocks)];
-      made.parts = std::min(divide_up(rows, made.groups), clusters);
-    } else {
-      const int64_t columns = divide_up(width, kMostThreads * 16 / sizeof(T));
-      made.parts = std::min(rows, divide_up(4 * gpu.multiprocessors, columns));
-    }
-    return made;
+Plan plan(const RmsBackward& x) {
+  const Gpu& gpu = current_gpu();
+  const int size = x.dtype == RMS_FLOAT64 ? 8 : x.dtype == RMS_FLOAT32 ? 4 : 2;
+  Plan made;
+  made.vectors = whole_vectors(x.width * size, {x.dx, x.dy, x.ds, x.s, x.weight});
+  const int64_t vectors = size == 8 ? 0 : made.vectors;  // backward_rows is not for float64
+  made.row = spread(vectors, 1, kMostThreads);
+  if (x.rows <= gpu.multiprocessors && made.row.blocks > 0 && made.row.blocks <= 8) {
+    made.vectors_per_thread = 1;
+  } else {
+    made.row = spread(vectors, 2, kMostThreads);
+    if (made.row.blocks > 0) made.groups = kMostThreads / made.row.threads;
   }
-
-  int64_t scratch_size() const {  // for both ways: whether all is aligned is not known here
-    return std::max(plan(true).parts, plan(false).parts) * width + rows;
+  if (made.row.blocks > 0) {
+    const int64_t clusters = gpu.clusters[__builtin_ctz(made.row.blocks)];
+    made.parts = std::min(divide_up(x.rows, made.groups), clusters);
+  } else {
+    const int64_t columns = divide_up(x.width, kMostThreads * 16 / size);
+    made.parts = std::min(x.rows, divide_up(4 * gpu.multiprocessors, columns));
   }
-
-  const char* run(const RmsBackward& x, cudaStream_t stream) const {
-    constexpr int kSize = 16 / sizeof(T);
-    const bool in_vectors =
-        width % kSize == 0 && are_aligned({x.dx, x.dy, x.ds, x.s, x.weight});  // NULL is aligned
-    const Plan made = plan(in_vectors);
-    const int64_t parts = made.parts;
-    F *scratch = static_cast<F*>(x.scratch), *means = scratch + parts * width;
-    const WeightGradient<F> sums = {x.dweight, scratch, x.weight_dtype != x.dtype};
-    const Weight weight = {x.weight, sums.is_wide};
-    T* dx = static_cast<T*>(x.dx);
-    const T *dy = static_cast<const T*>(x.dy), *ds = static_cast<const T*>(x.ds),
-            *s = static_cast<const T*>(x.s);
-    const F* rstd = static_cast<const F*>(x.rstd);
-    const char* error = nullptr;
-    if (made.row.blocks == 0) {
-      const auto find_means = in_vectors ? backward_means_any<T, kSize> : backward_means_any<T, 1>;
-      const auto kernel = in_vectors ? backward_any<T, kSize> : backward_any<T, 1>;
-      const Grid grid = {parts, divide_up(width, kMostThreads * (in_vectors ? kSize : 1))};
-      error =
-          launch(find_means, Grid{rows}, kMostThreads, stream, means, dy, s, weight, rstd, width);
-      if (error != nullptr) return error;
-      error = launch(kernel, grid, kMostThreads, stream, dx, sums, dy, ds, s, weight, rstd, means,
-                     rows, width);
-    } else if constexpr (sizeof(T) < 8) {
-      const auto kernel = made.vectors == 1 ? backward_rows<T, 1> : backward_rows<T, 2>;
-      const dim3 threads(made.row.threads, static_cast<unsigned>(made.groups));
-      error = launch(kernel, Grid{parts, made.row.blocks, true}, threads, stream, dx, sums, dy, ds,
-                     s, weight, rstd, rows, width);
-    }
-    if (error != nullptr || parts == 1) return error;
-    const Grid grid = {divide_up(width, 32)};
-    return launch(add_partial<T>, grid, dim3(32, 32), stream, sums, parts, width);
-  }
-};
-
-// From a dtype known at run time to a type known at compile time.
-template <typename Result, typename Function>
-Result with_type(RmsDtype dtype, Result otherwise, Function function) {
-  switch (dtype) {
-    case RMS_FLOAT32:
-      return function(static_cast<float*>(nullptr));
-    case RMS_FLOAT64:
-      return function(static_cast<double*>(nullptr));
-    case RMS_FLOAT16:
-      return function(static_cast<__half*>(nullptr));
-    case RMS_BFLOAT16:
-      return function(static_cast<__nv_bfloat16*>(nullptr));
-  }
-  return otherwise;
+  return made;
 }
 
-template <typename Pointer>
-using Type = std::remove_pointer_t<Pointer>;
+template <typename T>
+const char* run(const RmsBackward& x, cudaStream_t stream) {
+  using F = Statistics<T>;
+  constexpr int kSize = 16 / sizeof(T);
+  const Plan made = plan(x);
+  const int64_t parts = made.parts;
+  F *scratch = static_cast<F*>(x.scratch), *means = scratch + parts * x.width;
+  const WeightGradient<F> sums = {x.dweight, scratch, x.weight_dtype != x.dtype};
+  const Weight weight = {x.weight, sums.is_wide};
+  const char* error = nullptr;
+  if (made.row.blocks == 0) {
+    const bool is_whole = made.vectors > 0;
+    const auto find_means = is_whole ? backward_means_any<T, kSize> : backward_means_any<T, 1>;
+    const auto kernel = is_whole ? backward_any<T, kSize> : backward_any<T, 1>;
+    const Grid grid = {parts, divide_up(x.width, kMostThreads * (is_whole ? kSize : 1))};
+    error = launch(find_means, Grid{x.rows}, kMostThreads, stream, means, x.dy, x.s, weight, x.rstd,
+                   x.width);
+    if (error != nullptr) return error;
+    error = launch(kernel, grid, kMostThreads, stream, x.dx, sums, x.dy, x.ds, x.s, weight, x.rstd,
+                   means, x.rows, x.width);
+  } else if constexpr (sizeof(T) < 8) {
+    const auto kernel = made.vectors_per_thread == 1 ? backward_rows<T, 1> : backward_rows<T, 2>;
+    const dim3 threads(made.row.threads, static_cast<unsigned>(made.groups));
+    error = launch(kernel, Grid{parts, made.row.blocks, true}, threads, stream, x.dx, sums, x.dy,
+                   x.ds, x.s, weight, x.rstd, x.rows, x.width);
+  }
+  if (error != nullptr || parts == 1) return error;
+  return launch(add_partial<T>, Grid{divide_up(x.width, 32)}, dim3(32, 32), stream, sums, parts,
+                x.width);
+}
+
+template <typename Arguments>
+const char* run_dtype(const Arguments& x, cudaStream_t stream) {
+  if (x.dtype == RMS_FLOAT32) return run<float>(x, stream);
+  if (x.dtype == RMS_FLOAT64) return run<double>(x, stream);
+  if (x.dtype == RMS_FLOAT16) return run<__half>(x, stream);
+  return run<__nv_bfloat16>(x, stream);
+}
 
 }  // namespace
 
-extern "C" const char* launch_add_rms_norm(const RmsForward* x, CUstream_st* stream) {
-  return with_type(x->dtype, "unknown dtype",
-                   [&](auto* type) { return forward<Type<decltype(type)>>(*x, stream); });
+const char* launch_add_rms_norm(const RmsForward& x, CUstream_st* stream) {
+  return run_dtype(x, stream);
 }
 
-extern "C" const char* launch_add_rms_norm_backward(const RmsBackward* x, CUstream_st* stream) {
-  return with_type(x->dtype, "unknown dtype", [&](auto* type) {
-    return Backward<Type<decltype(type)>>{x->rows, x->width}.run(*x, stream);
-  });
+const char* launch_add_rms_norm(const RmsBackward& x, CUstream_st* stream) {
+  return run_dtype(x, stream);
 }
 
-extern "C" int64_t rms_scratch_size(int64_t rows, int64_t width, RmsDtype dtype) {
-  return with_type(dtype, int64_t(0), [&](auto* type) {
-    return Backward<Type<decltype(type)>>{rows, width}.scratch_size();
-  });
-}
+int64_t rms_scratch_size(const RmsBackward& x) { return plan(x).parts * x.width + x.rows; }

@@ -15,23 +15,18 @@ constexpr int kResidentThreads = 2048;
 #endif
 
 // Programmatic dependent launch, from sm_90 on: while the last blocks of one kernel run, those of
-// the next one may already start (let_next_start) and wait here, before they touch memory, until
-// the first kernel has ended. It hides the 0.6 us that a launch costs on the GPU.
+// the next one may already start and wait here, before they touch memory, until the first kernel
+// has ended. It hides the 0.6 us that a launch costs on the GPU.
 __device__ inline void wait_for_previous() {
 #if __CUDA_ARCH__ >= 900
   cudaGridDependencySynchronize();
-#endif
-}
-__device__ inline void let_next_start() {
-#if __CUDA_ARCH__ >= 900
-  cudaTriggerProgrammaticLaunchCompletion();
+  cudaTriggerProgrammaticLaunchCompletion();  // the next kernel may start, and wait
 #endif
 }
 
 // Shuffles pass registers from thread to thread. All 32 threads get the sum, and the same bits.
 template <typename F>
 __device__ inline F sum_over_warp(F x) {
-#pragma unroll
   for (int distance = 16; distance > 0; distance /= 2) {
     x += __shfl_xor_sync(0xffffffff, x, distance);
   }
