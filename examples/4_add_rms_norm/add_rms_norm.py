@@ -7,7 +7,9 @@ torch.compile, Liger and QuACK.
 """
 
 import functools
+import itertools
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
@@ -82,15 +84,11 @@ def register() -> None:
             torch._check(size == expected, message)
 
     def check_weight(weight: Tensor, a: Tensor) -> None:
-        torch._check(a.dim() > 0, lambda: "add_rms_norm: a has no dimension, expected at least one")
-        torch._check(a.shape[-1] != 0, lambda: "add_rms_norm: a's last dimension is empty")
-        dtype = a.dtype
-        torch._check(
-            dtype in (torch.float32, torch.float64, *halves), lambda: f"add_rms_norm: {dtype} is not supported"
-        )
-        if dtype in halves and weight.dtype == torch.float32:
-            dtype = torch.float32
-        check("weight", weight, a.new_empty(a.shape[-1:], dtype=dtype))
+        torch._check(a.dim() > 0 and a.shape[-1] != 0, lambda: "add_rms_norm: a has no last dimension, or it is empty")
+        is_known = a.dtype in (torch.float32, torch.float64, *halves)
+        torch._check(is_known, lambda: f"add_rms_norm: {a.dtype} is not supported")
+        is_wide = a.dtype in halves and weight.dtype == torch.float32
+        check("weight", weight, a.new_empty(a.shape[-1:], dtype=torch.float32 if is_wide else a.dtype))
 
     def statistics_like(a: Tensor) -> Tensor:
         return a.new_empty(a.shape[:-1], dtype=torch.promote_types(a.dtype, torch.float32))
@@ -133,15 +131,13 @@ def register() -> None:
     def one_by_one(op, info, in_dims, *args):
         """vmap in the plainest way: a call for each member of the batch; one for an empty batch, for the shapes."""
 
-        def member(x: Tensor, dim: int | None, i: int) -> Tensor:
+        def members(x: Tensor, dim: int | None) -> Iterable[Tensor]:
             if dim is None:
-                return x
-            return x.select(dim, i) if info.batch_size > 0 else x.new_ones(x.shape[:dim] + x.shape[dim + 1 :])
+                return itertools.repeat(x)
+            x = x.movedim(dim, 0)
+            return x if info.batch_size > 0 else x.new_ones(1, *x.shape[1:])
 
-        results = [
-            op(*(member(x, dim, i) for x, dim in zip(args, in_dims, strict=True)))
-            for i in range(max(info.batch_size, 1))
-        ]
+        results = [op(*each) for each in zip(*map(members, args, in_dims), strict=False)]
         return tuple(torch.stack(x)[: info.batch_size] for x in zip(*results, strict=True)), (0,) * len(results[0])
 
     @torch.library.register_vmap("add_rms_norm::add_rms_norm")
@@ -155,9 +151,8 @@ def register() -> None:
         )
         return forward(a, b, weight, eps), (0, 0, 0)  # a batch is one more leading dimension
 
-    @torch.library.register_vmap("add_rms_norm::add_rms_norm_backward")
-    def _(info, in_dims, *args):
-        return one_by_one(backward, info, in_dims, *args)  # each member has a gradient of the weight of its own
+    # Each member has a gradient of the weight of its own.
+    torch.library.register_vmap(backward, functools.partial(one_by_one, backward))
 
 
 def compare(device: str) -> None:

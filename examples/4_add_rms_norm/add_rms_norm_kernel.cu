@@ -10,11 +10,9 @@
 
 namespace {
 
-// What the current GPU can do with this library. A library that was compiled for older GPUs has no
-// clusters and no overlap in it, even if the driver has compiled it for a newer one.
+// What the current GPU can do with this library.
 struct Gpu {
   int multiprocessors = 0;
-  bool overlaps = false;
   int clusters[5] = {};  // how many clusters of 1, 2, 4, 8, 16 blocks run at the same time
 };
 
@@ -29,20 +27,17 @@ const Gpu& current_gpu() {
   cudaDeviceGetAttribute(&gpu.multiprocessors, cudaDevAttrMultiProcessorCount, device);
   gpu.clusters[0] = gpu.multiprocessors;
   const auto kernel = backward_rows<__nv_bfloat16, 2>;  // no kernel needs more
-  cudaFuncAttributes attributes = {};
-  cudaFuncGetAttributes(&attributes, kernel);
-  gpu.overlaps = attributes.ptxVersion >= 90;
-  if (!gpu.overlaps) return gpu;
+  // A library that was compiled for older GPUs has no clusters and no overlap in it, even if the
+  // driver has compiled it for a newer one.
+  cudaFuncAttributes compiled = {};
+  cudaFuncGetAttributes(&compiled, kernel);
+  if (compiled.ptxVersion < 90) return gpu;
   cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
   for (int k = 1; k < 5; ++k) {
     cudaLaunchAttribute cluster = {};
     cluster.id = cudaLaunchAttributeClusterDimension;
     cluster.val.clusterDim = {1, 1u << k, 1};
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(1, 1u << k);
-    config.blockDim = kMostThreads;
-    config.attrs = &cluster;
-    config.numAttrs = 1;
+    cudaLaunchConfig_t config = {dim3(1, 1u << k), kMostThreads, 0, nullptr, &cluster, 1};
     cudaOccupancyMaxActiveClusters(&gpu.clusters[k], kernel, &config);
   }
   cudaGetLastError();  // a GPU that refuses 16 blocks leaves an error and 0 clusters
@@ -60,19 +55,16 @@ const char* launch(void (*kernel)(Parameters...), Grid grid, dim3 threads, cudaS
                    Arguments... arguments) {
   if (grid.x == 0) return nullptr;  // a grid of no blocks is an error
   if (grid.x >= int64_t(1) << 31 || grid.y >= 65536) return "too many rows or columns";
+  const dim3 blocks(static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y));
   cudaLaunchAttribute attributes[2] = {};
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y));
-  config.blockDim = threads;
-  config.stream = stream;
-  config.attrs = attributes;
-  if (current_gpu().overlaps) {
+  cudaLaunchConfig_t config = {blocks, threads, 0, stream, attributes, 0};
+  if (current_gpu().clusters[1] > 0) {  // sm_90 and later
     attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
   }
   if (grid.is_cluster && grid.y > 1) {
     attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
-    attributes[config.numAttrs++].val.clusterDim = {1, config.gridDim.y, 1};
+    attributes[config.numAttrs++].val.clusterDim = {1, blocks.y, 1};
     cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
   }
   const cudaError_t error = cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...);
@@ -90,18 +82,18 @@ int64_t whole_vectors(int64_t row_bytes, std::initializer_list<const void*> poin
   return bits % 16 == 0 ? row_bytes / 16 : 0;
 }
 
-// How a row is spread over threads; blocks == 0: it has no whole vectors, or does not fit.
+// How a row is spread over threads: over the smallest cluster in which a block needs at most
+// wanted_threads, else the largest one. blocks == 0: it has no whole vectors, or does not fit.
 struct Spread {
   int threads = 0, blocks = 0;
 };
 
-// The smallest cluster in which a block needs at most wanted_threads, else the largest one.
 Spread spread(int64_t vectors, int vectors_per_thread, int wanted_threads) {
   Spread found;
   for (int k = 0; k < 5 && vectors > 0 && current_gpu().clusters[k] > 0; ++k) {
-    const int64_t warps = divide_up(vectors, int64_t(32 * vectors_per_thread) << k);
-    if (warps * 32 <= kMostThreads) found = {static_cast<int>(warps * 32), 1 << k};
-    if (warps * 32 <= wanted_threads) break;
+    const auto threads = 32 * divide_up(vectors, int64_t(32 * vectors_per_thread) << k);
+    if (threads <= kMostThreads) found = {static_cast<int>(threads), 1 << k};
+    if (threads <= wanted_threads) break;
   }
   return found;
 }
@@ -131,13 +123,12 @@ const char* run(const RmsForward& x, cudaStream_t stream) {
                 x.eps, x.width);
 }
 
-// How the gradient is computed. row.blocks == 0: by the kernels for any width.
+// How the gradient is computed.
 struct Plan {
-  Spread row;
-  int64_t vectors;  // of a row
-  int vectors_per_thread = 2;
-  int64_t parts;       // blocks along x, each of which leaves a row of sums
-  int64_t groups = 1;  // rows of a block
+  int64_t vectors;         // of a row, which is whole; or 0
+  int vectors_per_thread;  // 0: by the kernels for any width
+  Grid grid;               // each block along x leaves a row of sums
+  dim3 threads = kMostThreads;
 };
 
 // 512 threads per block, two vectors per thread, one block per multiprocessor: that has the bytes
@@ -146,54 +137,49 @@ struct Plan {
 Plan plan(const RmsBackward& x) {
   const Gpu& gpu = current_gpu();
   const int size = x.dtype == RMS_FLOAT64 ? 8 : x.dtype == RMS_FLOAT32 ? 4 : 2;
-  Plan made;
-  made.vectors = whole_vectors(x.width * size, {x.dx, x.dy, x.ds, x.s, x.weight});
-  const int64_t vectors = size == 8 ? 0 : made.vectors;  // backward_rows is not for float64
-  made.row = spread(vectors, 1, kMostThreads);
-  if (x.rows <= gpu.multiprocessors && made.row.blocks > 0 && made.row.blocks <= 8) {
-    made.vectors_per_thread = 1;
-  } else {
-    made.row = spread(vectors, 2, kMostThreads);
-    if (made.row.blocks > 0) made.groups = kMostThreads / made.row.threads;
+  const int64_t vectors = whole_vectors(x.width * size, {x.dx, x.dy, x.ds, x.s, x.weight});
+  const int64_t in_rows = size < 8 ? vectors : 0;
+  Spread row = spread(in_rows, 1, kMostThreads);
+  int per_thread = 1, rows_per_block = 1;
+  if (x.rows > gpu.multiprocessors || row.blocks == 0 || row.blocks > 8) {
+    row = spread(in_rows, 2, kMostThreads);
+    per_thread = 2;
+    rows_per_block = kMostThreads / std::max(row.threads, 1);
   }
-  if (made.row.blocks > 0) {
-    const int64_t clusters = gpu.clusters[__builtin_ctz(made.row.blocks)];
-    made.parts = std::min(divide_up(x.rows, made.groups), clusters);
-  } else {
-    const int64_t columns = divide_up(x.width, kMostThreads * 16 / size);
-    made.parts = std::min(x.rows, divide_up(4 * gpu.multiprocessors, columns));
+  if (row.blocks > 0) {
+    const int64_t clusters = gpu.clusters[__builtin_ctz(row.blocks)];
+    const Grid grid = {std::min(divide_up(x.rows, rows_per_block), clusters), row.blocks, true};
+    return {vectors, per_thread, grid, dim3(row.threads, rows_per_block)};
   }
-  return made;
+  const int64_t columns = divide_up(x.width, kMostThreads * (vectors > 0 ? 16 / size : 1));
+  const int64_t parts = divide_up(4 * gpu.multiprocessors, divide_up(x.width, 8192 / size));
+  return {vectors, 0, {std::min(x.rows, parts), columns}};
 }
 
 template <typename T>
 const char* run(const RmsBackward& x, cudaStream_t stream) {
   using F = Statistics<T>;
   constexpr int kSize = 16 / sizeof(T);
-  const Plan made = plan(x);
-  const int64_t parts = made.parts;
-  F *scratch = static_cast<F*>(x.scratch), *means = scratch + parts * x.width;
+  const auto [vectors, vectors_per_thread, grid, threads] = plan(x);
+  F *scratch = static_cast<F*>(x.scratch), *means = scratch + grid.x * x.width;
   const WeightGradient<F> sums = {x.dweight, scratch, x.weight_dtype != x.dtype};
   const Weight weight = {x.weight, sums.is_wide};
   const char* error = nullptr;
-  if (made.row.blocks == 0) {
-    const bool is_whole = made.vectors > 0;
-    const auto find_means = is_whole ? backward_means_any<T, kSize> : backward_means_any<T, 1>;
-    const auto kernel = is_whole ? backward_any<T, kSize> : backward_any<T, 1>;
-    const Grid grid = {parts, divide_up(x.width, kMostThreads * (is_whole ? kSize : 1))};
-    error = launch(find_means, Grid{x.rows}, kMostThreads, stream, means, x.dy, x.s, weight, x.rstd,
+  if (vectors_per_thread == 0) {
+    const auto find_means = vectors > 0 ? backward_means_any<T, kSize> : backward_means_any<T, 1>;
+    const auto kernel = vectors > 0 ? backward_any<T, kSize> : backward_any<T, 1>;
+    error = launch(find_means, Grid{x.rows}, threads, stream, means, x.dy, x.s, weight, x.rstd,
                    x.width);
     if (error != nullptr) return error;
-    error = launch(kernel, grid, kMostThreads, stream, x.dx, sums, x.dy, x.ds, x.s, weight, x.rstd,
+    error = launch(kernel, grid, threads, stream, x.dx, sums, x.dy, x.ds, x.s, weight, x.rstd,
                    means, x.rows, x.width);
   } else if constexpr (sizeof(T) < 8) {
-    const auto kernel = made.vectors_per_thread == 1 ? backward_rows<T, 1> : backward_rows<T, 2>;
-    const dim3 threads(made.row.threads, static_cast<unsigned>(made.groups));
-    error = launch(kernel, Grid{parts, made.row.blocks, true}, threads, stream, x.dx, sums, x.dy,
-                   x.ds, x.s, weight, x.rstd, x.rows, x.width);
+    const auto kernel = vectors_per_thread == 1 ? backward_rows<T, 1> : backward_rows<T, 2>;
+    error = launch(kernel, grid, threads, stream, x.dx, sums, x.dy, x.ds, x.s, weight, x.rstd,
+                   x.rows, x.width);
   }
-  if (error != nullptr || parts == 1) return error;
-  return launch(add_partial<T>, Grid{divide_up(x.width, 32)}, dim3(32, 32), stream, sums, parts,
+  if (error != nullptr || grid.x == 1) return error;
+  return launch(add_partial<T>, Grid{divide_up(x.width, 32)}, dim3(32, 32), stream, sums, grid.x,
                 x.width);
 }
 
@@ -215,4 +201,4 @@ const char* launch_add_rms_norm(const RmsBackward& x, CUstream_st* stream) {
   return run_dtype(x, stream);
 }
 
-int64_t rms_scratch_size(const RmsBackward& x) { return plan(x).parts * x.width + x.rows; }
+int64_t rms_scratch_size(const RmsBackward& x) { return plan(x).grid.x * x.width + x.rows; }
