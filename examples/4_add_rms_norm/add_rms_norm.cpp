@@ -1,4 +1,5 @@
-// The operator and its gradient, on torch's ABI-stable headers: checks, allocation, launch.
+// The operator (returns y, s, rstd) and its gradient (dx, dweight), on torch's ABI-stable headers:
+// checks, allocation, launch.
 #include <torch/csrc/stable/accelerator.h>
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
@@ -12,10 +13,9 @@
 
 #include "add_rms_norm.h"
 
+using namespace torch::stable;  // Tensor, contiguous, empty_like, new_empty
 using torch::headeronly::ScalarType;
 using Sizes = torch::headeronly::IntHeaderOnlyArrayRef;
-using torch::stable::Tensor, torch::stable::contiguous, torch::stable::empty_like,
-    torch::stable::new_empty;
 
 #ifdef WITH_CUDA
 // torch declares it where USE_CUDA is defined.
@@ -50,16 +50,12 @@ ScalarType statistics_type(const Tensor& a) {
   return a.scalar_type() == ScalarType::Double ? ScalarType::Double : ScalarType::Float;
 }
 
-void check(const std::string& name, const Tensor& x, ScalarType type, Sizes sizes,
-           const std::string& whose, const Tensor& a) {
+void check(const std::string& name, const Tensor& x, const Tensor& a, ScalarType type, Sizes sizes,
+           const std::string& whose) {
   if (x.scalar_type() != type) refuse(name + " and a differ in dtype");
   if (x.device() != a.device()) refuse(name + " and a differ in device");
   if (x.sizes().equals(sizes)) return;
   refuse(name + " has shape " + text(x.sizes()) + ", expected " + whose + ": " + text(sizes));
-}
-
-void check_same(const char* name, const Tensor& x, const Tensor& a) {
-  check(name, x, a.scalar_type(), a.sizes(), "a's", a);
 }
 
 void check_weight(const Tensor& weight, const Tensor& a) {
@@ -69,7 +65,7 @@ void check_weight(const Tensor& weight, const Tensor& a) {
   ScalarType type = a.scalar_type();
   const bool is_half = type == ScalarType::Half || type == ScalarType::BFloat16;
   if (is_half && weight.scalar_type() == ScalarType::Float) type = ScalarType::Float;
-  check("weight", weight, type, last, "a's last dimension", a);
+  check("weight", weight, a, type, last, "a's last dimension");
 }
 
 // Computes on a's device.
@@ -78,7 +74,7 @@ void run(Arguments x, const Tensor& a) {
 #ifdef WITH_CUDA
   if (a.is_cuda()) {
     // A kernel runs on the current device: the guard makes it the tensors' one.
-    const torch::stable::accelerator::DeviceGuard guard(a.get_device_index());
+    const accelerator::DeviceGuard guard(a.get_device_index());
     void* stream = nullptr;
     TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(a.get_device_index(), &stream));
     // Freed when this function returns, before the kernels have run: torch gives the memory only to
@@ -103,7 +99,7 @@ const void* in(const Tensor& x) { return x.const_data_ptr(); }
 std::tuple<Tensor, Tensor, Tensor> forward(const Tensor& a, const Tensor& b, const Tensor& weight,
                                            double eps) {
   const RmsDtype dtype = dtype_of(a);
-  check_same("b", b, a);
+  check("b", b, a, a.scalar_type(), a.sizes(), "a's");
   check_weight(weight, a);
   const int64_t last = a.dim() - 1, width = a.size(last), rows = a.numel() / width;
   const Tensor x = contiguous(a), z = contiguous(b), w = contiguous(weight);
@@ -118,8 +114,8 @@ std::tuple<Tensor, Tensor, Tensor> forward(const Tensor& a, const Tensor& b, con
 std::tuple<Tensor, Tensor> backward(const Tensor& dy, std::optional<Tensor> ds, const Tensor& s,
                                     const Tensor& weight, const Tensor& rstd) {
   const RmsDtype dtype = dtype_of(s);
-  check_same("dy", dy, s);
-  if (ds) check_same("ds", *ds, s);
+  check("dy", dy, s, s.scalar_type(), s.sizes(), "s's");
+  if (ds) check("ds", *ds, s, s.scalar_type(), s.sizes(), "s's");
   check_weight(weight, s);
   const int64_t width = weight.numel(), rows = s.numel() / width;
   if (rstd.scalar_type() != statistics_type(s) || rstd.numel() != rows ||
@@ -139,12 +135,10 @@ std::tuple<Tensor, Tensor> backward(const Tensor& dy, std::optional<Tensor> ds, 
 }  // namespace
 
 STABLE_TORCH_LIBRARY(add_rms_norm, m) {
-  m.def(
-      "add_rms_norm(Tensor a, Tensor b, Tensor weight, float eps) -> (Tensor y, Tensor s, Tensor "
-      "rstd)");
+  m.def("add_rms_norm(Tensor a, Tensor b, Tensor weight, float eps) -> (Tensor, Tensor, Tensor)");
   m.def(
       "add_rms_norm_backward(Tensor dy, Tensor? ds, Tensor s, Tensor weight, Tensor rstd) -> "
-      "(Tensor dx, Tensor dweight)");
+      "(Tensor, Tensor)");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(add_rms_norm, CPU, m) {

@@ -6,9 +6,8 @@ struct CUstream_st;  // what a cudaStream_t points to
 
 enum RmsDtype { RMS_FLOAT32, RMS_FLOAT64, RMS_FLOAT16, RMS_BFLOAT16 };
 
-// s = a + b, rounded to the dtype; rstd = 1 / sqrt(mean(s * s) + eps) of each row; y = s * rstd *
-// weight. rstd is float32, or float64 for float64; weight_dtype is dtype or, for the 16-bit ones,
-// float32.
+// s = a + b, rounded; rstd = 1 / sqrt(mean(s * s) + eps) of each row, in float32, or in float64 for
+// float64; y = s * rstd * weight. weight_dtype is dtype or, for the 16-bit ones, float32.
 struct RmsForward {
   void *y, *s, *rstd;
   const void *a, *b, *weight;

@@ -35,10 +35,10 @@ def build() -> None:
         print(f"building for the CPU only: no CUDA toolkit in {cpp_extension.CUDA_HOME} (set CUDA_HOME to its folder)")
     # Without a GPU torch would compile for every GPU that it knows. One PTX serves all: the driver compiles the rest.
     ptx = not torch.cuda.is_available() and "TORCH_CUDA_ARCH_LIST" not in os.environ
+    sources = ["add_rms_norm.cpp", "add_rms_norm_cpu.cpp"] + ["add_rms_norm_kernel.cu"] * with_cuda
     cpp_extension.load(
         "add_rms_norm",
-        [str(HERE / name) for name in ("add_rms_norm.cpp", "add_rms_norm_cpu.cpp")]
-        + [str(HERE / "add_rms_norm_kernel.cu")] * with_cuda,
+        [str(HERE / name) for name in sources],
         extra_cflags=["-O3", "-std=c++17", "-DTORCH_TARGET_VERSION=0x020a000000000000"] + ["-DWITH_CUDA"] * with_cuda,
         extra_cuda_cflags=["-O3"] + ["-gencode=arch=compute_75,code=compute_75"] * ptx,
         extra_ldflags=["-Wl,--no-as-needed", "-ltorch"],
@@ -75,13 +75,10 @@ def register() -> None:
 
     def check(name: str, x: Tensor, a: Tensor) -> None:
         """As the C++ side checks: otherwise the fake kernel would promise what the operator refuses."""
-
-        def message() -> str:
-            return f"add_rms_norm: {name} is {x.dtype}{list(x.shape)}, expected {a.dtype}{list(a.shape)} on {a.device}"
-
-        torch._check(x.dim() == a.dim() and x.dtype == a.dtype and x.device == a.device, message)
+        text = f"add_rms_norm: {name} is {x.dtype}{list(x.shape)}, expected {a.dtype}{list(a.shape)} on {a.device}"
+        torch._check(x.dim() == a.dim() and x.dtype == a.dtype and x.device == a.device, lambda: text)
         for size, expected in zip(x.shape, a.shape, strict=True):  # each by itself: a size may depend on data
-            torch._check(size == expected, message)
+            torch._check(size == expected, lambda: text)
 
     def check_weight(weight: Tensor, a: Tensor) -> None:
         torch._check(a.dim() > 0 and a.shape[-1] != 0, lambda: "add_rms_norm: a has no last dimension, or it is empty")
@@ -142,12 +139,11 @@ def register() -> None:
 
     @torch.library.register_vmap("add_rms_norm::add_rms_norm")
     def _(info, in_dims, a: Tensor, b: Tensor, weight: Tensor, eps: float):
-        scalar = a.dim() == (in_dims[0] is not None)  # has no row; the operator says so
-        if in_dims[2] is not None or scalar:
+        if in_dims[2] is not None or a.dim() == (in_dims[0] is not None):  # a scalar has no row: the operator says so
             return one_by_one(forward, info, in_dims, a, b, weight, eps)
         a, b = (
             x.expand(info.batch_size, *x.shape) if dim is None else x.movedim(dim, 0)
-            for x, dim in ((a, in_dims[0]), (b, in_dims[1]))
+            for x, dim in zip((a, b), in_dims[:2], strict=True)
         )
         return forward(a, b, weight, eps), (0, 0, 0)  # a batch is one more leading dimension
 
@@ -157,10 +153,9 @@ def register() -> None:
 
 def compare(device: str) -> None:
     """Values and gradients against torch, in float64 against finite differences, and the operator's contract."""
-    a, b, dy, ds = torch.randn(4, 3, 50, 200, device=device)
-    weight = torch.randn(200, device=device)
-    for x in (a, b, weight):
-        x.requires_grad_()
+    shape = (3, 50, 200)
+    a, b, weight = (torch.randn(size, device=device, requires_grad=True) for size in (shape, shape, shape[-1:]))
+    dy, ds = torch.randn(2, *shape, device=device)
     ours, theirs = (
         (*outputs, *torch.autograd.grad(outputs, (a, b, weight), (dy, ds)))
         for outputs in (add_rms_norm(a, b, weight), reference(a, b, weight))

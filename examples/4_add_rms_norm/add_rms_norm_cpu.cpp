@@ -59,22 +59,15 @@ void compute(const RmsBackward& of) {
   for (int64_t i = 0; i < of.width; ++i) static_cast<W*>(of.dweight)[i] = sums[i];
 }
 
-// The weight has the dtype T or, with the 16-bit ones, float32.
-template <typename T, typename Arguments>
-void compute_weight(const Arguments& x) {
-  if (x.weight_dtype == RMS_FLOAT32) {
-    compute<T, float>(x);
-  } else {
-    compute<T, T>(x);
-  }
-}
-
 template <typename Arguments>
 void compute_dtype(const Arguments& x) {
-  if (x.dtype == RMS_FLOAT32) compute_weight<float>(x);
-  if (x.dtype == RMS_FLOAT64) compute_weight<double>(x);
-  if (x.dtype == RMS_FLOAT16) compute_weight<c10::Half>(x);
-  if (x.dtype == RMS_BFLOAT16) compute_weight<c10::BFloat16>(x);
+  const bool is_wide = x.weight_dtype == RMS_FLOAT32;  // with the 16-bit dtypes, too
+  if (x.dtype == RMS_FLOAT32) compute<float, float>(x);
+  if (x.dtype == RMS_FLOAT64) compute<double, double>(x);
+  if (x.dtype == RMS_FLOAT16 && is_wide) compute<c10::Half, float>(x);
+  if (x.dtype == RMS_FLOAT16 && !is_wide) compute<c10::Half, c10::Half>(x);
+  if (x.dtype == RMS_BFLOAT16 && is_wide) compute<c10::BFloat16, float>(x);
+  if (x.dtype == RMS_BFLOAT16 && !is_wide) compute<c10::BFloat16, c10::BFloat16>(x);
 }
 
 }  // namespace

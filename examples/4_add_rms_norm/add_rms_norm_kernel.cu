@@ -123,9 +123,8 @@ const char* run(const RmsForward& x, cudaStream_t stream) {
                 x.eps, x.width);
 }
 
-// How the gradient is computed.
 struct Plan {
-  int64_t vectors;         // of a row, which is whole; or 0
+  int64_t vectors;         // of a row; 0: it has no whole ones
   int vectors_per_thread;  // 0: by the kernels for any width
   Grid grid;               // each block along x leaves a row of sums
   dim3 threads = kMostThreads;
@@ -138,11 +137,11 @@ Plan plan(const RmsBackward& x) {
   const Gpu& gpu = current_gpu();
   const int size = x.dtype == RMS_FLOAT64 ? 8 : x.dtype == RMS_FLOAT32 ? 4 : 2;
   const int64_t vectors = whole_vectors(x.width * size, {x.dx, x.dy, x.ds, x.s, x.weight});
-  const int64_t in_rows = size < 8 ? vectors : 0;
-  Spread row = spread(in_rows, 1, kMostThreads);
+  const int64_t in_registers = size < 8 ? vectors : 0;
+  Spread row = spread(in_registers, 1, kMostThreads);
   int per_thread = 1, rows_per_block = 1;
   if (x.rows > gpu.multiprocessors || row.blocks == 0 || row.blocks > 8) {
-    row = spread(in_rows, 2, kMostThreads);
+    row = spread(in_registers, 2, kMostThreads);
     per_thread = 2;
     rows_per_block = kMostThreads / std::max(row.threads, 1);
   }
@@ -151,8 +150,9 @@ Plan plan(const RmsBackward& x) {
     const Grid grid = {std::min(divide_up(x.rows, rows_per_block), clusters), row.blocks, true};
     return {vectors, per_thread, grid, dim3(row.threads, rows_per_block)};
   }
-  const int64_t columns = divide_up(x.width, kMostThreads * (vectors > 0 ? 16 / size : 1));
-  const int64_t parts = divide_up(4 * gpu.multiprocessors, divide_up(x.width, 8192 / size));
+  const int in_vectors = kMostThreads * 16 / size;  // columns of a block that loads vectors
+  const int64_t columns = divide_up(x.width, vectors > 0 ? in_vectors : kMostThreads);
+  const int64_t parts = divide_up(4 * gpu.multiprocessors, divide_up(x.width, in_vectors));
   return {vectors, 0, {std::min(x.rows, parts), columns}};
 }
 
@@ -193,12 +193,6 @@ const char* run_dtype(const Arguments& x, cudaStream_t stream) {
 
 }  // namespace
 
-const char* launch_add_rms_norm(const RmsForward& x, CUstream_st* stream) {
-  return run_dtype(x, stream);
-}
-
-const char* launch_add_rms_norm(const RmsBackward& x, CUstream_st* stream) {
-  return run_dtype(x, stream);
-}
-
+const char* launch_add_rms_norm(const RmsForward& x, CUstream_st* s) { return run_dtype(x, s); }
+const char* launch_add_rms_norm(const RmsBackward& x, CUstream_st* s) { return run_dtype(x, s); }
 int64_t rms_scratch_size(const RmsBackward& x) { return plan(x).grid.x * x.width + x.rows; }

@@ -1,17 +1,14 @@
-// The backward kernels: they read s, dy and ds and write dx. With x = s * rstd (the normalized row)
-// and g = dy * weight:
+// The backward kernels: they read s, dy and ds and write dx. With x = s * rstd and g = dy * weight:
 //     dx = rstd * (g - x * mean(g * x)) + ds          dweight = the sum over all rows of dy * x
-// dweight is a sum over rows, which no single block sees. Atomics would add in whatever order the
-// blocks come, and give different bits each time. So blocks are persistent: each walks over rows,
-// keeps in registers the sums for its columns, and writes them once; add_partial adds the blocks'
-// sums in a fixed order.
+// Blocks are persistent: each walks over rows, keeps the sums for its columns in registers, and
+// writes them once. add_partial adds the blocks' sums in a fixed order, so every run gives the same
+// bits; with atomics the order would vary.
 #pragma once
 #include "sums.cuh"
 #include "vectors.cuh"
 
 // A row has blockDim.x threads in each of gridDim.y blocks, a block has blockDim.y rows at a time.
-// The next row is loaded before this one is worked on: otherwise the memory idles at each row's
-// barrier (6 to 22% slower at 16384 rows, H200).
+// kAhead: without it the memory idles at each row's barrier (6 to 22% slower, 16384 rows, H200).
 template <typename T, int kVectors, bool kAhead = true>
 __global__ void __launch_bounds__(kMostThreads, 1)
     backward_rows(T* dx, WeightGradient<float> gradient, const T* dy, const T* ds, const T* s,
@@ -120,9 +117,7 @@ __global__ void __launch_bounds__(kMostThreads)
     const auto x = load<kSize>(s + start + i), grad = load<kSize>(dy + start + i);
     F w[kSize];
     widen(w, load_early<T, kSize>(weight, i, width), weight, i, width);
-    for (int k = 0; k < kSize; ++k) {
-      product += element(grad, k) * w[k] * (element(x, k) * scale);
-    }
+    for (int k = 0; k < kSize; ++k) product += element(grad, k) * w[k] * (element(x, k) * scale);
   }
   const F sum = sum_over_block(product, shared);
   if (threadIdx.x == 0) means[blockIdx.x] = sum / width;
@@ -155,8 +150,8 @@ __global__ void __launch_bounds__(kMostThreads)
   store_sums<T>(dweight, gradient, blockIdx.x, gridDim.x, width, i);
 }
 
-// dweight[i] = the sum of partial[0..parts)[i], for 32 columns per block. First a column has 32
-// threads, each of another warp, so that a warp reads neighbours; then a warp, for its shuffles.
+// dweight[i] = the sum of partial[0..parts)[i], for 32 columns per block. First the 32 threads of a
+// column are in 32 warps, so that a warp reads neighbours; then in one warp, for its shuffles.
 template <typename T, typename F = Statistics<T>>
 __global__ void __launch_bounds__(1024)
     add_partial(WeightGradient<F> gradient, int parts, int64_t width) {

@@ -5,17 +5,15 @@
 
 GPU time without launches, by CUDA graphs. The data of a call comes from memory, not from the L2 cache: calls rotate
 among input sets of four times its size, and each keeps its outputs. In forward + backward, all forwards run first.
+Liger (`python3 -m pip install liger-kernel`) and QuACK (`quack-kernels`) take part where they are installed.
 """
 
 import argparse
 import contextlib
-import datetime
 import importlib
 import itertools
 import json
 import math
-import os
-import shlex
 import sys
 import warnings
 from collections.abc import Callable
@@ -27,7 +25,8 @@ from add_rms_norm import add_rms_norm, build, has_toolkit, reference
 from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from lab.bench import clock  # the only part of the workbench that this file uses
+from lab import cli, files  # of the workbench this file uses only the machine's description, files, and a clock
+from lab.bench import clock
 
 # autograd's node for each input was made on another stream; its gradient is not accumulated here, so that is no matter.
 warnings.filterwarnings("ignore", message="The AccumulateGrad node's stream")
@@ -113,9 +112,6 @@ def measure(args: argparse.Namespace, peak: float) -> list[dict]:
             continue  # two sets of inputs, outputs and gradients, and what torch needs in between
         results.append(measure_shape(rows, width, backward, peak))
         print(*(f"{name} {value}" for name, value in results[-1].items()), sep="  ", flush=True)
-    for name, package in (("liger", "liger-kernel"), ("quack", "quack-kernels")):
-        if results and name not in results[0]:
-            print(f"{name} is not installed (`python3 -m pip install {package}`), so it was not measured")
     return results
 
 
@@ -146,8 +142,8 @@ def plot(path: Path, content: dict) -> None:
 # Shared with ladder.py: options, and the files that hold results.
 def options(description: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw them (.svg, .png; needs matplotlib)")
+    parser.add_argument("--json", type=files.target, metavar="FILE", help="write the results")
+    parser.add_argument("--plot", type=files.target, metavar="FILE", help="draw them (.svg, .png; needs matplotlib)")
     parser.add_argument("--from", type=Path, metavar="FILE", dest="source", help="draw results of an earlier --json")
     return parser
 
@@ -172,32 +168,23 @@ def earlier(path: Path) -> dict:
     return content
 
 
-def new(measure: Callable[[float], list[dict]]) -> dict:
-    """Build, measure, and return the content of a file. The peak: two transfers per cycle of the memory's clock."""
-    if not torch.cuda.is_available():
-        sys.exit("this measures a GPU's kernels, and torch sees no GPU here (add_rms_norm.py runs without one)")
-    if not has_toolkit():
-        sys.exit("the kernels have to be compiled, and no CUDA toolkit is found: set CUDA_HOME to its folder")
-    build()
-    gpu = torch.cuda.get_device_properties(0)
-    peak = digits(2 * gpu.memory_clock_rate * gpu.memory_bus_width / 8 / 1e6)
-    where = {"name": gpu.name, "torch": torch.__version__, "cuda": torch.version.cuda}
-    where |= {"date": str(datetime.date.today()), "peak_gb_per_s": peak, "dtype": "bfloat16"}
-    where["command"] = shlex.join(["python3", "examples/4_add_rms_norm/" + Path(sys.argv[0]).name, *sys.argv[1:]])
-    return {"environment": where, "results": measure(peak)}
-
-
-def report(parser: argparse.ArgumentParser, measure: Callable, plot: Callable[[Path, dict], None]) -> None:
+def report(args: argparse.Namespace, measure: Callable, plot: Callable[[Path, dict], None]) -> None:
     """Measure, or read what was measured before; write the files that the options name.
 
     measure gets the options and the memory's peak in GB/s, and returns a list of dicts."""
-    args = parser.parse_args()
-    for path in (args.json, args.plot):
-        if path and (path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK)):
-            parser.error(f"cannot write {path}")
-    content = earlier(args.source) if args.source else new(partial(measure, args))
+    if args.source:
+        content = earlier(args.source)
+    elif not torch.cuda.is_available():
+        sys.exit("this measures a GPU's kernels, and torch sees no GPU here (add_rms_norm.py runs without one)")
+    elif not has_toolkit():
+        sys.exit("the kernels have to be compiled, and no CUDA toolkit is found: set CUDA_HOME to its folder")
+    else:
+        build()
+        where = cli.environment(torch.device("cuda")) | {"dtype": "bfloat16"}
+        where["command"] = where["command"].replace("python3 ", "python3 examples/4_add_rms_norm/", 1)
+        content = {"environment": where, "results": measure(args, where["peak_gb_per_s"])}
     if args.json and content["results"]:
-        args.json.write_text(json.dumps(content, indent=1) + "\n")
+        files.write(args.json, files.to_json(content))
     if args.plot:
         import matplotlib
 
@@ -207,6 +194,6 @@ def report(parser: argparse.ArgumentParser, measure: Callable, plot: Callable[[P
 
 if __name__ == "__main__":
     parser = options(__doc__.splitlines()[0])
-    for name, default in (("rows", "1,64,2048,16384"), ("widths", "256,1024,4096,8192,16384,32768,65536,131072")):
-        parser.add_argument(f"--{name}", default=default, type=numbers, metavar="N,N")
-    report(parser, measure, plot)
+    for name, default in (("--rows", "1,64,2048,16384"), ("--widths", "256,1024,4096,8192,16384,32768,65536,131072")):
+        parser.add_argument(name, default=default, metavar="N,N", type=numbers)
+    report(parser.parse_args(), measure, plot)

@@ -1,14 +1,12 @@
-// The forward kernels: they read a and b and write s and y. Almost no arithmetic, so memory sets
-// the time. forward_rows moves each byte once: a row stays in the registers of a warp, a block, or
-// a cluster of blocks between the sum over it and its use. forward_any takes any width, address and
-// dtype, and reads a row twice.
+// The forward kernels: they read a and b and write s and y. forward_rows moves each byte once: a
+// row stays in registers between the sum over it and its use. forward_any takes any width, address
+// and dtype, and reads a row twice.
 #pragma once
 #include "sums.cuh"
 #include "vectors.cuh"
 
 // A row has blockDim.x threads in each of gridDim.y blocks, with kVectors times 16 bytes each; a
-// block has blockDim.y rows. No loop over rows: many small blocks, of which some load while others
-// wait for their sums.
+// block has blockDim.y rows. Some blocks load while others wait for their sums.
 template <typename T, int kVectors>
 __global__ void __launch_bounds__(kMostThreads, kVectors == 1 ? kResidentThreads / kMostThreads : 1)
     forward_rows(T* y, T* s, float* rstd, const T* a, const T* b, Weight weight, float eps,
@@ -29,9 +27,7 @@ __global__ void __launch_bounds__(kMostThreads, kVectors == 1 ? kResidentThreads
     sum[v] = load<kSize>(a + start + i, is_there);
     other[v] = load<kSize>(b + start + i, is_there);
   }
-  for (int v = 0; v < kVectors; ++v) {
-    w[v] = load_early<T, kSize>(weight, first + v * step, width);
-  }
+  for (int v = 0; v < kVectors; ++v) w[v] = load_early<T, kSize>(weight, first + v * step, width);
   float squares = 0;
   for (int v = 0; v < kVectors; ++v) {
     const int i = first + v * step;

@@ -34,8 +34,8 @@ STEPS = {
 
 def compile_steps() -> ctypes.CDLL:
     with tempfile.TemporaryDirectory() as folder:
-        options = {"extra_cuda_cflags": ["-O3"], "build_directory": folder, "is_python_module": False}
-        cpp_extension.load("ladder", [str(HERE / "ladder.cu")], **options)
+        where = {"build_directory": folder, "is_python_module": False}
+        cpp_extension.load("ladder", [str(HERE / "ladder.cu")], extra_cuda_cflags=["-O3"], **where)
         library = ctypes.CDLL(str(Path(folder, "ladder.so")))
     library.launch_forward_step.restype = library.launch_backward_step.restype = ctypes.c_char_p
     return library
@@ -118,4 +118,4 @@ def measure_all(args: argparse.Namespace, peak: float) -> list[dict]:
 
 
 if __name__ == "__main__":
-    report(options(__doc__.splitlines()[0]), measure_all, plot)
+    report(options(__doc__.splitlines()[0]).parse_args(), measure_all, plot)

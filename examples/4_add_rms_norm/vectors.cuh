@@ -39,17 +39,15 @@ struct Vector {
 // would take a register for each of them, and the backward kernels have none left.
 template <typename T, int kSize>
 __device__ inline auto element(const Vector<T, kSize>& v, int k) {
-  return to_float(v.at[k]);
-}
-template <>
-__device__ inline auto element(const Vector<__half, 8>& v, int k) {
-  const __half2 pair = reinterpret_cast<const __half2*>(v.at)[k / 2];
-  return k % 2 == 0 ? __low2float(pair) : __high2float(pair);
-}
-template <>
-__device__ inline auto element(const Vector<__nv_bfloat16, 8>& v, int k) {
-  const uint32_t pair = reinterpret_cast<const uint32_t*>(v.at)[k / 2];
-  return __uint_as_float(k % 2 == 0 ? pair << 16 : pair & 0xffff0000);
+  if constexpr (std::is_same_v<T, __half> && kSize == 8) {
+    const __half2 pair = reinterpret_cast<const __half2*>(v.at)[k / 2];
+    return k % 2 == 0 ? __low2float(pair) : __high2float(pair);
+  } else if constexpr (std::is_same_v<T, __nv_bfloat16> && kSize == 8) {
+    const uint32_t pair = reinterpret_cast<const uint32_t*>(v.at)[k / 2];
+    return __uint_as_float(k % 2 == 0 ? pair << 16 : pair & 0xffff0000);
+  } else {
+    return to_float(v.at[k]);
+  }
 }
 
 // Zeros where there is nothing to load.
