@@ -1,4 +1,4 @@
-"""examples/4_add_rms_norm and examples/reduction: programs and compiler reports."""
+"""examples/4_add_rms_norm and examples/reduction: programs, nvcc's reports, and what torch traces."""
 
 import os
 import re
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_add_rms_norm import CUDA_HOME, FOLDER
+from test_add_rms_norm import CUDA_HOME, FOLDER, built, lib, make  # noqa: F401
 
 
 def test_program(run):
@@ -38,7 +38,7 @@ def test_no_warning_and_no_spill(arch, tmp_path):
 def test_files_are_tested_first(program, run, tmp_path):
     path = f"examples/4_add_rms_norm/{program}"
     other = "h200-add-rms-norm-steps" if program == "bench.py" else "h200-add-rms-norm"
-    assert "cannot write" in run(path, "--json", tmp_path / "missing" / "file.json", status=2).stderr
+    assert "there is no folder" in run(path, "--json", tmp_path / "missing" / "file.json", status=2).stderr
     assert (
         "holds no results of"
         in run(path, "--from", f"docs/results/{other}.json", "--plot", tmp_path / "x.svg", status=1).stderr
@@ -48,3 +48,34 @@ def test_files_are_tested_first(program, run, tmp_path):
     if not torch.cuda.is_available():  # it measures nothing, and leaves an earlier file alone
         assert "torch sees no GPU here" in run(path, "--json", tmp_path / "no.json", status=1).stderr
         assert (tmp_path / "no.json").read_text() == "[1]"
+
+
+@pytest.mark.parametrize("i", range(3))
+def test_other_derivatives_are_refused(i):
+    inputs = make((2, 8))[:3]
+
+    def function(x):
+        return lib.add_rms_norm(*inputs[:i], x, *inputs[i + 1 :])[0]
+
+    def jvp(x):
+        return torch.func.jvp(function, (x,), (x,))
+
+    for call in (jvp, torch.compile(jvp, backend="aot_eager"), torch.func.jacfwd(function)):
+        with pytest.raises(RuntimeError, match="no forward derivative"):  # torch would return zeros
+            call(inputs[i])
+    x = inputs[i].requires_grad_()
+    (first,) = torch.autograd.grad(function(x).square().sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="no second derivative"):
+        first.sum().backward()
+
+
+def test_sizes_that_depend_on_data():
+    def function(x, y, mask, k, weight):
+        n = k.item()
+        return lib.add_rms_norm(x[mask], y[~mask], weight), lib.add_rms_norm(x[:n], y[:n], weight)
+
+    x, y, weight, *_ = make((6, 8))
+    inputs = x, y, torch.tensor([True, False] * 3), torch.tensor(3), weight
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True, capture_scalar_outputs=True):
+        compiled = torch.compile(function, fullgraph=True, backend="aot_eager")(*inputs)
+    torch.testing.assert_close(compiled, function(*inputs))

@@ -1,5 +1,6 @@
-// add_rms_norm(Tensor a, Tensor b, Tensor weight, float eps) -> (Tensor y, Tensor s, Tensor rstd)
-// and its gradient, on torch's ABI-stable headers: checks, allocation, launch.
+// The operator (returns y, s, rstd) and its gradient (dx, dweight), on torch's ABI-stable headers:
+// checks, allocation, launch.
+#include <torch/csrc/stable/accelerator.h>
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
@@ -8,12 +9,13 @@
 #include <stdexcept>
 #include <string>
 #include <tuple>
-#include <vector>
+#include <type_traits>
 
 #include "add_rms_norm.h"
 
+using namespace torch::stable;  // Tensor, contiguous, empty_like, new_empty
 using torch::headeronly::ScalarType;
-using torch::stable::Tensor;
+using Sizes = torch::headeronly::IntHeaderOnlyArrayRef;
 
 #ifdef WITH_CUDA
 // torch declares it where USE_CUDA is defined.
@@ -28,14 +30,10 @@ namespace {
   throw std::runtime_error("add_rms_norm: " + text);
 }
 
-void refuse_if(const char* error) {
-  if (error != nullptr) refuse(error);
-}
-
-std::string shape(const Tensor& x) {
-  std::string text = "[";
-  for (int64_t i = 0; i < x.dim(); ++i) text += (i ? ", " : "") + std::to_string(x.size(i));
-  return text + "]";
+std::string text(Sizes sizes) {
+  std::string all;
+  for (const int64_t size : sizes) all += (all.empty() ? "" : ", ") + std::to_string(size);
+  return "[" + all + "]";
 }
 
 RmsDtype dtype_of(const Tensor& x) {
@@ -52,134 +50,95 @@ ScalarType statistics_type(const Tensor& a) {
   return a.scalar_type() == ScalarType::Double ? ScalarType::Double : ScalarType::Float;
 }
 
-void check(const std::string& name, const Tensor& x, ScalarType type, const Tensor& a) {
+void check(const std::string& name, const Tensor& x, const Tensor& a, ScalarType type, Sizes sizes,
+           const std::string& whose) {
   if (x.scalar_type() != type) refuse(name + " and a differ in dtype");
   if (x.device() != a.device()) refuse(name + " and a differ in device");
-}
-
-void check_same(const char* name, const Tensor& x, const Tensor& a) {
-  check(name, x, a.scalar_type(), a);
-  if (!x.sizes().equals(a.sizes())) {
-    refuse(std::string(name) + " has shape " + shape(x) + ", expected a's: " + shape(a));
-  }
+  if (x.sizes().equals(sizes)) return;
+  refuse(name + " has shape " + text(x.sizes()) + ", expected " + whose + ": " + text(sizes));
 }
 
 void check_weight(const Tensor& weight, const Tensor& a) {
+  if (a.dim() == 0) refuse("a has no dimension, expected at least one");
+  const Sizes last = a.sizes().slice(a.dim() - 1);
+  if (last[0] == 0) refuse("a has shape " + text(a.sizes()) + ": its last dimension is empty");
   ScalarType type = a.scalar_type();
   const bool is_half = type == ScalarType::Half || type == ScalarType::BFloat16;
   if (is_half && weight.scalar_type() == ScalarType::Float) type = ScalarType::Float;
-  check("weight", weight, type, a);
-  if (a.dim() == 0) refuse("a has no dimension, expected at least one");
-  const int64_t width = a.size(a.dim() - 1);
-  if (width == 0) refuse("a has shape " + shape(a) + ": its last dimension is empty");
-  if (weight.dim() != 1 || weight.size(0) != width) {
-    refuse("weight has shape " + shape(weight) + ", expected a's last dimension: [" +
-           std::to_string(width) + "]");
-  }
+  check("weight", weight, a, type, last, "a's last dimension");
 }
 
+// Computes on a's device.
+template <typename Arguments>
+void run(Arguments x, const Tensor& a) {
 #ifdef WITH_CUDA
-CUstream_st* current_stream(const Tensor& x) {
-  void* stream = nullptr;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(x.get_device_index(), &stream));
-  return static_cast<CUstream_st*>(stream);
-}
+  if (a.is_cuda()) {
+    // A kernel runs on the current device: the guard makes it the tensors' one.
+    const accelerator::DeviceGuard guard(a.get_device_index());
+    void* stream = nullptr;
+    TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(a.get_device_index(), &stream));
+    // Freed when this function returns, before the kernels have run: torch gives the memory only to
+    // later work on this stream.
+    std::optional<Tensor> scratch;
+    if constexpr (std::is_same_v<Arguments, RmsBackward>) {
+      const int64_t sizes[] = {rms_scratch_size(x)};
+      scratch = new_empty(a, sizes, statistics_type(a));
+      x.scratch = scratch->mutable_data_ptr();
+    }
+    const char* error = launch_add_rms_norm(x, static_cast<CUstream_st*>(stream));
+    if (error != nullptr) refuse(error);
+    return;
+  }
 #endif
+  add_rms_norm_cpu(x);
+}
 
-// rows x width; any strides have become row-major.
-struct Rows {
-  Tensor tensor;
-  int64_t width, rows;
-  explicit Rows(const Tensor& x)
-      : tensor(torch::stable::contiguous(x)), width(x.size(x.dim() - 1)), rows(x.numel() / width) {}
-};
+void* out(const Tensor& x) { return x.mutable_data_ptr(); }
+const void* in(const Tensor& x) { return x.const_data_ptr(); }
 
 std::tuple<Tensor, Tensor, Tensor> forward(const Tensor& a, const Tensor& b, const Tensor& weight,
                                            double eps) {
   const RmsDtype dtype = dtype_of(a);
-  check_same("b", b, a);
+  check("b", b, a, a.scalar_type(), a.sizes(), "a's");
   check_weight(weight, a);
-  const Rows x(a), z(b);
-  const Tensor w = torch::stable::contiguous(weight);
-  Tensor y = torch::stable::empty_like(x.tensor), s = torch::stable::empty_like(x.tensor);
-  const std::vector<int64_t> leading(a.sizes().begin(), a.sizes().end() - 1);
-  Tensor rstd = torch::stable::new_empty(a, leading, statistics_type(a));
-  const RmsForward data = {y.mutable_data_ptr(),
-                           s.mutable_data_ptr(),
-                           rstd.mutable_data_ptr(),
-                           x.tensor.const_data_ptr(),
-                           z.tensor.const_data_ptr(),
-                           w.const_data_ptr(),
-                           eps,
-                           x.rows,
-                           x.width,
-                           dtype,
-                           dtype_of(w)};
-#ifdef WITH_CUDA
-  if (a.is_cuda()) {
-    // A kernel runs on the current device: the guard makes it the tensors' one.
-    const torch::stable::accelerator::DeviceGuard guard(a.get_device_index());
-    refuse_if(launch_add_rms_norm(&data, current_stream(a)));
-    return {y, s, rstd};
-  }
-#endif
-  refuse_if(add_rms_norm_cpu(&data));
+  const int64_t last = a.dim() - 1, width = a.size(last), rows = a.numel() / width;
+  const Tensor x = contiguous(a), z = contiguous(b), w = contiguous(weight);
+  Tensor y = empty_like(x), s = empty_like(x);
+  Tensor rstd = new_empty(a, a.sizes().slice(0, last), statistics_type(a));
+  run(RmsForward{out(y), out(s), out(rstd), in(x), in(z), in(w), eps, rows, width, dtype,
+                 dtype_of(w)},
+      a);
   return {y, s, rstd};
 }
 
 std::tuple<Tensor, Tensor> backward(const Tensor& dy, std::optional<Tensor> ds, const Tensor& s,
                                     const Tensor& weight, const Tensor& rstd) {
   const RmsDtype dtype = dtype_of(s);
-  check_same("dy", dy, s);
+  check("dy", dy, s, s.scalar_type(), s.sizes(), "s's");
+  if (ds) check("ds", *ds, s, s.scalar_type(), s.sizes(), "s's");
   check_weight(weight, s);
-  const Rows x(s), grad(dy);
-  if (rstd.scalar_type() != statistics_type(s) || rstd.numel() != x.rows ||
+  const int64_t width = weight.numel(), rows = s.numel() / width;
+  if (rstd.scalar_type() != statistics_type(s) || rstd.numel() != rows ||
       rstd.device() != s.device()) {
     refuse("rstd is not what add_rms_norm returned with s");
   }
-  const Tensor w = torch::stable::contiguous(weight), r = torch::stable::contiguous(rstd);
-  if (ds) {
-    check_same("ds", *ds, s);
-    ds = torch::stable::contiguous(*ds);
-  }
-  Tensor dx = torch::stable::empty_like(x.tensor), dweight = torch::stable::empty_like(w);
-  RmsBackward data = {dx.mutable_data_ptr(),
-                      dweight.mutable_data_ptr(),
-                      nullptr,
-                      grad.tensor.const_data_ptr(),
-                      ds ? ds->const_data_ptr() : nullptr,
-                      x.tensor.const_data_ptr(),
-                      w.const_data_ptr(),
-                      r.const_data_ptr(),
-                      x.rows,
-                      x.width,
-                      dtype,
-                      dtype_of(w)};
-#ifdef WITH_CUDA
-  if (s.is_cuda()) {
-    const torch::stable::accelerator::DeviceGuard guard(s.get_device_index());
-    // Freed when this function returns, before the kernels have run: torch gives the memory only to
-    // later work on this stream.
-    const std::vector<int64_t> sizes = {rms_scratch_size(x.rows, x.width, dtype)};
-    Tensor scratch = torch::stable::new_empty(r, sizes);
-    data.scratch = scratch.mutable_data_ptr();
-    refuse_if(launch_add_rms_norm_backward(&data, current_stream(s)));
-    return {dx, dweight};
-  }
-#endif
-  refuse_if(add_rms_norm_backward_cpu(&data));
+  const Tensor x = contiguous(s), grad = contiguous(dy), w = contiguous(weight);
+  const Tensor r = contiguous(rstd);
+  if (ds) ds = contiguous(*ds);
+  Tensor dx = empty_like(x), dweight = empty_like(w);
+  run(RmsBackward{out(dx), out(dweight), nullptr, in(grad), ds ? in(*ds) : nullptr, in(x), in(w),
+                  in(r), rows, width, dtype, dtype_of(w)},
+      s);
   return {dx, dweight};
 }
 
 }  // namespace
 
 STABLE_TORCH_LIBRARY(add_rms_norm, m) {
-  m.def(
-      "add_rms_norm(Tensor a, Tensor b, Tensor weight, float eps) -> (Tensor y, Tensor s, Tensor "
-      "rstd)");
+  m.def("add_rms_norm(Tensor a, Tensor b, Tensor weight, float eps) -> (Tensor, Tensor, Tensor)");
   m.def(
       "add_rms_norm_backward(Tensor dy, Tensor? ds, Tensor s, Tensor weight, Tensor rstd) -> "
-      "(Tensor dx, Tensor dweight)");
+      "(Tensor, Tensor)");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(add_rms_norm, CPU, m) {

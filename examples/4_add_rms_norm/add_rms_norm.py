@@ -7,7 +7,9 @@ torch.compile, Liger and QuACK.
 """
 
 import functools
+import itertools
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
@@ -33,10 +35,10 @@ def build() -> None:
         print(f"building for the CPU only: no CUDA toolkit in {cpp_extension.CUDA_HOME} (set CUDA_HOME to its folder)")
     # Without a GPU torch would compile for every GPU that it knows. One PTX serves all: the driver compiles the rest.
     ptx = not torch.cuda.is_available() and "TORCH_CUDA_ARCH_LIST" not in os.environ
+    sources = ["add_rms_norm.cpp", "add_rms_norm_cpu.cpp"] + ["add_rms_norm_kernel.cu"] * with_cuda
     cpp_extension.load(
         "add_rms_norm",
-        [str(HERE / name) for name in ("add_rms_norm.cpp", "add_rms_norm_cpu.cpp")]
-        + [str(HERE / "add_rms_norm_kernel.cu")] * with_cuda,
+        [str(HERE / name) for name in sources],
         extra_cflags=["-O3", "-std=c++17", "-DTORCH_TARGET_VERSION=0x020a000000000000"] + ["-DWITH_CUDA"] * with_cuda,
         extra_cuda_cflags=["-O3"] + ["-gencode=arch=compute_75,code=compute_75"] * ptx,
         extra_ldflags=["-Wl,--no-as-needed", "-ltorch"],
@@ -54,7 +56,7 @@ def add_rms_norm(a: Tensor, b: Tensor, weight: Tensor, eps: float = 1e-6) -> tup
     float32. Differentiable once, backward: y and s may have gradients. Two runs give the same bits. Call build() first.
     """
     if any(unpack_dual(x).tangent is not None for x in (a, b, weight)):
-        raise RuntimeError("add_rms_norm has no forward derivative (jvp, jacfwd): use vjp or jacrev")
+        raise RuntimeError("add_rms_norm has no forward derivative (jvp, jacfwd): use torch.autograd.grad or backward()")
     y, s, _ = torch.ops.add_rms_norm.add_rms_norm(a, b, weight, eps)
     return y, s
 
@@ -73,24 +75,17 @@ def register() -> None:
 
     def check(name: str, x: Tensor, a: Tensor) -> None:
         """As the C++ side checks: otherwise the fake kernel would promise what the operator refuses."""
-
-        def message() -> str:
-            return f"add_rms_norm: {name} is {x.dtype}{list(x.shape)}, expected {a.dtype}{list(a.shape)} on {a.device}"
-
-        torch._check(x.dim() == a.dim() and x.dtype == a.dtype and x.device == a.device, message)
+        text = f"add_rms_norm: {name} is {x.dtype}{list(x.shape)}, expected {a.dtype}{list(a.shape)} on {a.device}"
+        torch._check(x.dim() == a.dim() and x.dtype == a.dtype and x.device == a.device, lambda: text)
         for size, expected in zip(x.shape, a.shape, strict=True):  # each by itself: a size may depend on data
-            torch._check(size == expected, message)
+            torch._check(size == expected, lambda: text)
 
     def check_weight(weight: Tensor, a: Tensor) -> None:
-        torch._check(a.dim() > 0, lambda: "add_rms_norm: a has no dimension, expected at least one")
-        torch._check(a.shape[-1] != 0, lambda: "add_rms_norm: a's last dimension is empty")
-        dtype = a.dtype
-        torch._check(
-            dtype in (torch.float32, torch.float64, *halves), lambda: f"add_rms_norm: {dtype} is not supported"
-        )
-        if dtype in halves and weight.dtype == torch.float32:
-            dtype = torch.float32
-        check("weight", weight, a.new_empty(a.shape[-1:], dtype=dtype))
+        torch._check(a.dim() > 0 and a.shape[-1] != 0, lambda: "add_rms_norm: a has no last dimension, or it is empty")
+        is_known = a.dtype in (torch.float32, torch.float64, *halves)
+        torch._check(is_known, lambda: f"add_rms_norm: {a.dtype} is not supported")
+        is_wide = a.dtype in halves and weight.dtype == torch.float32
+        check("weight", weight, a.new_empty(a.shape[-1:], dtype=torch.float32 if is_wide else a.dtype))
 
     def statistics_like(a: Tensor) -> Tensor:
         return a.new_empty(a.shape[:-1], dtype=torch.promote_types(a.dtype, torch.float32))
@@ -133,39 +128,34 @@ def register() -> None:
     def one_by_one(op, info, in_dims, *args):
         """vmap in the plainest way: a call for each member of the batch; one for an empty batch, for the shapes."""
 
-        def member(x: Tensor, dim: int | None, i: int) -> Tensor:
+        def members(x: Tensor, dim: int | None) -> Iterable[Tensor]:
             if dim is None:
-                return x
-            return x.select(dim, i) if info.batch_size > 0 else x.new_ones(x.shape[:dim] + x.shape[dim + 1 :])
+                return itertools.repeat(x)
+            x = x.movedim(dim, 0)
+            return x if info.batch_size > 0 else x.new_ones(1, *x.shape[1:])
 
-        results = [
-            op(*(member(x, dim, i) for x, dim in zip(args, in_dims, strict=True)))
-            for i in range(max(info.batch_size, 1))
-        ]
+        results = [op(*each) for each in zip(*map(members, args, in_dims), strict=False)]
         return tuple(torch.stack(x)[: info.batch_size] for x in zip(*results, strict=True)), (0,) * len(results[0])
 
     @torch.library.register_vmap("add_rms_norm::add_rms_norm")
     def _(info, in_dims, a: Tensor, b: Tensor, weight: Tensor, eps: float):
-        scalar = a.dim() == (in_dims[0] is not None)  # has no row; the operator says so
-        if in_dims[2] is not None or scalar:
+        if in_dims[2] is not None or a.dim() == (in_dims[0] is not None):  # a scalar has no row: the operator says so
             return one_by_one(forward, info, in_dims, a, b, weight, eps)
         a, b = (
             x.expand(info.batch_size, *x.shape) if dim is None else x.movedim(dim, 0)
-            for x, dim in ((a, in_dims[0]), (b, in_dims[1]))
+            for x, dim in zip((a, b), in_dims[:2], strict=True)
         )
         return forward(a, b, weight, eps), (0, 0, 0)  # a batch is one more leading dimension
 
-    @torch.library.register_vmap("add_rms_norm::add_rms_norm_backward")
-    def _(info, in_dims, *args):
-        return one_by_one(backward, info, in_dims, *args)  # each member has a gradient of the weight of its own
+    # Each member has a gradient of the weight of its own.
+    torch.library.register_vmap(backward, functools.partial(one_by_one, backward))
 
 
 def compare(device: str) -> None:
     """Values and gradients against torch, in float64 against finite differences, and the operator's contract."""
-    a, b, dy, ds = torch.randn(4, 3, 50, 200, device=device)
-    weight = torch.randn(200, device=device)
-    for x in (a, b, weight):
-        x.requires_grad_()
+    shape = (3, 50, 200)
+    a, b, weight = (torch.randn(size, device=device, requires_grad=True) for size in (shape, shape, shape[-1:]))
+    dy, ds = torch.randn(2, *shape, device=device)
     ours, theirs = (
         (*outputs, *torch.autograd.grad(outputs, (a, b, weight), (dy, ds)))
         for outputs in (add_rms_norm(a, b, weight), reference(a, b, weight))

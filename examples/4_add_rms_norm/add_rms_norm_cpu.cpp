@@ -13,12 +13,6 @@ namespace {
 template <typename T>
 using Statistics = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
-// double has no direct way to the 16-bit types; float has.
-template <typename T>
-T round_to(double x) {
-  return static_cast<T>(static_cast<Statistics<T>>(x));
-}
-
 // Forward.
 template <typename T, typename W>
 void compute(const RmsForward& x) {
@@ -31,12 +25,10 @@ void compute(const RmsForward& x) {
     double squares = 0;
     for (int64_t i = 0; i < width; ++i) {
       s[i] = a[i] + b[i];
-      squares += static_cast<double>(s[i]) * static_cast<double>(s[i]);
+      squares += double(s[i]) * double(s[i]);
     }
-    rstd[row] = static_cast<Statistics<T>>(1 / std::sqrt(squares / width + x.eps));
-    for (int64_t i = 0; i < width; ++i) {
-      y[i] = round_to<T>(static_cast<double>(s[i]) * rstd[row] * static_cast<double>(weight[i]));
-    }
+    rstd[row] = 1 / std::sqrt(squares / width + x.eps);
+    for (int64_t i = 0; i < width; ++i) y[i] = double(s[i]) * rstd[row] * double(weight[i]);
   }
 }
 
@@ -47,50 +39,38 @@ void compute(const RmsBackward& of) {
   const T *dy = static_cast<const T*>(of.dy), *ds = static_cast<const T*>(of.ds);
   const T* s = static_cast<const T*>(of.s);
   const W* weight = static_cast<const W*>(of.weight);
+  T* dx = static_cast<T*>(of.dx);
   std::vector<double> sums(of.width);
   for (int64_t row = 0; row < of.rows; ++row) {
     const double scale = static_cast<const Statistics<T>*>(of.rstd)[row];
     const int64_t start = row * of.width;
     double product = 0;
     for (int64_t i = 0; i < of.width; ++i) {
-      const double x = static_cast<double>(s[start + i]) * scale;
-      const double grad = static_cast<double>(dy[start + i]);
-      product += grad * static_cast<double>(weight[i]) * x;
+      const double x = s[start + i] * scale, grad = dy[start + i];
+      product += grad * weight[i] * x;
       sums[i] += grad * x;
     }
     for (int64_t i = 0; i < of.width; ++i) {
-      const double x = static_cast<double>(s[start + i]) * scale;
-      const double g = static_cast<double>(dy[start + i]) * static_cast<double>(weight[i]);
-      const double more = ds == nullptr ? 0 : static_cast<double>(ds[start + i]);
-      static_cast<T*>(of.dx)[start + i] =
-          round_to<T>(scale * (g - x * (product / of.width)) + more);
+      const double x = s[start + i] * scale, g = double(dy[start + i]) * weight[i];
+      const double more = ds == nullptr ? 0 : double(ds[start + i]);
+      dx[start + i] = scale * (g - x * (product / of.width)) + more;
     }
   }
-  for (int64_t i = 0; i < of.width; ++i) static_cast<W*>(of.dweight)[i] = round_to<W>(sums[i]);
-}
-
-// The weight has the dtype T or, with the 16-bit ones, float32.
-template <typename T, typename Arguments>
-const char* compute_weight(const Arguments& x) {
-  if (x.weight_dtype == RMS_FLOAT32) {
-    compute<T, float>(x);
-  } else {
-    compute<T, T>(x);
-  }
-  return nullptr;
+  for (int64_t i = 0; i < of.width; ++i) static_cast<W*>(of.dweight)[i] = sums[i];
 }
 
 template <typename Arguments>
-const char* compute_dtype(const Arguments& x) {
-  if (x.dtype == RMS_FLOAT32) return compute_weight<float>(x);
-  if (x.dtype == RMS_FLOAT64) return compute_weight<double>(x);
-  if (x.dtype == RMS_FLOAT16) return compute_weight<c10::Half>(x);
-  if (x.dtype == RMS_BFLOAT16) return compute_weight<c10::BFloat16>(x);
-  return "unknown dtype";
+void compute_dtype(const Arguments& x) {
+  const bool is_wide = x.weight_dtype == RMS_FLOAT32;  // with the 16-bit dtypes, too
+  if (x.dtype == RMS_FLOAT32) compute<float, float>(x);
+  if (x.dtype == RMS_FLOAT64) compute<double, double>(x);
+  if (x.dtype == RMS_FLOAT16 && is_wide) compute<c10::Half, float>(x);
+  if (x.dtype == RMS_FLOAT16 && !is_wide) compute<c10::Half, c10::Half>(x);
+  if (x.dtype == RMS_BFLOAT16 && is_wide) compute<c10::BFloat16, float>(x);
+  if (x.dtype == RMS_BFLOAT16 && !is_wide) compute<c10::BFloat16, c10::BFloat16>(x);
 }
 
 }  // namespace
 
-extern "C" const char* add_rms_norm_cpu(const RmsForward* x) { return compute_dtype(*x); }
-
-extern "C" const char* add_rms_norm_backward_cpu(const RmsBackward* x) { return compute_dtype(*x); }
+void add_rms_norm_cpu(const RmsForward& x) { compute_dtype(x); }
+void add_rms_norm_cpu(const RmsBackward& x) { compute_dtype(x); }

@@ -1,17 +1,14 @@
-// The backward kernels: they read s, dy and ds and write dx. With x = s * rstd (the normalized row)
-// and g = dy * weight:
+// The backward kernels: they read s, dy and ds and write dx. With x = s * rstd and g = dy * weight:
 //     dx = rstd * (g - x * mean(g * x)) + ds          dweight = the sum over all rows of dy * x
-// dweight is a sum over rows, which no single block sees. Atomics would add in whatever order the
-// blocks come, and give different bits each time. So blocks are persistent: each walks over rows,
-// keeps in registers the sums for its columns, and writes them once; add_partial adds the blocks'
-// sums in a fixed order.
+// Blocks are persistent: each walks over rows, keeps the sums for its columns in registers, and
+// writes them once. add_partial adds the blocks' sums in a fixed order, so every run gives the same
+// bits; with atomics the order would vary.
 #pragma once
 #include "sums.cuh"
 #include "vectors.cuh"
 
 // A row has blockDim.x threads in each of gridDim.y blocks, a block has blockDim.y rows at a time.
-// The next row is loaded before this one is worked on: otherwise the memory idles at each row's
-// barrier (6 to 22% slower at 16384 rows, H200).
+// kAhead: without it the memory idles at each row's barrier (6 to 22% slower, 16384 rows, H200).
 template <typename T, int kVectors, bool kAhead = true>
 __global__ void __launch_bounds__(kMostThreads, 1)
     backward_rows(T* dx, WeightGradient<float> gradient, const T* dy, const T* ds, const T* s,
@@ -22,19 +19,17 @@ __global__ void __launch_bounds__(kMostThreads, 1)
   const int first = (blockIdx.y * blockDim.x + threadIdx.x) * kSize;
   const int step = gridDim.y * blockDim.x * kSize;
   wait_for_previous();
-  let_next_start();
   prepare_row_sums(sums);
 
   Vector<T, kSize> next_s[kVectors], next_dy[kVectors], next_ds[kVectors];
   float next_scale;
   const auto fetch = [&](int64_t row) {
-#pragma unroll
     for (int v = 0; v < kVectors; ++v) {
       const int i = first + v * step;
       const bool is_there = row < rows && i < width;
-      next_s[v] = load_if<kSize>(is_there, s + row * width + i);
-      next_dy[v] = load_if<kSize>(is_there, dy + row * width + i);
-      next_ds[v] = load_if<kSize>(is_there && ds != nullptr, ds + row * width + i);
+      next_s[v] = load<kSize>(s + row * width + i, is_there);
+      next_dy[v] = load<kSize>(dy + row * width + i, is_there);
+      next_ds[v] = load<kSize>(ds + row * width + i, is_there && ds != nullptr);
     }
     next_scale = row < rows ? rstd[row] : 0;
   };
@@ -43,7 +38,6 @@ __global__ void __launch_bounds__(kMostThreads, 1)
   if (kAhead) fetch(row);
   float dweight[kVectors][kSize] = {};
   Vector<T, kSize> early_w[kVectors];
-#pragma unroll
   for (int v = 0; v < kVectors; ++v) {
     early_w[v] = load_early<T, kSize>(weight, first + v * step, width);
   }
@@ -54,7 +48,6 @@ __global__ void __launch_bounds__(kMostThreads, 1)
   for (; row - threadIdx.y < rows; row += row_step, ++turn) {
     if (!kAhead) fetch(row);
     Vector<T, kSize> this_s[kVectors], this_dy[kVectors], this_ds[kVectors];
-#pragma unroll
     for (int v = 0; v < kVectors; ++v) {
       this_s[v] = next_s[v], this_dy[v] = next_dy[v], this_ds[v] = next_ds[v];
     }
@@ -62,11 +55,9 @@ __global__ void __launch_bounds__(kMostThreads, 1)
     if (kAhead) fetch(row + row_step);
 
     float product = 0;
-#pragma unroll
     for (int v = 0; v < kVectors; ++v) {
       float w[kSize];
       widen(w, early_w[v], weight, first + v * step, width);
-#pragma unroll
       for (int k = 0; k < kSize; ++k) {
         const float x = element(this_s[v], k) * scale, grad = element(this_dy[v], k);
         product += grad * w[k] * x;
@@ -74,12 +65,10 @@ __global__ void __launch_bounds__(kMostThreads, 1)
       }
     }
     const float mean = sum_over_row(product, sums, turn) / width;
-#pragma unroll
     for (int v = 0; v < kVectors; ++v) {
       const int i = first + v * step;
       float w[kSize], grad[kSize];
       widen(w, early_w[v], weight, i, width);
-#pragma unroll
       for (int k = 0; k < kSize; ++k) {
         const float x = element(this_s[v], k) * scale;
         const float g = element(this_dy[v], k) * w[k];
@@ -95,20 +84,17 @@ __global__ void __launch_bounds__(kMostThreads, 1)
     const int giver = threadIdx.y >= half ? threadIdx.y - half : threadIdx.y;
     float* sums_of_row = columns + giver * kVectors * kSize * blockDim.x + threadIdx.x;
     __syncthreads();
-#pragma unroll
     for (int j = 0; j < kVectors * kSize; ++j) {
-      const float& sum = dweight[j / kSize][j % kSize];
+      const float sum = dweight[j / kSize][j % kSize];
       if (threadIdx.y >= half && threadIdx.y < groups) sums_of_row[j * blockDim.x] = sum;
     }
     __syncthreads();
-#pragma unroll
     for (int j = 0; j < kVectors * kSize; ++j) {
       float& sum = dweight[j / kSize][j % kSize];
       if (threadIdx.y + half < groups) sum += sums_of_row[j * blockDim.x];
     }
   }
   if (threadIdx.y > 0) return;
-#pragma unroll
   for (int v = 0; v < kVectors; ++v) {
     const int i = first + v * step;
     if (i < width) store_sums<T>(dweight[v], gradient, blockIdx.x, gridDim.x, width, i);
@@ -117,14 +103,13 @@ __global__ void __launch_bounds__(kMostThreads, 1)
 
 // For any width, in two kernels: first mean(g * x) of each row, by a block; then dx and the sums
 // for dweight, by threads that own columns and walk over rows.
-template <typename T, int kSize, typename F = typename Statistics<T>::type>
+template <typename T, int kSize, typename F = Statistics<T>>
 __global__ void __launch_bounds__(kMostThreads)
     backward_means_any(F* means, const T* dy, const T* s, Weight weight, const F* rstd,
                        int64_t width) {
   __shared__ F shared[kMostThreads / 32];
   const int64_t start = blockIdx.x * width;
   wait_for_previous();
-  let_next_start();
   const F scale = rstd[blockIdx.x];
   F product = 0;
 #pragma unroll 4
@@ -132,23 +117,19 @@ __global__ void __launch_bounds__(kMostThreads)
     const auto x = load<kSize>(s + start + i), grad = load<kSize>(dy + start + i);
     F w[kSize];
     widen(w, load_early<T, kSize>(weight, i, width), weight, i, width);
-#pragma unroll
-    for (int k = 0; k < kSize; ++k) {
-      product += element(grad, k) * w[k] * (element(x, k) * scale);
-    }
+    for (int k = 0; k < kSize; ++k) product += element(grad, k) * w[k] * (element(x, k) * scale);
   }
   const F sum = sum_over_block(product, shared);
   if (threadIdx.x == 0) means[blockIdx.x] = sum / width;
 }
 
-template <typename T, int kSize, typename F = typename Statistics<T>::type>
+template <typename T, int kSize, typename F = Statistics<T>>
 __global__ void __launch_bounds__(kMostThreads)
     backward_any(T* __restrict__ dx, WeightGradient<F> gradient, const T* __restrict__ dy,
                  const T* __restrict__ ds, const T* __restrict__ s, Weight weight,
                  const F* __restrict__ rstd, const F* __restrict__ means, int64_t rows,
                  int64_t width) {
   wait_for_previous();
-  let_next_start();
   const int64_t i = (blockIdx.y * int64_t(kMostThreads) + threadIdx.x) * kSize;
   if (i >= width) return;
   F w[kSize], dweight[kSize] = {};
@@ -157,9 +138,8 @@ __global__ void __launch_bounds__(kMostThreads)
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     const int64_t at = row * width + i;
     const auto this_s = load<kSize>(s + at), this_dy = load<kSize>(dy + at);
-    const auto this_ds = load_if<kSize>(ds != nullptr, ds + at);
+    const auto this_ds = load<kSize>(ds + at, ds != nullptr);
     F grad[kSize];
-#pragma unroll
     for (int k = 0; k < kSize; ++k) {
       const F x = element(this_s, k) * rstd[row], g = element(this_dy, k);
       dweight[k] += g * x;
@@ -170,15 +150,14 @@ __global__ void __launch_bounds__(kMostThreads)
   store_sums<T>(dweight, gradient, blockIdx.x, gridDim.x, width, i);
 }
 
-// dweight[i] = the sum of partial[0..parts)[i], for 32 columns per block. First a column has 32
-// threads, each of another warp, so that a warp reads neighbours; then a warp, for its shuffles.
-template <typename T, typename F = typename Statistics<T>::type>
+// dweight[i] = the sum of partial[0..parts)[i], for 32 columns per block. First the 32 threads of a
+// column are in 32 warps, so that a warp reads neighbours; then in one warp, for its shuffles.
+template <typename T, typename F = Statistics<T>>
 __global__ void __launch_bounds__(1024)
     add_partial(WeightGradient<F> gradient, int parts, int64_t width) {
   __shared__ F shared[32][33];  // 33: with 32, reading a column would hit one bank 32 times
   const int64_t first = blockIdx.x * int64_t(32);
   wait_for_previous();
-  let_next_start();
   F sum = 0;
   if (first + threadIdx.x < width) {
     for (int part = threadIdx.y; part < parts; part += 32) {

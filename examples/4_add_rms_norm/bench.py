@@ -5,24 +5,28 @@
 
 GPU time without launches, by CUDA graphs. The data of a call comes from memory, not from the L2 cache: calls rotate
 among input sets of four times its size, and each keeps its outputs. In forward + backward, all forwards run first.
+Liger (`python3 -m pip install liger-kernel`) and QuACK (`quack-kernels`) take part where they are installed.
 """
 
+import argparse
 import contextlib
 import importlib
 import itertools
+import json
 import math
 import sys
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
-from add_rms_norm import add_rms_norm, reference
-from results import arguments, digits, report
+from add_rms_norm import add_rms_norm, build, has_toolkit, reference
 from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from lab.bench import clock  # the only part of the workbench that this file uses
+from lab import cli, files  # of the workbench this file uses only the machine's description, files, and a clock
+from lab.bench import clock
 
 # autograd's node for each input was made on another stream; its gradient is not accumulated here, so that is no matter.
 warnings.filterwarnings("ignore", message="The AccumulateGrad node's stream")
@@ -36,11 +40,8 @@ COLOURS = {"torch": "#777777", "torch.compile": "#d95f02", "liger": "#7570b3", "
 def contestants() -> dict[str, Norm]:
     """The functions to compare; compiled anew for each shape, as its fastest code is that for one shape."""
     torch.compiler.reset()
-    found: dict[str, Norm] = {
-        "torch": reference,
-        "torch.compile": torch.compile(lambda a, b, w: reference(a, b, w), fullgraph=True, dynamic=False),
-        OURS: add_rms_norm,
-    }
+    compiled = torch.compile(lambda a, b, w: reference(a, b, w), fullgraph=True, dynamic=False)
+    found: dict[str, Norm] = {"torch": reference, "torch.compile": compiled, OURS: add_rms_norm}
     with contextlib.suppress(ImportError):
         quack = importlib.import_module("quack.rmsnorm").rmsnorm
         found["quack"] = lambda a, b, w: quack(a, w, residual=b, eps=1e-6, prenorm=True)[:2]
@@ -54,10 +55,9 @@ class Inputs:
     """Sets of a, b, weight, dy, ds for a GPU's cold cache."""
 
     def __init__(self, rows: int, width: int, backward: bool) -> None:
-        cache = torch.cuda.get_device_properties(0).L2_cache_size
         self.bytes = 4 * rows * width * DTYPE.itemsize  # read and written, forward; backward as many again
         self.backward = backward
-        wanted = max(2, math.ceil(4 * cache / self.bytes))
+        wanted = max(2, math.ceil(4 * torch.cuda.get_device_properties(0).L2_cache_size / self.bytes))
         count = min(wanted, 256)
         self.flush = clock.flush(torch.device("cuda")) if count < wanted else None
 
@@ -68,7 +68,8 @@ class Inputs:
         self.inputs = list(zip(*(draw(*shape, grad=backward) for shape in shapes), strict=True))
         self.grads = list(zip(*(draw(rows, width) for _ in "ys"), strict=True)) if backward else []
 
-    def calls(self, norm: Norm) -> list[Callable[[], object]]:
+    def time(self, norm: Norm) -> float:
+        """Median microseconds of one forward, or of one forward and its backward."""
         kept: list = [None] * len(self.inputs)  # or the next call's outputs would go to the same memory
 
         def forward(i: int) -> None:
@@ -78,49 +79,39 @@ class Inputs:
         def gradient(i: int) -> None:
             kept[i] = (kept[i], torch.autograd.grad(kept[i], self.inputs[i], self.grads[i]))
 
-        turns = range(len(kept))
-        calls = [lambda i=i: forward(i) for i in turns]
-        calls += [lambda i=i: gradient(i) for i in turns] if self.backward else []
-        return calls * math.ceil(12 / len(calls))  # a replay starts once; that must not count for much
-
-    def time(self, norm: Norm) -> float:
-        """Median microseconds of one forward, or of one forward and its backward."""
-        calls = self.calls(norm)
+        passes = [forward, gradient] if self.backward else [forward]
+        calls = [partial(each, i) for each in passes for i in range(len(kept))]
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):  # compiles, both ways
-            calls[0]()
-            calls[len(self.inputs) if self.backward else 1]()
+            for each in passes:
+                each(0)
         torch.cuda.synchronize()
-        per_call = 2 if self.backward else 1
-        return digits(per_call * clock.gpu(calls, flush=self.flush).median_us)
+        calls *= math.ceil(12 / len(calls))  # a replay starts once; that must not count for much
+        return digits(len(passes) * clock.gpu(calls, flush=self.flush).median_us)
 
 
 def measure_shape(rows: int, width: int, backward: bool, peak: float) -> dict:
     """Microseconds of each contestant, the floor at the peak in GB/s, and our share of that peak."""
-    found = {}
     inputs = Inputs(rows, width, backward)
-    for name, norm in contestants().items():
-        found[name] = inputs.time(norm)
-        torch.cuda.empty_cache()
-    best = min(value for name, value in found.items() if name != OURS)
     floor = inputs.bytes * (2 if backward else 1) / peak * 1e-3
-    line = {"pass": "forward + backward" if backward else "forward", "width": width, "rows": rows}
-    line |= {"floor_us": digits(floor), **found}
-    return line | {"of_best": digits(found[OURS] / best), "of_peak": digits(floor / found[OURS])}
+    what = "forward + backward" if backward else "forward"
+    row = {"pass": what, "width": width, "rows": rows, "floor_us": digits(floor)}
+    for name, norm in contestants().items():
+        row[name] = inputs.time(norm)
+        torch.cuda.empty_cache()
+    best = min(row[name] for name in COLOURS if name in row and name != OURS)
+    return row | {"of_best": digits(row[OURS] / best), "of_peak": digits(floor / row[OURS])}
 
 
-def measure(all_rows: list[int], widths: list[int], peak: float) -> list[dict]:
+def measure(args: argparse.Namespace, peak: float) -> list[dict]:
     results = []
     memory = torch.cuda.get_device_properties(0).total_memory
-    for backward, width, rows in itertools.product((False, True), widths, all_rows):
+    for backward, width, rows in itertools.product((False, True), args.widths, args.rows):
         if 12 * rows * width * DTYPE.itemsize > memory / 2:
             continue  # two sets of inputs, outputs and gradients, and what torch needs in between
         results.append(measure_shape(rows, width, backward, peak))
         print(*(f"{name} {value}" for name, value in results[-1].items()), sep="  ", flush=True)
-    for name, package in (("liger", "liger-kernel"), ("quack", "quack-kernels")):
-        if results and name not in results[0]:
-            print(f"{name} is not installed (`python3 -m pip install {package}`), so it was not measured")
     return results
 
 
@@ -148,7 +139,61 @@ def plot(path: Path, content: dict) -> None:
     figure.savefig(path)
 
 
+# Shared with ladder.py: options, and the files that hold results.
+def options(description: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--json", type=files.target, metavar="FILE", help="write the results")
+    parser.add_argument("--plot", type=files.target, metavar="FILE", help="draw them (.svg, .png; needs matplotlib)")
+    parser.add_argument("--from", type=Path, metavar="FILE", dest="source", help="draw results of an earlier --json")
+    return parser
+
+
+def numbers(text: str) -> list[int]:
+    return [int(number) for number in text.split(",")]
+
+
+def digits(x: float) -> float:
+    return float(f"{x:.4g}")
+
+
+def earlier(path: Path) -> dict:
+    """The content of an earlier --json of the same program."""
+    program = Path(sys.argv[0]).name
+    try:
+        content = json.loads(path.read_text())
+        if program not in content["environment"]["command"] or not content["results"]:
+            sys.exit(f"{path} holds no results of {program}")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        sys.exit(f"cannot read results from {path}: {type(error).__name__}: {error}")
+    return content
+
+
+def report(args: argparse.Namespace, measure: Callable, plot: Callable[[Path, dict], None]) -> None:
+    """Measure, or read what was measured before; write the files that the options name.
+
+    measure gets the options and the memory's peak in GB/s, and returns a list of dicts."""
+    if args.source:
+        content = earlier(args.source)
+    elif not torch.cuda.is_available():
+        sys.exit("this measures a GPU's kernels, and torch sees no GPU here (add_rms_norm.py runs without one)")
+    elif not has_toolkit():
+        sys.exit("the kernels have to be compiled, and no CUDA toolkit is found: set CUDA_HOME to its folder")
+    else:
+        build()
+        where = cli.environment(torch.device("cuda")) | {"dtype": "bfloat16"}
+        where["command"] = where["command"].replace("python3 ", "python3 examples/4_add_rms_norm/", 1)
+        content = {"environment": where, "results": measure(args, where["peak_gb_per_s"])}
+    if args.json and content["results"]:
+        files.write(args.json, files.to_json(content))
+    if args.plot:
+        import matplotlib
+
+        with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": OURS}):  # text stays text
+            plot(args.plot, content)
+
+
 if __name__ == "__main__":
-    widths = "256,1024,4096,8192,16384,32768,65536,131072"
-    args = arguments(__doc__.splitlines()[0], rows="1,64,2048,16384", widths=widths)
-    report(args, lambda peak: measure(args.rows, args.widths, peak), plot)
+    parser = options(__doc__.splitlines()[0])
+    for name, default in (("--rows", "1,64,2048,16384"), ("--widths", "256,1024,4096,8192,16384,32768,65536,131072")):
+        parser.add_argument(name, default=default, metavar="N,N", type=numbers)
+    report(parser.parse_args(), measure, plot)

@@ -1,14 +1,12 @@
-// The forward kernels: they read a and b and write s and y. Almost no arithmetic, so memory sets
-// the time. forward_rows moves each byte once: a row stays in the registers of a warp, a block, or
-// a cluster of blocks between the sum over it and its use. forward_any takes any width, address and
-// dtype, and reads a row twice.
+// The forward kernels: they read a and b and write s and y. forward_rows moves each byte once: a
+// row stays in registers between the sum over it and its use. forward_any takes any width, address
+// and dtype, and reads a row twice.
 #pragma once
 #include "sums.cuh"
 #include "vectors.cuh"
 
 // A row has blockDim.x threads in each of gridDim.y blocks, with kVectors times 16 bytes each; a
-// block has blockDim.y rows. No loop over rows: many small blocks, of which some load while others
-// wait for their sums.
+// block has blockDim.y rows. Some blocks load while others wait for their sums.
 template <typename T, int kVectors>
 __global__ void __launch_bounds__(kMostThreads, kVectors == 1 ? kResidentThreads / kMostThreads : 1)
     forward_rows(T* y, T* s, float* rstd, const T* a, const T* b, Weight weight, float eps,
@@ -19,27 +17,20 @@ __global__ void __launch_bounds__(kMostThreads, kVectors == 1 ? kResidentThreads
   const int first = (blockIdx.y * blockDim.x + threadIdx.x) * kSize;
   const int step = gridDim.y * blockDim.x * kSize;
   wait_for_previous();
-  let_next_start();
   prepare_row_sums(sums);
 
   // All loads first, so that they are under way together.
   Vector<T, kSize> sum[kVectors], other[kVectors], w[kVectors];
-#pragma unroll
   for (int v = 0; v < kVectors; ++v) {
     const int i = first + v * step;
     const bool is_there = row < rows && i < width;
-    sum[v] = load_if<kSize>(is_there, a + start + i);
-    other[v] = load_if<kSize>(is_there, b + start + i);
+    sum[v] = load<kSize>(a + start + i, is_there);
+    other[v] = load<kSize>(b + start + i, is_there);
   }
-#pragma unroll
-  for (int v = 0; v < kVectors; ++v) {
-    w[v] = load_early<T, kSize>(weight, first + v * step, width);
-  }
+  for (int v = 0; v < kVectors; ++v) w[v] = load_early<T, kSize>(weight, first + v * step, width);
   float squares = 0;
-#pragma unroll
   for (int v = 0; v < kVectors; ++v) {
     const int i = first + v * step;
-#pragma unroll
     for (int k = 0; k < kSize; ++k) {
       round_to(sum[v].at[k], element(sum[v], k) + element(other[v], k));
       squares += element(sum[v], k) * element(sum[v], k);
@@ -49,31 +40,27 @@ __global__ void __launch_bounds__(kMostThreads, kVectors == 1 ? kResidentThreads
   wait_for_cluster();
   const float scale = inverse_root(sum_over_row(squares, sums, 0) / width + eps);
   if (row < rows && first == 0) rstd[row] = scale;
-#pragma unroll
   for (int v = 0; v < kVectors; ++v) {
     const int i = first + v * step;
     float x[kSize];
     widen(x, w[v], weight, i, width);
-#pragma unroll
     for (int k = 0; k < kSize; ++k) x[k] *= element(sum[v], k) * scale;
     if (row < rows && i < width) store_rounded(y + start + i, x);
   }
 }
 
 // A block per row. It reads s again for y, mostly from the L2 cache.
-template <typename T, int kSize, typename F = typename Statistics<T>::type>
+template <typename T, int kSize, typename F = Statistics<T>>
 __global__ void __launch_bounds__(kMostThreads)
     forward_any(T* __restrict__ y, T* __restrict__ s, F* rstd, const T* __restrict__ a,
                 const T* __restrict__ b, Weight weight, F eps, int64_t width) {
   __shared__ F shared[kMostThreads / 32];
   const int64_t start = blockIdx.x * width;
   wait_for_previous();
-  let_next_start();
   F squares = 0;
 #pragma unroll 4
   for (int64_t i = threadIdx.x * kSize; i < width; i += kMostThreads * kSize) {
     auto sum = load<kSize>(a + start + i), other = load<kSize>(b + start + i);
-#pragma unroll
     for (int k = 0; k < kSize; ++k) {
       round_to(sum.at[k], element(sum, k) + element(other, k));
       squares += element(sum, k) * element(sum, k);
@@ -87,7 +74,6 @@ __global__ void __launch_bounds__(kMostThreads)
     const auto sum = load<kSize>(s + start + i);
     F x[kSize];
     widen(x, load_early<T, kSize>(weight, i, width), weight, i, width);
-#pragma unroll
     for (int k = 0; k < kSize; ++k) x[k] *= element(sum, k) * scale;
     store_rounded(y + start + i, x);
   }

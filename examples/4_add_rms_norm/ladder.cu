@@ -1,6 +1,5 @@
-// The lesson in steps, in bfloat16: each kernel changes one thing of the one before it. The last
-// steps are the kernels in use. `python3 examples/4_add_rms_norm/ladder.py` times them;
-// docs/9_add_rms_norm.md tells what each of them wins.
+// The lesson in steps, in bfloat16: each kernel changes one thing of the one before it. ladder.py
+// times them. The last steps are the kernels in use.
 #include "backward.cuh"
 #include "forward.cuh"
 
@@ -8,8 +7,7 @@ namespace {
 
 using T = __nv_bfloat16;
 
-// 1. A thread per row, as on a CPU. Neighbouring threads read addresses that are a row apart, so
-// each load of a warp touches 32 sectors and uses 2 bytes of each.
+// 1. A thread per row, as on a CPU. A load of a warp touches 32 sectors, and uses 2 bytes of each.
 __global__ void thread_per_row(T* y, T* s, float* rstd, const T* a, const T* b, const T* weight,
                                float eps, int64_t rows, int width) {
   const int64_t row = blockIdx.x * int64_t(blockDim.x) + threadIdx.x;
@@ -64,17 +62,15 @@ const char* last_error() {
 
 }  // namespace
 
-// step: 1 to 3, as above; 4: vectors of 16 bytes; 5: and the row in registers (width <= 4096). What
-// the operator launches is the last step.
+// step: 1 to 3, as above; 4: vectors of 16 bytes; 5: and the row in registers (width <= 4096).
 extern "C" const char* launch_forward_step(int step, T* y, T* s, float* rstd, const T* a,
-                                           const T* b, const T* weight, int64_t rows, int width,
+                                           const T* b, const T* weight, int64_t rows, int64_t width,
                                            cudaStream_t stream) {
   const float eps = 1e-6f;
   const auto n = static_cast<unsigned>(rows);
   const Weight w = {weight, false};
-  const auto by_thread = thread_per_row;
   if (step == 1)
-    by_thread<<<n / 128 + 1, 128, 0, stream>>>(y, s, rstd, a, b, weight, eps, rows, width);
+    thread_per_row<<<n / 128 + 1, 128, 0, stream>>>(y, s, rstd, a, b, weight, eps, rows, width);
   const auto by_block = step == 2 ? block_per_row<false> : block_per_row<true>;
   if (step == 2 || step == 3)
     by_block<<<n, 512, 0, stream>>>(y, s, rstd, a, b, weight, eps, rows, width);
@@ -83,25 +79,23 @@ extern "C" const char* launch_forward_step(int step, T* y, T* s, float* rstd, co
   return last_error();
 }
 
-// Backward, for a width of 4096. step 1: every column by one thread that walks over all rows of its
-// part, and reads each row twice; 2: a row in registers, its sums too, and no row ahead. parts:
-// rows of sums, which add_partial adds. means: a number per row.
+// For a width of 4096. step 1: every column by one thread that walks over all rows of its part, and
+// reads each row twice; 2: a row in registers, its sums too, and no row ahead. parts: rows of sums,
+// which add_partial adds. means: a number per row.
 extern "C" const char* launch_backward_step(int step, T* dx, T* dweight, float* sums, float* means,
                                             const T* dy, const T* ds, const T* s, const T* weight,
-                                            const float* rstd, int64_t rows, int width, int parts,
-                                            cudaStream_t stream) {
-  const WeightGradient<float> gradient = {dweight, sums, false};
+                                            const float* rstd, int64_t rows, int64_t width,
+                                            int64_t parts, cudaStream_t stream) {
+  const WeightGradient<float> to = {dweight, sums, false};
   const Weight w = {weight, false};
+  const auto n = static_cast<unsigned>(rows), blocks = static_cast<unsigned>(parts);
   if (step == 1) {
-    const auto n = static_cast<unsigned>(rows);
-    const dim3 grid(parts, width / 4096);
     backward_means_any<T, 8><<<n, 512, 0, stream>>>(means, dy, s, w, rstd, width);
-    backward_any<T, 8>
-        <<<grid, 512, 0, stream>>>(dx, gradient, dy, ds, s, w, rstd, means, rows, width);
+    backward_any<T, 8><<<blocks, 512, 0, stream>>>(dx, to, dy, ds, s, w, rstd, means, rows, width);
   } else {
-    backward_rows<T, 2, false><<<parts, dim3(width / 16, 8192 / width), 0, stream>>>(
-        dx, gradient, dy, ds, s, w, rstd, rows, width);
+    const auto kernel = backward_rows<T, 2, false>;
+    kernel<<<blocks, dim3(256, 2), 0, stream>>>(dx, to, dy, ds, s, w, rstd, rows, width);
   }
-  add_partial<T><<<width / 32, dim3(32, 32), 0, stream>>>(gradient, parts, width);
+  add_partial<T><<<4096 / 32, dim3(32, 32), 0, stream>>>(to, blocks, width);
   return last_error();
 }

@@ -5,92 +5,83 @@
 The steps are in ladder.cu, which has no torch in it: they are called as C functions.
 """
 
+import argparse
 import ctypes
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
 from add_rms_norm import HERE
-from bench import Inputs
-from results import arguments, digits, report
+from bench import Inputs, digits, options, report
 from torch import Tensor
 from torch.utils import cpp_extension
 
 SHAPES = [(16384, 4096), (65536, 256), (64, 4096), (2048, 65536)]
-FORWARD = [
-    "a thread per row",
-    "a block per row, sum by a tree in shared memory",
-    "sum by warp shuffles",
-    "16-byte vectors",
-    "the row in registers",
-    "the kernel in use",
-]
-BACKWARD = ["by columns, the rows read twice", "the row in registers", "the kernel in use: next row ahead"]
+STEPS = {
+    "forward": [
+        "a thread per row",
+        "a block per row, sum by a tree in shared memory",
+        "sum by warp shuffles",
+        "16-byte vectors",
+        "the row in registers",
+        "the kernel in use",
+    ],
+    "backward": ["by columns, the rows read twice", "the row in registers", "the kernel in use: next row ahead"],
+}
 
 
 def compile_steps() -> ctypes.CDLL:
     with tempfile.TemporaryDirectory() as folder:
-        options = {"extra_cuda_cflags": ["-O3"], "build_directory": folder, "is_python_module": False}
-        cpp_extension.load("ladder", [str(HERE / "ladder.cu")], **options)
+        where = {"build_directory": folder, "is_python_module": False}
+        cpp_extension.load("ladder", [str(HERE / "ladder.cu")], extra_cuda_cflags=["-O3"], **where)
         library = ctypes.CDLL(str(Path(folder, "ladder.so")))
     library.launch_forward_step.restype = library.launch_backward_step.restype = ctypes.c_char_p
     return library
 
 
-def call(function: Callable, step: int, tensors: list[Tensor], *numbers: int) -> None:
-    """Pointers, then the number of rows as 64 bits, then ints, then the stream."""
+def call(function: Callable, step: int, tensors: list[Tensor], *sizes: int) -> None:
     pointers = [ctypes.c_void_p(x.data_ptr()) for x in tensors]
     stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-    if error := function(step, *pointers, ctypes.c_int64(numbers[0]), *map(ctypes.c_int, numbers[1:]), stream):
+    if error := function(step, *pointers, *map(ctypes.c_int64, sizes), stream):
         raise RuntimeError(error.decode())
 
 
-def forward_step(library: ctypes.CDLL, step: int) -> Callable[..., tuple[Tensor, ...]]:
-    """Step 1 to 6, with the signature of the operator."""
-    if step == len(FORWARD):
-        return lambda a, b, w: torch.ops.add_rms_norm.add_rms_norm(a, b, w, 1e-6)
-
-    def run(a: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, ...]:
-        y, s, rstd = torch.empty_like(a), torch.empty_like(a), a.new_empty(len(a), dtype=torch.float32)
-        call(library.launch_forward_step, step, [y, s, rstd, a, b, w], *a.shape)
-        return y, s, rstd
-
-    return run
+def forward(library: ctypes.CDLL, step: int, a: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+    if step == len(STEPS["forward"]):
+        return torch.ops.add_rms_norm.add_rms_norm(a, b, w, 1e-6)
+    y, s, rstd = torch.empty_like(a), torch.empty_like(a), a.new_empty(len(a), dtype=torch.float32)
+    call(library.launch_forward_step, step, [y, s, rstd, a, b, w], *a.shape)
+    return y, s, rstd
 
 
-def backward_step(library: ctypes.CDLL, step: int) -> Callable[..., tuple[Tensor, ...]]:
-    """Step 1 to 3, of dy, ds, s, weight, rstd."""
-    if step == len(BACKWARD):
-        return torch.ops.add_rms_norm.add_rms_norm_backward
-    parts = torch.cuda.get_device_properties(0).multi_processor_count
-
-    def run(dy: Tensor, ds: Tensor, s: Tensor, w: Tensor, rstd: Tensor) -> tuple[Tensor, ...]:
-        dx, dw, means = (torch.empty_like(x) for x in (s, w, rstd))
-        sums = rstd.new_empty(parts, len(w))
-        call(library.launch_backward_step, step, [dx, dw, sums, means, dy, ds, s, w, rstd], *s.shape, parts)
-        return dx, dw
-
-    return run
+def backward(library: ctypes.CDLL, step: int, *inputs: Tensor) -> tuple[Tensor, ...]:
+    if step == len(STEPS["backward"]):
+        return torch.ops.add_rms_norm.add_rms_norm_backward(*inputs)
+    _, _, s, w, rstd = inputs  # after dy and ds
+    dx, dw, means = (torch.empty_like(x) for x in (s, w, rstd))
+    sums = rstd.new_empty(torch.cuda.get_device_properties(0).multi_processor_count, len(w))
+    call(library.launch_backward_step, step, [dx, dw, sums, means, *inputs], *s.shape, len(sums))
+    return dx, dw
 
 
 def measure(library: ctypes.CDLL, rows: int, width: int, peak: float) -> list[dict]:
     """Check the results of every step against the last one's, then time it. peak is the memory's, in GB/s."""
     found = []
-    for what, names, make in (("forward", FORWARD, forward_step), ("backward", BACKWARD, backward_step)):
+    for what, run in (("forward", forward), ("backward", backward)):
         inputs = Inputs(rows, width, backward=False)
         if what == "backward":  # four tensors, as forward: dx, dy, ds, s
             if width != 4096:
                 continue
-            with torch.no_grad():
-                made = [torch.ops.add_rms_norm.add_rms_norm(a, b, w, 1e-6) for a, b, w in inputs.inputs]
+            made = [torch.ops.add_rms_norm.add_rms_norm(*each, 1e-6) for each in inputs.inputs]
             inputs.inputs = [(a, b, s, w, r) for (a, b, w), (_, s, r) in zip(inputs.inputs, made, strict=True)]
-        expected = make(library, len(names))(*inputs.inputs[0])
+        expected = run(library, len(STEPS[what]), *inputs.inputs[0])
         floor = inputs.bytes / peak * 1e-3
-        for i, name in enumerate(names, 1):
+        for i, name in enumerate(STEPS[what], 1):
             if width > 4096 and (i == 1 or name == "the row in registers"):
                 continue  # takes too long; does not fit
-            step = make(library, i)
+            step = partial(run, library, i)
             torch.testing.assert_close(step(*inputs.inputs[0]), expected, rtol=0.02, atol=0.02)
             us = inputs.time(step)
             line = {"pass": what, "step": name, "rows": rows, "width": width, "us": us}
@@ -103,7 +94,7 @@ def plot(path: Path, content: dict) -> None:
     """Time of each step, and the memory's floor; a panel for each shape."""
     from matplotlib.figure import Figure
 
-    names = [f"forward: {name}" for name in FORWARD] + [f"backward: {name}" for name in BACKWARD]
+    names = [f"{what}: {name}" for what in STEPS for name in STEPS[what]]
     figure = Figure(figsize=(14, 4), layout="constrained")
     panels = figure.subplots(1, len(SHAPES), sharey=True)
     for panel, (rows, width) in zip(panels, SHAPES, strict=True):
@@ -117,15 +108,14 @@ def plot(path: Path, content: dict) -> None:
         panel.minorticks_off()
     panels[0].set_yticks([-i for i in range(len(names))], names)
     panels[0].legend(loc="lower right")
-    where = content["environment"]
-    figure.suptitle(f"residual add + RMSNorm in steps, bfloat16, {where['name']}")
+    figure.suptitle(f"residual add + RMSNorm in steps, bfloat16, {content['environment']['name']}")
     figure.savefig(path)
 
 
-def measure_all(peak: float) -> list[dict]:
+def measure_all(args: argparse.Namespace, peak: float) -> list[dict]:
     library = compile_steps()
-    return [row for rows, width in SHAPES for row in measure(library, rows, width, peak)]
+    return [row for shape in SHAPES for row in measure(library, *shape, peak)]
 
 
 if __name__ == "__main__":
-    report(arguments(__doc__.splitlines()[0]), measure_all, plot)
+    report(options(__doc__.splitlines()[0]).parse_args(), measure_all, plot)

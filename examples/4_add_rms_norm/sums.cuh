@@ -5,7 +5,6 @@
 
 constexpr int kMostThreads = 512;  // in a block
 constexpr int kMostBlocks = 16;    // in a cluster
-
 #if __CUDA_ARCH__ == 750
 constexpr int kResidentThreads = 1024;  // on a multiprocessor
 #elif __CUDA_ARCH__ == 860 || __CUDA_ARCH__ == 870 || __CUDA_ARCH__ == 890 || __CUDA_ARCH__ >= 1200
@@ -15,26 +14,19 @@ constexpr int kResidentThreads = 2048;
 #endif
 
 // Programmatic dependent launch, from sm_90 on: while the last blocks of one kernel run, those of
-// the next one may already start (let_next_start) and wait here, before they touch memory, until
-// the first kernel has ended. It hides the 0.6 us that a launch costs on the GPU.
+// the next one may already start and wait here, before they touch memory, until the first kernel
+// has ended. It hides the 0.6 us that a launch costs on the GPU.
 __device__ inline void wait_for_previous() {
 #if __CUDA_ARCH__ >= 900
   cudaGridDependencySynchronize();
-#endif
-}
-__device__ inline void let_next_start() {
-#if __CUDA_ARCH__ >= 900
-  cudaTriggerProgrammaticLaunchCompletion();
+  cudaTriggerProgrammaticLaunchCompletion();  // the next kernel may start, and wait
 #endif
 }
 
 // Shuffles pass registers from thread to thread. All 32 threads get the sum, and the same bits.
 template <typename F>
 __device__ inline F sum_over_warp(F x) {
-#pragma unroll
-  for (int distance = 16; distance > 0; distance /= 2) {
-    x += __shfl_xor_sync(0xffffffff, x, distance);
-  }
+  for (int distance = 16; distance > 0; distance /= 2) x += __shfl_xor_sync(~0u, x, distance);
   return x;
 }
 
@@ -46,10 +38,10 @@ __device__ inline F sum_of_array(const F* numbers, int count) {
   return sum_over_warp(x);
 }
 
-// The sum of x over the blockDim.x threads that share a row; a block may have several rows, along
-// y. Each warp leaves one number in shared memory, and after the barrier each warp adds these
-// numbers in the same order. All threads of the block must call it. The next call needs other
-// shared memory, or a fast warp would overwrite what a slow one has yet to read.
+// The sum over the blockDim.x threads of a row; a block may have several rows, along y. Each warp
+// leaves one number in shared memory, and adds all of them after the barrier, in the same order.
+// All threads of the block must call it. The next call needs other shared memory: a fast warp would
+// overwrite what a slow one has yet to read.
 template <typename F>
 __device__ inline F sum_over_block(F x, F* shared) {
   x = sum_over_warp(x);
@@ -62,20 +54,17 @@ __device__ inline F sum_over_block(F x, F* shared) {
 }
 
 // The same for a row that gridDim.y blocks share. From sm_90 on, up to 16 blocks can be launched as
-// a cluster: they run at the same time, may wait for each other, and may write into each other's
-// shared memory. Each warp sends its number to every block; st.async counts the bytes that have
-// arrived on a barrier in that block, which its threads watch. (A barrier of the whole cluster,
-// cooperative_groups' cluster.sync(), would also wait for all loads and stores that are under way:
-// a row would no longer be fetched during the sum over the one before it.)
+// a cluster: they run at the same time and may write into each other's shared memory. Each warp
+// sends its number to every block; st.async counts the bytes that have arrived on a barrier in that
+// block, which its threads watch. (cooperative_groups' cluster.sync() would also wait for all loads
+// and stores under way: no row could be fetched during the sum over the one before it.)
 struct RowSums {
   float of_warps[2][kMostBlocks * kMostThreads / 32];
   uint64_t arrived[2];
 };
 
 #if __CUDA_ARCH__ >= 900
-__device__ inline uint32_t address(const void* shared) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
-}
+__device__ inline uint32_t address(const void* shared) { return __cvta_generic_to_shared(shared); }
 
 __device__ inline void send(float x, float* place, uint64_t* arrived, int block) {
   asm volatile(
@@ -130,9 +119,8 @@ __device__ inline void wait_for_cluster() {
 #endif
 }
 
-// turn: 0 in the first call, 1 in the next, ... Two sets of numbers suffice: a block sends the
-// numbers of turn 2 when it has received those of turn 1, which each warp sends after it has read
-// those of turn 0.
+// turn: 0, 1, 2, ... Two sets of numbers suffice: a block sends the numbers of turn 2 when it has
+// received those of turn 1, which each warp sends after it has read those of turn 0.
 __device__ inline float sum_over_row(float x, RowSums& sums, int turn) {
   float* numbers = sums.of_warps[turn % 2];
 #if __CUDA_ARCH__ >= 900

@@ -1,4 +1,5 @@
 // Elements and vectors of them: conversions, 16-byte loads and stores, the weight in either dtype.
+// Loops over a vector have a constant length: nvcc unrolls them, so vectors stay in registers.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -9,13 +10,7 @@
 
 // Statistics and sums are float32: a sum of ones in bfloat16 would stop growing at 256.
 template <typename T>
-struct Statistics {
-  using type = float;
-};
-template <>
-struct Statistics<double> {
-  using type = double;
-};
+using Statistics = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
 // Intrinsics, not operators and casts: torch compiles .cu files with __CUDA_NO_HALF_OPERATORS__.
 __device__ inline float to_float(float x) { return x; }
@@ -44,28 +39,20 @@ struct Vector {
 // would take a register for each of them, and the backward kernels have none left.
 template <typename T, int kSize>
 __device__ inline auto element(const Vector<T, kSize>& v, int k) {
-  return to_float(v.at[k]);
-}
-template <>
-__device__ inline auto element(const Vector<__half, 8>& v, int k) {
-  const __half2 pair = reinterpret_cast<const __half2*>(v.at)[k / 2];
-  return k % 2 == 0 ? __low2float(pair) : __high2float(pair);
-}
-template <>
-__device__ inline auto element(const Vector<__nv_bfloat16, 8>& v, int k) {
-  const uint32_t pair = reinterpret_cast<const uint32_t*>(v.at)[k / 2];
-  return __uint_as_float(k % 2 == 0 ? pair << 16 : pair & 0xffff0000);
+  if constexpr (std::is_same_v<T, __half> && kSize == 8) {
+    const __half2 pair = reinterpret_cast<const __half2*>(v.at)[k / 2];
+    return k % 2 == 0 ? __low2float(pair) : __high2float(pair);
+  } else if constexpr (std::is_same_v<T, __nv_bfloat16> && kSize == 8) {
+    const uint32_t pair = reinterpret_cast<const uint32_t*>(v.at)[k / 2];
+    return __uint_as_float(k % 2 == 0 ? pair << 16 : pair & 0xffff0000);
+  } else {
+    return to_float(v.at[k]);
+  }
 }
 
-template <int kSize, typename T>
-__device__ inline Vector<T, kSize> load(const T* from) {
-  Vector<T, kSize> v;
-  v.word = *reinterpret_cast<const decltype(v.word)*>(from);
-  return v;
-}
 // Zeros where there is nothing to load.
 template <int kSize, typename T>
-__device__ inline Vector<T, kSize> load_if(bool is_there, const T* from) {
+__device__ inline Vector<T, kSize> load(const T* from, bool is_there = true) {
   Vector<T, kSize> v;
   v.word = decltype(v.word)();
   if (is_there) v.word = *reinterpret_cast<const decltype(v.word)*>(from);
@@ -78,10 +65,8 @@ __device__ inline void store(T* to, const Vector<T, kSize>& v) {
 template <typename T, int kSize, typename F>
 __device__ inline void store_rounded(T* to, const F (&x)[kSize]) {
   constexpr int kStep = kSize == 1 ? 1 : 16 / sizeof(T);
-#pragma unroll
   for (int k = 0; k < kSize; k += kStep) {
     Vector<T, kStep> v;
-#pragma unroll
     for (int j = 0; j < kStep; ++j) round_to(v.at[j], x[k + j]);
     store(to + k, v);
   }
@@ -97,19 +82,16 @@ struct Weight {
 
 template <typename T, int kSize>
 __device__ inline Vector<T, kSize> load_early(Weight weight, int64_t i, int64_t width) {
-  return load_if<kSize>(!weight.is_wide && i < width, static_cast<const T*>(weight.data) + i);
+  return load<kSize>(static_cast<const T*>(weight.data) + i, !weight.is_wide && i < width);
 }
 template <typename T, int kSize, typename F>
 __device__ inline void widen(F (&w)[kSize], const Vector<T, kSize>& early, Weight weight, int64_t i,
                              int64_t width) {
   constexpr int kStep = kSize == 1 ? 1 : 16 / sizeof(F);
-#pragma unroll
   for (int k = 0; k < kSize; ++k) w[k] = element(early, k);
   if (!weight.is_wide || i >= width) return;
-#pragma unroll
   for (int k = 0; k < kSize; k += kStep) {
     const auto v = load<kStep>(static_cast<const F*>(weight.data) + i + k);
-#pragma unroll
     for (int j = 0; j < kStep; ++j) w[k + j] = v.at[j];
   }
 }
