@@ -85,8 +85,7 @@ std::pair<at::Tensor, at::Tensor> backward(const at::Tensor& grad) { return {gra
 // global lock: mod_gil_not_used() tells a free-threaded Python, call_guard tells the others.
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m, pybind11::mod_gil_not_used()) {
   using NoGil = pybind11::call_guard<pybind11::gil_scoped_release>;
-  m.def("torch_launch_add2", &torch_launch_add2, NoGil(), pybind11::arg("c"), pybind11::arg("a"),
-        pybind11::arg("b"), pybind11::arg("n"));
-  m.def("forward", &forward, NoGil(), pybind11::arg("a"), pybind11::arg("b"));
-  m.def("backward", &backward, NoGil(), pybind11::arg("grad"));
+  m.def("torch_launch_add2", &torch_launch_add2, NoGil());
+  m.def("forward", &forward, NoGil());
+  m.def("backward", &backward, NoGil());
 }

@@ -89,7 +89,6 @@ TRANSFORMS = {
     "vmap of grad": lambda f, x, y: vmap(grad(f))(x, y),
     "grad of vmap": lambda f, x, y: grad(lambda a: vmap(f)(a, y).sum())(x),
     "grad of vmap of grad": lambda f, x, y: grad(lambda a: vmap(grad(f))(a, y).sum())(x),
-    "grad of grad of vmap": lambda f, x, y: grad(lambda a: grad(lambda a: vmap(f)(a, y).sum())(a).sum())(x),
 }
 
 

@@ -86,13 +86,6 @@ def test_make_fx_then_gradient(lane, device, transform):
     torch.testing.assert_close(gradient, 2 * (a + b))
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit.*")
-def test_jit_trace(lane, device):
-    a, b = tensors(device)
-    traced = torch.jit.trace(lambda a, b: lane.add2(a, b) * 2, (a, b))
-    assert torch.equal(traced(b, b), (b + b) * 2)
-
-
 def test_refused_calls_leave_the_version(lane, device):
     """A graph that has saved c is still good after a call that was refused; not after one that wrote."""
     a, c = tensors(device)
