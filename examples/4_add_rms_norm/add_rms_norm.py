@@ -56,7 +56,7 @@ def add_rms_norm(a: Tensor, b: Tensor, weight: Tensor, eps: float = 1e-6) -> tup
     float32. Differentiable once, backward: y and s may have gradients. Two runs give the same bits. Call build() first.
     """
     if any(unpack_dual(x).tangent is not None for x in (a, b, weight)):
-        raise RuntimeError("add_rms_norm has no forward derivative (jvp, jacfwd): use torch.autograd.grad or backward")
+        raise RuntimeError("add_rms_norm has no forward derivative (jvp, jacfwd): use torch.autograd.grad")
     y, s, _ = torch.ops.add_rms_norm.add_rms_norm(a, b, weight, eps)
     return y, s
 
