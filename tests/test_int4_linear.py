@@ -2,6 +2,8 @@
 
 import importlib
 import os
+import re
+import subprocess
 import sys
 from functools import partial
 from pathlib import Path
@@ -179,3 +181,22 @@ def test_graph_and_streams(lib):
     assert torch.equal(y, lib.int4_linear(right, *weight, bias))
     with torch.cuda.stream(torch.cuda.Stream()):
         assert torch.equal(lib.int4_linear(x, *weight, bias), right)
+
+
+def test_files_are_tested_first(run, tmp_path):
+    program, steps = FOLDER / "bench.py", FOLDER.parents[1] / "docs" / "results" / "h200-int4-steps.json"
+    assert "there is no folder" in run(program, "--json", tmp_path / "missing" / "file.json", status=2).stderr
+    assert "holds no results of bench.py" in run(program, "--from", steps, status=2).stderr
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(not toolchain.find_nvcc(), reason="needs nvcc")
+@pytest.mark.parametrize("arch", [80, 86, 89, 90, 100, 120])
+def test_no_warning(arch, tmp_path):
+    """And loops are unrolled: an array that is indexed by a loop would take hundreds of bytes of stack."""
+    options = ["-Werror=all-warnings", "-Xptxas=-v,--warning-as-error", "-Xcompiler=-Wall,-Werror"]
+    for source in FOLDER.glob("*.cu"):
+        command = [toolchain.find_nvcc(), "-O3", "-std=c++17", f"-arch=sm_{arch}", *options, "-c", source]
+        done = subprocess.run([*command, "-o", tmp_path / "kernel.o"], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert max(map(int, re.findall(r"(\d+) bytes stack frame", done.stderr))) <= 64

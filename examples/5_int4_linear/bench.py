@@ -7,6 +7,7 @@ torch.compile is timed at the batches 1 and 16 only: it compiles for seconds.
 """
 
 import argparse
+import contextlib
 import json
 import math
 import sys
@@ -25,6 +26,8 @@ from lab.bench import clock  # times
 
 SHAPES = [(4096, 4096), (14336, 4096), (4096, 14336), (8192, 8192), (28672, 8192)]
 OURS = "int4_linear"
+COLOURS = {"F.linear": "#777777", "torch.compile": "#d95f02", "tinygemm": "#7570b3", "bitsandbytes": "#e6ab02"}
+COLOURS |= {OURS: "#1b9e77"}
 Call = Callable[[Tensor], Tensor]
 
 
@@ -36,44 +39,31 @@ def scales(n: int, k: int) -> Tensor:
     return (torch.rand(k // GROUP, n, device="cuda") * 0.01 + 0.001).bfloat16()
 
 
-def plain(n: int, k: int) -> Call:
-    weight = torch.randn(n, k, device="cuda", dtype=torch.bfloat16)
-    return lambda x: F.linear(x, weight)
-
-
 @torch.compile(fullgraph=True, dynamic=False)
 def unpack_and_multiply(x: Tensor, codes: Tensor, scale: Tensor, zero: Tensor) -> Tensor:
     both = torch.stack((codes & 15, codes >> 4), -1).view(len(codes), -1, GROUP)
     return F.linear(x, ((both.to(x.dtype) - zero) * scale).view(len(codes), -1))
 
 
-def compiled(n: int, k: int) -> Call:
-    weight = random_bytes(n, k // 2), scales(n, k).t().reshape(n, -1, 1), random_bytes(n, k // GROUP, 1) & 15
-    return lambda x: unpack_and_multiply(x, *weight)
-
-
-def tinygemm(n: int, k: int) -> Call:
-    packed = torch._convert_weight_to_int4pack(random_bytes(n, k // 2), 8)
-    affine = torch.stack((scales(n, k), scales(n, k)), -1)
-    return lambda x: torch._weight_int4pack_mm(x, packed, GROUP, affine)
-
-
-def bitsandbytes(n: int, k: int) -> Call:
-    import bitsandbytes as bnb
-
+def contestants(n: int, k: int) -> dict[str, Call]:
+    """A layer of each kind, with random weights."""
     weight = torch.randn(n, k, device="cuda", dtype=torch.bfloat16)
-    packed, state = bnb.functional.quantize_4bit(weight, blocksize=GROUP, quant_type="nf4")
-    return lambda x: bnb.matmul_4bit(x, packed.t(), state)
+    codes, scale, zero = random_bytes(n, k // 2), scales(n, k), random_bytes(k // GROUP, n) & 15
+    affine = torch.stack((scale, scale), -1)
+    tiny = torch._convert_weight_to_int4pack(codes, 8)
+    packed = codes.view(torch.int32).view(n // 16, k // 64, 32, 4)
+    found = {
+        "F.linear": lambda x: F.linear(x, weight),
+        "torch.compile": lambda x: unpack_and_multiply(x, codes, scale.t()[..., None], zero.view(n, -1, 1)),
+        "tinygemm": lambda x: torch._weight_int4pack_mm(x, tiny, GROUP, affine),
+        OURS: lambda x: int4_linear(x, packed, scale, zero),
+    }
+    with contextlib.suppress(ImportError):
+        import bitsandbytes as bnb
 
-
-def ours(n: int, k: int) -> Call:
-    packed = random_bytes(n // 16, k // 64, 32, 16).view(torch.int32)
-    weight = packed, scales(n, k), random_bytes(k // GROUP, n) & 15
-    return lambda x: int4_linear(x, *weight)
-
-
-MAKERS = {"F.linear": plain, "torch.compile": compiled, "tinygemm": tinygemm, "bitsandbytes": bitsandbytes, OURS: ours}
-COLOURS = dict(zip(MAKERS, ("#777777", "#d95f02", "#7570b3", "#e6ab02", "#1b9e77"), strict=True))
+        nf4, state = bnb.functional.quantize_4bit(weight, blocksize=GROUP, quant_type="nf4")
+        found["bitsandbytes"] = lambda x: bnb.matmul_4bit(x, nf4.t(), state)
+    return found
 
 
 def inputs(n: int, k: int, batch: int) -> list[Tensor]:
@@ -103,19 +93,14 @@ def floor_us(n: int, k: int, batch: int, peak: float) -> float:
 def measure(n: int, k: int, batches: list[int], peak: float) -> list[dict]:
     """A row for each batch: the time of each contestant in microseconds, and the floor that memory sets."""
     rows = [{"n": n, "k": k, "batch": batch, "floor_us": floor_us(n, k, batch, peak)} for batch in batches]
-    for name, make in MAKERS.items():
-        torch.compiler.reset()  # it compiles anew for each shape, and only so often
-        try:
-            layers = [make(n, k) for _ in inputs(n, k, 1)]
-        except ImportError:
-            continue
+    torch.compiler.reset()  # it compiles anew for each shape, and only so often
+    layers = [contestants(n, k) for _ in inputs(n, k, 1)]
+    for name in layers[0]:
         for row in rows:
             if name != "torch.compile" or row["batch"] in (1, 16):
-                row[name] = time_calls(layers, inputs(n, k, row["batch"]))
-        del layers
-        torch.cuda.empty_cache()
+                row[name] = time_calls([each[name] for each in layers], inputs(n, k, row["batch"]))
     for row in rows:
-        row["of_best"] = row[OURS] / min(row[name] for name in MAKERS if name in row and name != OURS)
+        row["of_best"] = row[OURS] / min(row[name] for name in COLOURS if name in row and name != OURS)
         print("  ".join(f"{name} {value:.5g}" for name, value in row.items()), flush=True)
     return rows
 
@@ -136,12 +121,22 @@ def plot(path: Path, results: list[dict]) -> None:
         for name, colour in (COLOURS | {"floor_us": "black"}).items():
             rows = [row for row in results if (row["n"], row["k"]) == (n, k) and name in row]
             style = {"linestyle": "--", "label": "memory's floor"} if name == "floor_us" else {"label": name}
-            panel.plot([row["batch"] for row in rows], [row[name] for row in rows], marker=".", color=colour, **style)
+            if rows:
+                x, y = [row["batch"] for row in rows], [row[name] for row in rows]
+                panel.plot(x, y, marker=".", color=colour, **style)
         panel.set_xscale("log", base=2)
         panel.set(yscale="log", title=f"{n} x {k}", xlabel="rows of x")
     figure.axes[0].set_ylabel("microseconds")
     figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=6)
     figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+
+
+def earlier(text: str) -> list[dict]:
+    """The type of --from: rows of an earlier --json."""
+    try:
+        return [row for row in json.loads(Path(text).read_text())["results"] if row["floor_us"] and row[OURS]]
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise argparse.ArgumentTypeError(f"{text} holds no results of bench.py: {error!r}") from None
 
 
 def options(program: str) -> argparse.ArgumentParser:
@@ -169,17 +164,17 @@ def save(path: Path | None, where: dict, results: list[dict]) -> None:
 def main() -> None:
     parser = options(__doc__)
     parser.add_argument("--plot", type=files.target, metavar="FILE", help="draw them (.svg, .png; needs matplotlib)")
-    parser.add_argument("--from", type=Path, metavar="FILE", dest="source", help="draw results of an earlier --json")
+    parser.add_argument(
+        "--from", type=earlier, metavar="FILE", dest="results", help="draw results of an earlier --json"
+    )
     parser.add_argument("--batches", default="1,2,4,8,16,32,64,256", metavar="N,N")
     args = parser.parse_args()
-    if args.source:
-        results = json.loads(args.source.read_text())["results"]
-    else:
+    if args.results is None:
         where, batches = prepare(), [int(batch) for batch in args.batches.split(",")]
-        results = [row for n, k in SHAPES for row in measure(n, k, batches, where["peak_gb_per_s"])]
-        save(args.json, where, results)
+        args.results = [row for n, k in SHAPES for row in measure(n, k, batches, where["peak_gb_per_s"])]
+        save(args.json, where, args.results)
     if args.plot:
-        plot(args.plot, results)
+        plot(args.plot, args.results)
 
 
 if __name__ == "__main__":

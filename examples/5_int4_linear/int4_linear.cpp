@@ -88,7 +88,7 @@ struct Weight {
 
 // Row `row` of W, in the order of the columns. docs/10_int4_linear.md has the layout.
 template <typename T>
-void dequantize_row(T* out, const Int4Call& p, int64_t row) {
+void dequantize_row(T* out, Int4Call p, int64_t row) {
   const auto* words = static_cast<const uint32_t*>(p.packed);
   const auto* scale = static_cast<const T*>(p.scale);
   const auto* zero = static_cast<const uint8_t*>(p.zero);
@@ -104,7 +104,7 @@ void dequantize_row(T* out, const Int4Call& p, int64_t row) {
 }
 
 template <typename T>
-void run_on_cpu(const Int4Call& p) {
+void run_on_cpu(Int4Call p) {
   const auto *x = static_cast<const T*>(p.x), *bias = static_cast<const T*>(p.bias);
   auto* y = static_cast<T*>(p.y);
   std::vector<T> row(p.k);
