@@ -136,16 +136,13 @@ void run(const Int4Call& call, const Tensor& y) {
   call.is_float16 ? run_on_cpu<Half>(call) : run_on_cpu<BFloat16>(call);
 }
 
-Tensor dequantize_checked(const Weight& w) {
+Tensor dequantize(const Tensor& packed, const Tensor& scale, const Tensor& zero) {
+  const Weight w(packed, scale, zero);
   Int4Call call = w.call;
   Tensor y = torch::stable::new_empty(w.scale, {call.n, call.k});
   call.y = y.mutable_data_ptr();
   run(call, y);
   return y;
-}
-
-Tensor dequantize(const Tensor& packed, const Tensor& scale, const Tensor& zero) {
-  return dequantize_checked(Weight(packed, scale, zero));
 }
 
 Tensor linear(const Tensor& x_, const Tensor& packed, const Tensor& scale, const Tensor& zero,
@@ -168,7 +165,7 @@ Tensor linear(const Tensor& x_, const Tensor& packed, const Tensor& scale, const
   if (y.is_cuda() && batch >= kManyRows) {
     // F.linear into y. (Autocast leaves operators with out= alone.)
     StableIValue stack[] = {values::from(torch::stable::view(x, {batch, call.k})),
-                            values::from(dequantize_checked(w)), values::from(bias),
+                            values::from(dequantize(w.packed, w.scale, w.zero)), values::from(bias),
                             values::from(torch::stable::view(y, {batch, call.n}))};
     TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::linear", "out", stack, TORCH_ABI_VERSION));
     values::to<Tensor>(stack[0]);  // takes the reference that the call returned

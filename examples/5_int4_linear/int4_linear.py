@@ -80,9 +80,9 @@ def pack(codes: Tensor) -> Tensor:
     as its code 4 j + 2 i + c.
     """
     n, k = codes.shape  # below: a, b, c | d, e, f, h, i, j
-    codes = codes.to(torch.int64).view(n // 16, 8, 2, k // 64, 2, 4, 2, 2, 2).permute(0, 3, 1, 5, 4, 6, 8, 7, 2)
+    codes = codes.to(torch.uint8).view(n // 16, 8, 2, k // 64, 2, 4, 2, 2, 2).permute(0, 3, 1, 5, 4, 6, 8, 7, 2)
     codes = codes.reshape(n // 16, k // 64, 32, 4, 8)
-    words = sum(codes[..., i] << 4 * i for i in range(8))
+    words = sum(codes[..., i].long() << 4 * i for i in range(8))
     words = words << 3 | words >> 29  # turned left: what leaves 32 bits at one end comes in at the other
     return words.to(torch.uint32).view(torch.int32)
 

@@ -127,8 +127,7 @@ const char* run(const Int4Call& c, cudaStream_t stream) {
 
 const char* launch_int4_linear(const Int4Call& call, cudaStream_t stream) {
   if (four_bit::device_attribute(cudaDevAttrComputeCapabilityMajor) < 8) {
-    return "needs a GPU of compute capability 8.0 or newer: older ones have no "
-           "mma.sync for these";
+    return "needs a GPU of compute capability 8.0 or newer: older ones have no mma.sync for these";
   }
   return call.is_float16 ? four_bit::run<__half>(call, stream)
                          : four_bit::run<__nv_bfloat16>(call, stream);
