@@ -133,6 +133,7 @@ def test_asked_by_torch(lib, device):
     torch.testing.assert_close(two[1], y, rtol=0.02, atol=0.02)
     with torch.autocast(device, torch.float16):
         assert lib.int4_linear(x.float(), *weight, bias).dtype == torch.bfloat16
+        assert torch.func.vjp(lambda x: op.int4_linear(x, *weight, None), x)[0].dtype == torch.bfloat16
 
 
 @everywhere

@@ -96,8 +96,8 @@ def int4_linear(x: Tensor, packed: Tensor, scale: Tensor, zero: Tensor, bias: Te
     """Return y = x W^T + bias, of shape [..., N], for x: [..., K] and a weight from quantize(). Call build() first.
 
     x, scale and bias: one dtype (float16 or bfloat16; under autocast x is cast to scale's) and device; else
-    RuntimeError. Any strides of x. Sums are float32. x and bias have gradients; the weight has none, and a scale that
-    requires one is refused. Two runs give the same bits.
+    RuntimeError. Any strides of x. Sums are float32. x and bias have gradients, backward and forward; the weight has
+    none, and a scale that requires one is refused. Two runs give the same bits.
     """
     if torch.is_autocast_enabled(x.device.type):
         x, bias = x.to(scale.dtype), None if bias is None else bias.to(scale.dtype)
@@ -149,7 +149,7 @@ def _autograd(keyset, x: Tensor, packed: Tensor, scale: Tensor, zero: Tensor, bi
     below, tensors = _below(keyset, scale), (x,) if bias is None else (x, bias)
     if any(torch.func.debug_unwrap(each) is not each or unpack_dual(each).tangent is not None for each in tensors):
         # torch.func's grad, jvp, ..., or a forward derivative: slower, but torch has every derivative of this
-        return F.linear(x, dequantize(packed, scale, zero), bias)
+        return F.linear(x, dequantize(packed, scale, zero), bias).to(x.dtype)  # autocast may have changed it
     if torch.is_grad_enabled() and any(each.requires_grad for each in tensors):
         return _Gradient.apply(below, x, packed, scale, zero, bias)
     return torch.ops.int4_linear.int4_linear.default.redispatch(below, x, packed, scale, zero, bias)
