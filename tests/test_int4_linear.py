@@ -2,7 +2,10 @@
 
 import importlib
 import os
+import re
+import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -87,10 +90,33 @@ def test_gradient(lib, device):
     dy = torch.randn(3, 192, device=device).to(x.dtype)
     ours = torch.autograd.grad(lib.int4_linear(x, *weight, bias), (x, bias), dy)
     torch.testing.assert_close(ours, torch.autograd.grad(F.linear(x, dense, bias), (x, bias), dy))
-    with pytest.raises(RuntimeError, match="4-bit weight has none"):
-        lib.int4_linear(x, weight[0], weight[1].clone().requires_grad_(), weight[2])
-    with pytest.raises(RuntimeError, match="no forward-mode derivative"):  # not a silent zero
-        torch.func.jvp(lambda x: lib.int4_linear(x, *weight), (x.detach(),), (x.detach(),))
+    for call in (lib.dequantize, partial(lib.int4_linear, x)):
+        with pytest.raises(RuntimeError, match="4-bit weight has none"):
+            call(weight[0], weight[1].clone().requires_grad_(), weight[2])
+        with pytest.raises(RuntimeError, match="4-bit weight has none"):  # not a silent zero
+            torch.func.jvp(partial(call, weight[0], zero=weight[2]), (weight[1],), (weight[1],))
+
+
+@everywhere
+@pytest.mark.parametrize("transform", ["jvp", "compiled jvp", "grad", "jacfwd", "vmap of grad"])
+def test_functional_derivatives(lib, transform, device):
+    """Of the operator itself, too: a library's forward derivative is silently zero unless it says otherwise."""
+    x, *weight, bias = make(lib, device=device)
+    dense = lib.dequantize(*weight)
+
+    def transformed(function):
+        def loss(x, bias):
+            return function(x, bias).float().square().sum()
+
+        if transform == "vmap of grad":
+            return torch.vmap(torch.func.grad(loss, (0, 1)), (0, None))(torch.stack((x, -x)), bias)
+        if transform in ("grad", "jacfwd"):
+            return getattr(torch.func, transform)(loss, (0, 1))(x, bias)
+        jvp = partial(torch.func.jvp, function, (x, bias), (x, bias))
+        return torch.compile(jvp, backend="aot_eager")() if transform == "compiled jvp" else jvp()
+
+    ours = transformed(lambda x, bias: torch.ops.int4_linear.int4_linear(x, *weight, bias))
+    torch.testing.assert_close(ours, transformed(lambda x, bias: F.linear(x, dense, bias)), rtol=0.02, atol=0.1)
 
 
 @everywhere
@@ -107,6 +133,7 @@ def test_asked_by_torch(lib, device):
     torch.testing.assert_close(two[1], y, rtol=0.02, atol=0.02)
     with torch.autocast(device, torch.float16):
         assert lib.int4_linear(x.float(), *weight, bias).dtype == torch.bfloat16
+        assert torch.func.vjp(lambda x: op.int4_linear(x, *weight, None), x)[0].dtype == torch.bfloat16
 
 
 @everywhere
@@ -134,7 +161,7 @@ def test_refuses(lib):
     x, packed, scale, zero, bias = make(lib)
     for arguments, message in (
         ((x[:, :128], packed, scale, zero), "x has shape"),
-        ((x.half(), packed, scale, zero), "differ in dtype"),
+        ((x.half(), packed, scale, zero), "x is Half, expected BFloat16"),
         ((x, packed, scale, zero, bias[:3]), "bias has shape"),
         ((x, packed[:3], scale, zero), "expected multiples of 64"),
     ):
@@ -155,3 +182,22 @@ def test_graph_and_streams(lib):
     assert torch.equal(y, lib.int4_linear(right, *weight, bias))
     with torch.cuda.stream(torch.cuda.Stream()):
         assert torch.equal(lib.int4_linear(x, *weight, bias), right)
+
+
+def test_files_are_tested_first(run, tmp_path):
+    program, steps = FOLDER / "bench.py", FOLDER.parents[1] / "docs" / "results" / "h200-int4-steps.json"
+    assert "there is no folder" in run(program, "--json", tmp_path / "missing" / "file.json", status=2).stderr
+    assert "holds no results of bench.py" in run(program, "--from", steps, status=2).stderr
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(not toolchain.find_nvcc(), reason="needs nvcc")
+@pytest.mark.parametrize("arch", [80, 86, 89, 90, 100, 120])
+def test_no_warning(arch, tmp_path):
+    """And loops are unrolled: an array that is indexed by a loop would take 512 bytes of stack."""
+    options = ["-Werror=all-warnings", "-Xptxas=-v,--warning-as-error", "-Xcompiler=-Wall,-Werror"]
+    for source in FOLDER.glob("*.cu"):
+        command = [toolchain.find_nvcc(), "-O3", "-std=c++17", f"-arch=sm_{arch}", *options, "-c", source]
+        done = subprocess.run([*command, "-o", tmp_path / "kernel.o"], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert max(map(int, re.findall(r"(\d+) bytes stack frame", done.stderr))) < 256

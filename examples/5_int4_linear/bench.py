@@ -7,12 +7,12 @@ torch.compile is timed at the batches 1 and 16 only: it compiles for seconds.
 """
 
 import argparse
-import datetime
+import contextlib
 import json
 import math
-import shlex
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -21,11 +21,13 @@ from int4_linear import GROUP, build, has_toolkit, int4_linear
 from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from lab.bench import clock  # the only part of the workbench that this file uses
+from lab import cli, files  # of the workbench, only what names the machine, writes results, and
+from lab.bench import clock  # times
 
 SHAPES = [(4096, 4096), (14336, 4096), (4096, 14336), (8192, 8192), (28672, 8192)]
-NAMES = {"F.linear": "#777777", "torch.compile": "#d95f02", "tinygemm": "#7570b3", "bitsandbytes": "#e6ab02"}
 OURS = "int4_linear"
+COLOURS = {"F.linear": "#777777", "torch.compile": "#d95f02", "tinygemm": "#7570b3", "bitsandbytes": "#e6ab02"}
+COLOURS |= {OURS: "#1b9e77"}
 Call = Callable[[Tensor], Tensor]
 
 
@@ -37,167 +39,142 @@ def scales(n: int, k: int) -> Tensor:
     return (torch.rand(k // GROUP, n, device="cuda") * 0.01 + 0.001).bfloat16()
 
 
-def plain(n: int, k: int) -> Call:
-    weight = torch.randn(n, k, device="cuda", dtype=torch.bfloat16)
-    return lambda x: F.linear(x, weight)
-
-
-def unpack(x: Tensor, codes: Tensor, scale: Tensor, zero: Tensor) -> Tensor:
+@torch.compile(fullgraph=True, dynamic=False)
+def unpack_and_multiply(x: Tensor, codes: Tensor, scale: Tensor, zero: Tensor) -> Tensor:
     both = torch.stack((codes & 15, codes >> 4), -1).view(len(codes), -1, GROUP)
     return F.linear(x, ((both.to(x.dtype) - zero) * scale).view(len(codes), -1))
 
 
-def compiled(n: int, k: int) -> Call:
-    weight = random_bytes(n, k // 2), scales(n, k).t().reshape(n, -1, 1), random_bytes(n, k // GROUP, 1) & 15
-    return lambda x: COMPILED(x, *weight)
-
-
-COMPILED = torch.compile(unpack, fullgraph=True, dynamic=False)
-
-
-def tinygemm(n: int, k: int) -> Call:
-    packed = torch._convert_weight_to_int4pack(random_bytes(n, k // 2), 8)
-    affine = torch.stack((scales(n, k), scales(n, k)), -1)
-    return lambda x: torch._weight_int4pack_mm(x, packed, GROUP, affine)
-
-
-def bitsandbytes(n: int, k: int) -> Call:
-    import bitsandbytes as bnb
-
+def contestants(n: int, k: int) -> dict[str, Call]:
+    """A layer of each kind, with random weights."""
     weight = torch.randn(n, k, device="cuda", dtype=torch.bfloat16)
-    packed, state = bnb.functional.quantize_4bit(weight, blocksize=GROUP, quant_type="nf4")
-    return lambda x: bnb.matmul_4bit(x, packed.t(), state)
+    codes, scale, zero = random_bytes(n, k // 2), scales(n, k), random_bytes(k // GROUP, n) & 15
+    affine = torch.stack((scale, scale), -1)
+    tiny = torch._convert_weight_to_int4pack(codes, 8)
+    packed = codes.view(torch.int32).view(n // 16, k // 64, 32, 4)
+    found = {
+        "F.linear": lambda x: F.linear(x, weight),
+        "torch.compile": lambda x: unpack_and_multiply(x, codes, scale.t()[..., None], zero.view(n, -1, 1)),
+        "tinygemm": lambda x: torch._weight_int4pack_mm(x, tiny, GROUP, affine),
+        OURS: lambda x: int4_linear(x, packed, scale, zero),
+    }
+    with contextlib.suppress(ImportError):
+        import bitsandbytes as bnb
 
-
-def ours(n: int, k: int) -> Call:
-    packed = random_bytes(n // 16, k // 64, 32, 16).view(torch.int32)
-    weight = packed, scales(n, k), random_bytes(k // GROUP, n) & 15
-    return lambda x: int4_linear(x, *weight)
+        nf4, state = bnb.functional.quantize_4bit(weight, blocksize=GROUP, quant_type="nf4")
+        found["bitsandbytes"] = lambda x: bnb.matmul_4bit(x, nf4.t(), state)
+    return found
 
 
 def inputs(n: int, k: int, batch: int) -> list[Tensor]:
+    """x for each of the weights that a rotation needs."""
     cache = torch.cuda.get_device_properties(0).L2_cache_size
     count = max(2, math.ceil(4 * cache / (n * k / 2)))
     return [torch.randn(batch, k, device="cuda", dtype=torch.bfloat16) for _ in range(count)]
 
 
+@torch.no_grad()
 def time_calls(layers: list[Call], xs: list[Tensor]) -> float:
     """Microseconds of a call. Each has its own output; a replay of the graph has enough calls to hide its start."""
     kept: list = [None] * len(xs)
 
     def call(i: int) -> None:
-        kept[i] = layers[i % len(layers)](xs[i])
+        kept[i] = layers[i](xs[i])
 
-    calls = [lambda i=i: call(i) for i in range(len(xs))]
-    with torch.no_grad():
-        return digits(clock.gpu(calls * math.ceil(16 / len(calls))).median_us)
+    calls = [partial(call, i) for i in range(len(xs))]
+    return clock.gpu(calls * math.ceil(16 / len(calls))).median_us
+
+
+def floor_us(n: int, k: int, batch: int, peak: float) -> float:
+    """The time to read codes, scales, zeros and x, and to write y, at the memory's peak in GB/s."""
+    return (n * k / 2 + 3 * n * k / GROUP + 2 * batch * (n + k)) / peak * 1e-3
 
 
 def measure(n: int, k: int, batches: list[int], peak: float) -> list[dict]:
     """A row for each batch: the time of each contestant in microseconds, and the floor that memory sets."""
-    rows = []
-    for m in batches:
-        size = n * k / 2 + 3 * n * k / GROUP + 2 * m * (n + k)
-        rows.append({"n": n, "k": k, "batch": m, "floor_us": digits(size / peak * 1e-3)})
-    makers = {"F.linear": plain, "torch.compile": compiled, "tinygemm": tinygemm, "bitsandbytes": bitsandbytes}
-    for name, make in (makers | {OURS: ours}).items():
-        torch.compiler.reset()  # it compiles anew for each shape, and only so often
-        try:
-            layers = [make(n, k) for _ in range(len(inputs(n, k, 1)))]
-        except ImportError:
-            continue
+    rows = [{"n": n, "k": k, "batch": batch, "floor_us": floor_us(n, k, batch, peak)} for batch in batches]
+    torch.compiler.reset()  # it compiles anew for each shape, and only so often
+    layers = [contestants(n, k) for _ in inputs(n, k, 1)]
+    for name in layers[0]:
         for row in rows:
             if name != "torch.compile" or row["batch"] in (1, 16):
-                row[name] = time_calls(layers, inputs(n, k, row["batch"]))
-        del layers
-        torch.cuda.empty_cache()
+                row[name] = time_calls([each[name] for each in layers], inputs(n, k, row["batch"]))
     for row in rows:
-        row["of_best"] = digits(row[OURS] / min(row[name] for name in NAMES if name in row))
-        print("  ".join(f"{key} {value}" for key, value in row.items()), flush=True)
+        row["of_best"] = row[OURS] / min(row[name] for name in COLOURS if name in row and name != OURS)
+        print("  ".join(f"{name} {value:.5g}" for name, value in row.items()), flush=True)
     return rows
 
 
-def plot(path: Path, content: dict) -> None:
+def plot(path: Path, results: list[dict]) -> None:
     """Time over the batch, a panel for each shape."""
+    import matplotlib
     from matplotlib.figure import Figure
 
-    results = content["results"]
+    # An SVG keeps its text as text, and no date: the same results give the same file.
+    style = {"svg.fonttype": "none", "svg.hashsalt": "int4_linear", "axes.grid": True, "grid.alpha": 0.3}
+    matplotlib.rcParams.update(
+        style | {"font.size": 9, "axes.titlesize": 9, "xtick.labelsize": 8, "ytick.labelsize": 8}
+    )
     shapes = list(dict.fromkeys((row["n"], row["k"]) for row in results))
     figure = Figure(figsize=(2.6 * len(shapes) + 0.4, 3.2), layout="constrained")
-    for panel, shape in zip(figure.subplots(1, len(shapes), squeeze=False)[0], shapes, strict=True):
-        rows = [row for row in results if (row["n"], row["k"]) == shape]
-        for name, colour in (NAMES | {OURS: "#1b9e77", "floor_us": "black"}).items():
-            points = [(row["batch"], row[name]) for row in rows if name in row]
-            style = "--" if name == "floor_us" else "-"
-            label = "memory's floor" if name == "floor_us" else name
-            if points:
-                panel.plot(*zip(*points, strict=True), style, marker=".", color=colour, label=label)
+    for panel, (n, k) in zip(figure.subplots(1, len(shapes), squeeze=False)[0], shapes, strict=True):
+        for name, colour in (COLOURS | {"floor_us": "black"}).items():
+            rows = [row for row in results if (row["n"], row["k"]) == (n, k) and name in row]
+            style = {"linestyle": "--", "label": "memory's floor"} if name == "floor_us" else {"label": name}
+            if rows:
+                x, y = [row["batch"] for row in rows], [row[name] for row in rows]
+                panel.plot(x, y, marker=".", color=colour, **style)
         panel.set_xscale("log", base=2)
-        panel.set_yscale("log")
-        panel.set_title("{} x {}".format(*shape), fontsize=9)
-        panel.set_xlabel("rows of x", fontsize=9)
-        panel.tick_params(labelsize=8)
-        panel.grid(alpha=0.3)
-    figure.axes[0].set_ylabel("microseconds", fontsize=9)
-    handles = figure.axes[0].get_legend_handles_labels()
-    figure.legend(*handles, loc="outside lower center", ncols=6, fontsize=9)
-    save(figure, path)
+        panel.set(yscale="log", title=f"{n} x {k}", xlabel="rows of x")
+    figure.axes[0].set_ylabel("microseconds")
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=6)
+    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
 
 
-# Shared with ladder.py and model.py: options, and the files that hold results.
-def options(description: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw them (.svg, .png; needs matplotlib)")
-    parser.add_argument("--from", type=Path, metavar="FILE", dest="source", help="draw results of an earlier --json")
+def earlier(text: str) -> list[dict]:
+    """The type of --from: rows of an earlier --json."""
+    try:
+        return [row for row in json.loads(Path(text).read_text())["results"] if row["floor_us"] and row[OURS]]
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise argparse.ArgumentTypeError(f"{text} holds no results of bench.py: {error!r}") from None
+
+
+def options(program: str) -> argparse.ArgumentParser:
+    """The option that ladder.py and model.py have, too."""
+    parser = argparse.ArgumentParser(description=program.splitlines()[0])
+    parser.add_argument("--json", type=files.target, metavar="FILE", help="write the results")
     return parser
 
 
 def prepare() -> dict:
-    """Build the operator; return where figures are measured. The peak: two transfers per cycle of memory's clock."""
+    """Build the operator; return where figures are measured."""
     if not torch.cuda.is_available():
         sys.exit("this measures a GPU's kernels, and torch sees no GPU here (int4_linear.py runs without one)")
     if not has_toolkit():
         sys.exit("the kernels have to be compiled, and no CUDA toolkit is found: set CUDA_HOME to its folder")
     build()
-    gpu = torch.cuda.get_device_properties(0)
-    command = shlex.join(["python3", "examples/5_int4_linear/" + Path(sys.argv[0]).name, *sys.argv[1:]])
-    peak = digits(2 * gpu.memory_clock_rate * gpu.memory_bus_width / 8 / 1e6)
-    found = {"name": gpu.name, "torch": torch.__version__, "cuda": torch.version.cuda, "peak_gb_per_s": peak}
-    return found | {"date": str(datetime.date.today()), "dtype": "bfloat16", "command": command}
+    return cli.environment(torch.device("cuda")) | {"dtype": "bfloat16"}
 
 
-def digits(x: float) -> float:
-    return float(f"{x:.4g}")
-
-
-def finish(args: argparse.Namespace, content: dict, draw: Callable[[Path, dict], None]) -> None:
-    if args.json:  # one row per line, so that a change shows as a change
-        rows = ",\n".join("  " + json.dumps(row) for row in content["results"])
-        head = json.dumps({"environment": content["environment"]}, indent=1).rstrip("\n} ")
-        args.json.write_text(f'{head}\n }},\n "results": [\n{rows}\n ]\n}}\n')
-    if args.plot:
-        draw(args.plot, content)
-
-
-def save(figure, path: Path) -> None:
-    """An SVG keeps its text as text, and no date: the same results give the same file."""
-    import matplotlib
-
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "int4_linear"}):
-        figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+def save(path: Path | None, where: dict, results: list[dict]) -> None:
+    if path:
+        files.write(path, files.to_json({"environment": where, "results": results}))
 
 
 def main() -> None:
-    parser = options(__doc__.splitlines()[0])
+    parser = options(__doc__)
+    parser.add_argument("--plot", type=files.target, metavar="FILE", help="draw them (.svg, .png; needs matplotlib)")
+    parser.add_argument(
+        "--from", type=earlier, metavar="FILE", dest="results", help="draw results of an earlier --json"
+    )
     parser.add_argument("--batches", default="1,2,4,8,16,32,64,256", metavar="N,N")
     args = parser.parse_args()
-    if args.source:
-        return finish(args, json.loads(args.source.read_text()), plot)
-    where = prepare()
-    batches = [int(m) for m in args.batches.split(",")]
-    results = [row for n, k in SHAPES for row in measure(n, k, batches, where["peak_gb_per_s"])]
-    finish(args, {"environment": where, "results": results}, plot)
+    if args.results is None:
+        where, batches = prepare(), [int(batch) for batch in args.batches.split(",")]
+        args.results = [row for n, k in SHAPES for row in measure(n, k, batches, where["peak_gb_per_s"])]
+        save(args.json, where, args.results)
+    if args.plot:
+        plot(args.plot, args.results)
 
 
 if __name__ == "__main__":

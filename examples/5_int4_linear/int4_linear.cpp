@@ -3,19 +3,17 @@
 // checks, allocation, launch. On a CPU: plain loops.
 #include "int4_linear.h"
 
+#include <torch/csrc/stable/accelerator.h>
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
-#include <torch/headeronly/util/BFloat16.h>
-#include <torch/headeronly/util/Half.h>
 
-#include <array>
 #include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
-using torch::headeronly::ScalarType;
+using namespace torch::headeronly;  // ScalarType, Half, BFloat16
 using torch::stable::Tensor;
 namespace values = torch::stable::detail;
 
@@ -31,16 +29,25 @@ constexpr int64_t kManyRows = 129;
 
 // Python sees a RuntimeError with the text. (STD_TORCH_CHECK would put this file's path and line
 // before it, and crashes where the C++ runtime is linked statically, as on some machines.)
-void check(bool is_right, const std::string& text) {
-  if (!is_right) throw std::runtime_error("int4_linear: " + text);
+[[noreturn]] void refuse(const std::string& text) {
+  throw std::runtime_error("int4_linear: " + text);
 }
 
-[[maybe_unused]] void raise(const char* error) { check(error == nullptr, error ? error : ""); }
+std::string text(IntHeaderOnlyArrayRef shape) {
+  std::string text;
+  for (const int64_t size : shape) text += (text.empty() ? "" : ", ") + std::to_string(size);
+  return "[" + text + "]";
+}
 
-std::string shape(const Tensor& x) {
-  std::string text = "[";
-  for (int64_t i = 0; i < x.dim(); ++i) text += (i ? ", " : "") + std::to_string(x.size(i));
-  return text + "]";
+void check(const std::string& name, const Tensor& x, ScalarType dtype, const Tensor& packed,
+           const std::vector<int64_t>& shape) {
+  if (x.device() != packed.device()) refuse(name + " and packed are on different devices");
+  if (x.scalar_type() != dtype) {
+    refuse(name + " is " + toString(x.scalar_type()) + ", expected " + toString(dtype));
+  }
+  if (!x.sizes().equals(shape)) {
+    refuse(name + " has shape " + text(x.sizes()) + ", expected " + text(shape));
+  }
 }
 
 // Contiguous, and at an address that 16-byte loads accept.
@@ -52,155 +59,123 @@ Tensor tidy(const Tensor& x) {
 // A checked weight.
 struct Weight {
   Tensor packed, scale, zero;
-  int64_t n, k;
-  Weight(const Tensor& packed_, const Tensor& scale_, const Tensor& zero_) {
-    check(packed_.scalar_type() == ScalarType::Int && packed_.dim() == 4 && packed_.size(2) == 32 &&
-              packed_.size(3) == 4,
-          "packed has shape " + shape(packed_) + ", expected int32 [N/16, K/64, 32, 4]");
-    n = packed_.size(0) * 16;
-    k = packed_.size(1) * 64;
-    check(n > 0 && k > 0 && n % 64 == 0 && k % 128 == 0,
-          "the weight is " + std::to_string(n) + " x " + std::to_string(k) +
-              ", expected multiples of 64 and of 128");
-    check(n < int64_t(1) << 30 && k < int64_t(1) << 30, "N and K have to be below 2^30");
-    const ScalarType dtype = scale_.scalar_type();
-    check(dtype == ScalarType::Half || dtype == ScalarType::BFloat16,
-          "scale has to be float16 or bfloat16");
-    check(zero_.scalar_type() == ScalarType::Byte, "zero has to be uint8");
-    for (const Tensor* x : {&scale_, &zero_}) {
-      check(x->dim() == 2 && x->size(0) == k / 128 && x->size(1) == n,
-            std::string(x == &scale_ ? "scale" : "zero") + " has shape " + shape(*x) +
-                ", expected [K/128, N]: [" + std::to_string(k / 128) + ", " + std::to_string(n) +
-                "]");
-      check(x->device() == packed_.device(), "packed, scale and zero are not on one device");
+  ScalarType dtype;
+  Int4Call call = {};  // all but y, x, bias, batch
+
+  Weight(const Tensor& packed_, const Tensor& scale_, const Tensor& zero_)
+      : packed(tidy(packed_)), scale(tidy(scale_)), zero(tidy(zero_)), dtype(scale.scalar_type()) {
+    std::vector<int64_t> shape = packed.sizes().vec();
+    shape.resize(4);
+    const int64_t n = shape[0] * 16, k = shape[1] * 64;
+    check("packed", packed, ScalarType::Int, packed, {shape[0], shape[1], 32, 4});
+    const bool is_small = n > 0 && k > 0 && n < 1 << 30 && k < 1 << 30;
+    if (!is_small || n % 64 != 0 || k % 128 != 0) {
+      refuse("the weight is " + text({n, k}) + ", expected multiples of 64 and of 128, below 2^30");
     }
-    packed = tidy(packed_);
-    scale = tidy(scale_);
-    zero = tidy(zero_);
-  }
-  Int4Dtype dtype() const {
-    return scale.scalar_type() == ScalarType::Half ? INT4_FLOAT16 : INT4_BFLOAT16;
+    if (dtype != ScalarType::Half && dtype != ScalarType::BFloat16) {
+      refuse(std::string("scale is ") + toString(dtype) + ", expected Half or BFloat16");
+    }
+    check("scale", scale, dtype, packed, {k / 128, n});
+    check("zero", zero, ScalarType::Byte, packed, {k / 128, n});
+    call.packed = packed.const_data_ptr();
+    call.scale = scale.const_data_ptr();
+    call.zero = zero.const_data_ptr();
+    call.n = static_cast<int>(n);
+    call.k = static_cast<int>(k);
+    call.is_float16 = dtype == ScalarType::Half;
   }
 };
 
 // Row `row` of W, in the order of the columns. docs/10_int4_linear.md has the layout.
 template <typename T>
-void dequantize_row(T* out, const Weight& w, int64_t row) {
-  const auto* words = static_cast<const uint32_t*>(w.packed.const_data_ptr());
-  const auto* scale = static_cast<const T*>(w.scale.const_data_ptr());
-  const auto* zero = static_cast<const uint8_t*>(w.zero.const_data_ptr());
-  for (int64_t column = 0; column < w.k; ++column) {
+void dequantize_row(T* out, Int4Call p, int64_t row) {
+  const auto* words = static_cast<const uint32_t*>(p.packed);
+  const auto* scale = static_cast<const T*>(p.scale);
+  const auto* zero = static_cast<const uint8_t*>(p.zero);
+  for (int64_t column = 0; column < p.k; ++column) {
     const int64_t lane = row % 16 / 2 * 4 + column % 32 / 8,
                   step = column % 64 / 32 * 2 + column % 8 / 4;
     const int64_t place = column % 2 * 4 + column % 4 / 2 * 2 + row % 2;
-    const uint32_t word = words[((row / 16 * (w.k / 64) + column / 64) * 32 + lane) * 4 + step];
+    const uint32_t word = words[((row / 16 * (p.k / 64) + column / 64) * 32 + lane) * 4 + step];
     const int code = (word >> 3 | word << 29) >> 4 * place & 15;
-    const int64_t affine = column / 128 * w.n + row;
+    const int64_t affine = column / 128 * p.n + row;
     out[column] = T(static_cast<float>(code - zero[affine]) * static_cast<float>(scale[affine]));
   }
 }
 
 template <typename T>
-void linear_loop(Tensor& y, const Tensor& x, const Weight& w, const std::optional<Tensor>& bias,
-                 int64_t batch) {
-  auto* out = static_cast<T*>(y.mutable_data_ptr());
-  const auto* in = static_cast<const T*>(x.const_data_ptr());
-  const auto* add = bias ? static_cast<const T*>(bias->const_data_ptr()) : nullptr;
-  std::vector<T> row(w.k);
-  for (int64_t n = 0; n < w.n; ++n) {
-    dequantize_row(row.data(), w, n);
-    for (int64_t m = 0; m < batch; ++m) {
-      float sum = add ? static_cast<float>(add[n]) : 0;
-      for (int64_t k = 0; k < w.k; ++k) {
-        sum += static_cast<float>(in[m * w.k + k]) * static_cast<float>(row[k]);
+void run_on_cpu(Int4Call p) {
+  const auto *x = static_cast<const T*>(p.x), *bias = static_cast<const T*>(p.bias);
+  auto* y = static_cast<T*>(p.y);
+  std::vector<T> row(p.k);
+  for (int64_t n = 0; n < p.n; ++n) {
+    dequantize_row(row.data(), p, n);
+    if (!x) std::copy(row.begin(), row.end(), y + n * p.k);
+    for (int64_t m = 0; m < p.batch; ++m) {
+      float sum = bias ? static_cast<float>(bias[n]) : 0;
+      for (int64_t k = 0; k < p.k; ++k) {
+        sum += static_cast<float>(x[m * p.k + k]) * static_cast<float>(row[k]);
       }
-      out[m * w.n + n] = T(sum);
+      y[m * p.n + n] = T(sum);
     }
   }
 }
 
+void run(const Int4Call& call, const Tensor& y) {
 #ifdef WITH_CUDA
-CUstream_st* current_stream(const Tensor& x) {
-  void* stream = nullptr;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(x.get_device_index(), &stream));
-  return static_cast<CUstream_st*>(stream);
-}
-#endif
-
-Tensor dequantize_checked(const Weight& w) {
-  Tensor weight = torch::stable::new_empty(w.scale, std::array<int64_t, 2>{w.n, w.k});
-#ifdef WITH_CUDA
-  if (w.scale.is_cuda()) {
-    const torch::stable::accelerator::DeviceGuard guard(w.scale.get_device_index());
-    raise(launch_dequantize(weight.mutable_data_ptr(), w.packed.const_data_ptr(),
-                            w.scale.const_data_ptr(), w.zero.const_data_ptr(), w.n, w.k, w.dtype(),
-                            current_stream(w.scale)));
-    return weight;
+  if (y.is_cuda()) {
+    // A kernel runs on the current device, and in the order of the stream that it is given.
+    const torch::stable::accelerator::DeviceGuard guard(y.get_device_index());
+    void* stream = nullptr;
+    TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(y.get_device_index(), &stream));
+    const char* error = launch_int4_linear(call, static_cast<CUstream_st*>(stream));
+    if (error) refuse(error);
+    return;
   }
 #endif
-  for (int64_t n = 0; n < w.n; ++n) {
-    char* row = static_cast<char*>(weight.mutable_data_ptr()) + n * w.k * 2;
-    if (w.dtype() == INT4_FLOAT16) {
-      dequantize_row(reinterpret_cast<torch::headeronly::Half*>(row), w, n);
-    } else {
-      dequantize_row(reinterpret_cast<torch::headeronly::BFloat16*>(row), w, n);
-    }
-  }
-  return weight;
+  call.is_float16 ? run_on_cpu<Half>(call) : run_on_cpu<BFloat16>(call);
 }
 
 Tensor dequantize(const Tensor& packed, const Tensor& scale, const Tensor& zero) {
-  return dequantize_checked(Weight(packed, scale, zero));
+  const Weight w(packed, scale, zero);
+  Int4Call call = w.call;
+  Tensor y = torch::stable::new_empty(w.scale, {call.n, call.k});
+  call.y = y.mutable_data_ptr();
+  run(call, y);
+  return y;
 }
 
 Tensor linear(const Tensor& x_, const Tensor& packed, const Tensor& scale, const Tensor& zero,
               std::optional<Tensor> bias) {
   const Weight w(packed, scale, zero);
-  check(x_.dim() > 0 && x_.size(x_.dim() - 1) == w.k,
-        "x has shape " + shape(x_) + ", expected a last dimension of K = " + std::to_string(w.k));
-  check(x_.scalar_type() == w.scale.scalar_type(), "x and scale differ in dtype");
-  check(x_.device() == w.scale.device(), "x and the weight are not on one device");
+  Int4Call call = w.call;
+  std::vector<int64_t> shape = x_.sizes().vec();
+  if (shape.empty()) refuse("x has no dimension, expected [..., K]");
+  shape.back() = call.k;
+  check("x", x_, w.dtype, packed, shape);
   const Tensor x = tidy(x_);
   if (bias) {
-    check(bias->dim() == 1 && bias->size(0) == w.n,
-          "bias has shape " + shape(*bias) + ", expected [N]: [" + std::to_string(w.n) + "]");
-    check(bias->scalar_type() == x.scalar_type() && bias->device() == x.device(),
-          "bias and x differ in dtype or device");
+    check("bias", *bias, w.dtype, packed, {call.n});
     bias = tidy(*bias);
   }
-  std::vector<int64_t> sizes;
-  for (int64_t i = 0; i + 1 < x.dim(); ++i) sizes.push_back(x.size(i));
-  sizes.push_back(w.n);
-  Tensor y = torch::stable::new_empty(x, sizes);
-  const int64_t batch = x.numel() / w.k;
+  shape.back() = call.n;
+  Tensor y = torch::stable::new_empty(x, shape);
+  const int64_t batch = x.numel() / call.k;
   if (batch == 0) return y;
-#ifdef WITH_CUDA
-  if (x.is_cuda()) {
-    // A kernel runs on the current device: the guard makes it the tensors' one.
-    const torch::stable::accelerator::DeviceGuard guard(x.get_device_index());
-    if (batch < kManyRows) {
-      raise(launch_int4_linear(y.mutable_data_ptr(), x.const_data_ptr(), w.packed.const_data_ptr(),
-                               w.scale.const_data_ptr(), w.zero.const_data_ptr(),
-                               bias ? bias->const_data_ptr() : nullptr, batch, w.n, w.k, w.dtype(),
-                               current_stream(x)));
-      return y;
-    }
+  if (y.is_cuda() && batch >= kManyRows) {
     // F.linear into y. (Autocast leaves operators with out= alone.)
-    const Tensor rows = torch::stable::view(x, std::array<int64_t, 2>{batch, w.k});
-    const Tensor out = torch::stable::view(y, std::array<int64_t, 2>{batch, w.n});
-    std::array<StableIValue, 4> stack = {values::from(rows), values::from(dequantize_checked(w)),
-                                         values::from(bias), values::from(out)};
-    TORCH_ERROR_CODE_CHECK(
-        torch_call_dispatcher("aten::linear", "out", stack.data(), TORCH_ABI_VERSION));
+    StableIValue stack[] = {values::from(torch::stable::view(x, {batch, call.k})),
+                            values::from(dequantize(w.packed, w.scale, w.zero)), values::from(bias),
+                            values::from(torch::stable::view(y, {batch, call.n}))};
+    TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::linear", "out", stack, TORCH_ABI_VERSION));
     values::to<Tensor>(stack[0]);  // takes the reference that the call returned
     return y;
   }
-#endif
-  if (w.dtype() == INT4_FLOAT16) {
-    linear_loop<torch::headeronly::Half>(y, x, w, bias, batch);
-  } else {
-    linear_loop<torch::headeronly::BFloat16>(y, x, w, bias, batch);
-  }
+  call.y = y.mutable_data_ptr();
+  call.x = x.const_data_ptr();
+  call.bias = bias ? bias->const_data_ptr() : nullptr;
+  call.batch = static_cast<int>(batch);
+  run(call, y);
   return y;
 }
 

@@ -1,26 +1,16 @@
-// The launchers in plain C: contiguous tensors as pointers, sizes, dtype, stream. Asynchronous on
-// the current CUDA device. They return NULL on success, otherwise a static error message (do not
-// free).
+// The launcher of int4_linear_kernel.cu. It is asynchronous, and needs the tensors' device to be
+// current.
 #pragma once
-#include <stdint.h>
 
-struct CUstream_st;  // what a cudaStream_t points to
+struct CUstream_st;  // a cudaStream_t points to it
 
-typedef enum { INT4_FLOAT16, INT4_BFLOAT16 } Int4Dtype;
+// The memory of contiguous tensors; each pointer is a multiple of 16.
+struct Int4Call {
+  void* y;                                       // [batch, n]; without x: [n, k]
+  const void *x, *packed, *scale, *zero, *bias;  // x: [batch, k]; bias: [n], or null
+  int batch, n, k;
+  bool is_float16;  // otherwise bfloat16
+};
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
-// y [batch, n] = x [batch, k] * W^T + bias. bias may be NULL. All pointers are multiples of 16.
-const char* launch_int4_linear(void* y, const void* x, const void* packed, const void* scale,
-                               const void* zero, const void* bias, int batch, int n, int k,
-                               Int4Dtype dtype, struct CUstream_st* stream);
-
-// W [n, k] in the dtype.
-const char* launch_dequantize(void* weight, const void* packed, const void* scale, const void* zero,
-                              int n, int k, Int4Dtype dtype, struct CUstream_st* stream);
-
-#ifdef __cplusplus
-}
-#endif
+// y = x * W^T + bias; without x: y = W. Returns nullptr, or a static error message.
+const char* launch_int4_linear(const Int4Call& call, CUstream_st* stream);

@@ -17,10 +17,11 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd import forward_ad
+from torch.autograd.forward_ad import unpack_dual
 from torch.utils import benchmark, cpp_extension
 
 HERE = Path(__file__).resolve().parent
+LIBRARY = torch.library.Library("int4_linear", "FRAGMENT")
 GROUP = 128  # columns that share a scale and a zero
 
 
@@ -79,14 +80,11 @@ def pack(codes: Tensor) -> Tensor:
     as its code 4 j + 2 i + c.
     """
     n, k = codes.shape  # below: a, b, c | d, e, f, h, i, j
-    codes = codes.to(torch.int32).view(n // 16, 8, 2, k // 64, 2, 4, 2, 2, 2).permute(0, 3, 1, 5, 4, 6, 8, 7, 2)
+    codes = codes.to(torch.uint8).view(n // 16, 8, 2, k // 64, 2, 4, 2, 2, 2).permute(0, 3, 1, 5, 4, 6, 8, 7, 2)
     codes = codes.reshape(n // 16, k // 64, 32, 4, 8)
-    return functools.reduce(torch.bitwise_or, (_turn(codes[..., i], 4 * i + 3) for i in range(8)))
-
-
-def _turn(code: Tensor, left: int) -> Tensor:
-    """The code's 4 bits, turned left in a word of 32: what leaves at one end comes in at the other."""
-    return code << left | (code >> (32 - left) if left > 28 else 0)
+    words = sum(codes[..., i].long() << 4 * i for i in range(8))
+    words = words << 3 | words >> 29  # turned left: what leaves 32 bits at one end comes in at the other
+    return words.to(torch.uint32).view(torch.int32)
 
 
 def dequantize(packed: Tensor, scale: Tensor, zero: Tensor) -> Tensor:
@@ -98,11 +96,9 @@ def int4_linear(x: Tensor, packed: Tensor, scale: Tensor, zero: Tensor, bias: Te
     """Return y = x W^T + bias, of shape [..., N], for x: [..., K] and a weight from quantize(). Call build() first.
 
     x, scale and bias: one dtype (float16 or bfloat16; under autocast x is cast to scale's) and device; else
-    RuntimeError. Any strides of x. Sums are float32. x and bias have gradients; the weight has none, and a scale that
-    requires one is refused. Two runs give the same bits.
+    RuntimeError. Any strides of x. Sums are float32. x and bias have gradients, backward and forward; the weight has
+    none, and a scale that requires one is refused. Two runs give the same bits.
     """
-    if not torch.compiler.is_compiling() and forward_ad.unpack_dual(x).tangent is not None:
-        raise RuntimeError("int4_linear: no forward-mode derivative (jvp); use reverse mode")
     if torch.is_autocast_enabled(x.device.type):
         x, bias = x.to(scale.dtype), None if bias is None else bias.to(scale.dtype)
     return torch.ops.int4_linear.int4_linear(x, packed, scale, zero, bias)
@@ -127,49 +123,71 @@ class Int4Linear(nn.Module):
         return int4_linear(x, self.packed, self.scale, self.zero, self.bias)
 
 
-def register() -> None:
-    """The operator's Python side: fake kernels, gradient, vmap."""
+class _Gradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, below, x: Tensor, packed: Tensor, scale: Tensor, zero: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(packed, scale, zero)
+        return torch.ops.int4_linear.int4_linear.default.redispatch(below, x, packed, scale, zero, bias)
 
-    def check_devices(first: Tensor, *others: Tensor | None) -> None:
-        for x in others:
-            torch._check(x is None or x.device == first.device, lambda: "int4_linear: inputs are on several devices")
+    @staticmethod
+    def backward(ctx, dy: Tensor):
+        dx = dy @ dequantize(*ctx.saved_tensors) if ctx.needs_input_grad[1] else None
+        dbias = dy.sum(tuple(range(dy.dim() - 1))) if ctx.needs_input_grad[5] else None
+        return None, dx, None, None, None, dbias
+
+
+def _below(keyset, scale: Tensor):
+    """The dispatch keys below Autograd: on to the C++ function."""
+    if (torch.is_grad_enabled() and scale.requires_grad) or unpack_dual(scale).tangent is not None:
+        raise RuntimeError("int4_linear: scale requires a gradient, and a 4-bit weight has none: detach it")
+    return keyset.remove(keyset.highestPriorityTypeId())
+
+
+# torch.library.register_autograd is shorter, but forward derivatives through it are silently zero.
+@torch.compiler.disable  # torch.compile calls this to trace through it, and must not compile it by itself
+def _autograd(keyset, x: Tensor, packed: Tensor, scale: Tensor, zero: Tensor, bias: Tensor | None) -> Tensor:
+    below, tensors = _below(keyset, scale), (x,) if bias is None else (x, bias)
+    if any(torch.func.debug_unwrap(each) is not each or unpack_dual(each).tangent is not None for each in tensors):
+        # torch.func's grad, jvp, ..., or a forward derivative: slower, but torch has every derivative of this
+        return F.linear(x, dequantize(packed, scale, zero), bias).to(x.dtype)  # autocast may have changed it
+    if torch.is_grad_enabled() and any(each.requires_grad for each in tensors):
+        return _Gradient.apply(below, x, packed, scale, zero, bias)
+    return torch.ops.int4_linear.int4_linear.default.redispatch(below, x, packed, scale, zero, bias)
+
+
+@torch.compiler.disable
+def _dequantize_autograd(keyset, packed: Tensor, scale: Tensor, zero: Tensor) -> Tensor:
+    return torch.ops.int4_linear.dequantize.default.redispatch(_below(keyset, scale), packed, scale, zero)
+
+
+def register() -> None:
+    """The operators' Python side: derivatives, fake kernels, vmap."""
+    LIBRARY.impl("int4_linear", _autograd, "Autograd", with_keyset=True)
+    LIBRARY.impl("dequantize", _dequantize_autograd, "Autograd", with_keyset=True)
 
     @torch.library.register_fake("int4_linear::int4_linear")
     def _(x: Tensor, packed: Tensor, scale: Tensor, zero: Tensor, bias: Tensor | None):
-        check_devices(x, packed, scale, zero, bias)
-        torch._check(x.dtype == scale.dtype, lambda: "int4_linear: x and scale differ in dtype")
-        torch._check(x.dim() > 0 and packed.dim() == 4, lambda: f"int4_linear: x is {x.shape}, packed {packed.shape}")
+        for other in (packed, scale, zero, bias):
+            torch._check(other is None or other.device == x.device, lambda: "int4_linear: inputs on several devices")
+        torch._check(x.dtype == scale.dtype, lambda: f"int4_linear: x is {x.dtype}, expected {scale.dtype}")
         torch._check(x.shape[-1] == packed.shape[1] * 64, lambda: f"int4_linear: x is {x.shape}, packed {packed.shape}")
         return x.new_empty(*x.shape[:-1], packed.shape[0] * 16)
 
     @torch.library.register_fake("int4_linear::dequantize")
     def _(packed: Tensor, scale: Tensor, zero: Tensor):
-        check_devices(packed, scale, zero)
+        torch._check(packed.device == scale.device == zero.device, lambda: "int4_linear: inputs on several devices")
         return scale.new_empty(packed.shape[0] * 16, packed.shape[1] * 64)
 
-    def setup_context(ctx, inputs, output) -> None:
-        if ctx.needs_input_grad[2]:
-            raise RuntimeError("int4_linear: scale requires a gradient, and a 4-bit weight has none: detach it")
-        ctx.save_for_backward(*inputs[1:4])
-
-    def gradient(ctx, dy: Tensor):
-        dx = dy @ dequantize(*ctx.saved_tensors) if ctx.needs_input_grad[0] else None
-        dbias = dy.sum(tuple(range(dy.dim() - 1))) if ctx.needs_input_grad[4] else None
-        return dx, None, None, None, dbias
-
-    torch.library.register_autograd("int4_linear::int4_linear", gradient, setup_context=setup_context)
-
     @torch.library.register_vmap("int4_linear::int4_linear")
-    def _(info, in_dims, x: Tensor, packed: Tensor, scale: Tensor, zero: Tensor, bias: Tensor | None):
-        if any(dim is not None for dim in in_dims[1:4]):
+    def _(info, dims, x: Tensor, packed: Tensor, scale: Tensor, zero: Tensor, bias: Tensor | None):
+        if any(dim is not None for dim in dims[1:4]):
             raise RuntimeError("int4_linear: vmap over the weight is not supported")
-        x = x if in_dims[0] is None else x.movedim(in_dims[0], 0)
-        y = torch.ops.int4_linear.int4_linear(x, packed, scale, zero, bias if in_dims[4] is None else None)
-        if in_dims[4] is None:
-            return y, 0
-        bias = bias.movedim(in_dims[4], 0)
-        y = y if in_dims[0] is not None else y.expand(info.batch_size, *y.shape)
-        return y + bias.view(info.batch_size, *(1,) * (y.dim() - 2), -1), 0  # the bias of each member
+        x = x.expand(info.batch_size, *x.shape) if dims[0] is None else x.movedim(dims[0], 0)
+        if dims[4] is None:
+            return torch.ops.int4_linear.int4_linear(x, packed, scale, zero, bias), 0
+        bias = bias.movedim(dims[4], 0)
+        y = torch.ops.int4_linear.int4_linear(x, packed, scale, zero, None)
+        return y + bias.view(len(bias), *(1,) * (x.dim() - 2), -1), 0  # the bias of each member
 
 
 def main() -> None:

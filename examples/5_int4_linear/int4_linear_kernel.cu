@@ -1,5 +1,5 @@
-// The launchers: which shape of the kernel for which sizes, and dequantize. The choices come from
-// an H200; a GPU with less shared memory, or older than sm_90, gets the one shape that all can run.
+// The launcher: which shape of the kernel for which sizes, and dequantize. The choices come from an
+// H200; a GPU with less shared memory, or older than sm_90, gets the one shape that all can run.
 #include "int4_linear_kernel.cuh"
 
 #include "int4_linear.h"
@@ -23,7 +23,7 @@ const char* launch(const Problem<T>& p, bool is_hopper, cudaStream_t stream) {
   // For each call, as each device has its own setting: it takes the host less than a microsecond.
   const cudaError_t error =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, S::kShared);
-  if (error != cudaSuccess) return cudaGetErrorString(error);
+  if (error != cudaSuccess) return text(error);
   cudaLaunchAttribute attributes[2] = {};
   attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attributes[0].val.programmaticStreamSerializationAllowed = 1;
@@ -51,7 +51,7 @@ const char* choose(const Problem<T>& p, cudaStream_t stream) {
   // driver may have compiled older code for this GPU.
   cudaFuncAttributes found = {};
   const cudaError_t error = cudaFuncGetAttributes(&found, int4_linear<T, Portable>);
-  if (error != cudaSuccess) return cudaGetErrorString(error);
+  if (error != cudaSuccess) return text(error);
   const bool has_memory = device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) >= 227 * 1024;
   if (found.ptxVersion < 90 || !has_memory) return launch<T, Portable>(p, false, stream);
   // Blocks of 64 rows, for each multiprocessor.
@@ -80,26 +80,23 @@ const char* choose(const Problem<T>& p, cudaStream_t stream) {
 
 // One thread for each 16 bytes of codes: 2 rows of 16 columns.
 template <typename T>
-__global__ void dequantize(T* weight, const uint4* codes, const T* scale, const uint8_t* zero,
+__global__ void dequantize(T* weight, const Words* codes, const T* scale, const uint8_t* zero,
                            int n, int k) {
   using Pair = typename Half<T>::Pair;
   const int64_t i = blockIdx.x * static_cast<int64_t>(blockDim.x) + threadIdx.x;
   if (i >= static_cast<int64_t>(n) * k / 32) return;
   const int lane = i % 32, chunk = i / 32 % (k / 64);
   const int row = i / 32 / (k / 64) * kTile + lane / 4 * 2, column = chunk * 64 + lane % 4 * 8;
-  const uint4 found = codes[i];
-  const uint32_t words[4] = {found.x, found.y, found.z, found.w};
+  const Words found = codes[i];
 #pragma unroll
   for (int odd = 0; odd < 2; ++odd) {
     const int64_t affine = static_cast<int64_t>(chunk / 2) * n + row + odd;
     const Pair m_zero = bits<Pair>(zero[affine] * 0x00080008u + Half<T>::kMagic);
     const Pair factor = {scale[affine], scale[affine]};
-#pragma unroll
     for (int half = 0; half < 2; ++half) {
       uint32_t out[4];
-#pragma unroll
       for (int j = 0; j < 4; ++j) {
-        const uint32_t code = two_codes<T>(words[half * 2 + j / 2], j % 2 * 2 + odd);
+        const uint32_t code = two_codes<T>(found.at[half * 2 + j / 2], j % 2 * 2 + odd);
         out[j] = bits<uint32_t>(__hmul2(__hsub2(bits<Pair>(code), m_zero), factor));
       }
       T* to = weight + static_cast<int64_t>(row + odd) * k + column + half * 32;
@@ -109,43 +106,29 @@ __global__ void dequantize(T* weight, const uint4* codes, const T* scale, const 
 }
 
 template <typename T>
-const char* launch_dequantize_of(void* weight, const void* packed, const void* scale,
-                                 const void* zero, int n, int k, cudaStream_t stream) {
-  const int64_t threads = static_cast<int64_t>(n) * k / 32;
-  dequantize<T><<<static_cast<unsigned>((threads + 255) / 256), 256, 0, stream>>>(
-      static_cast<T*>(weight), static_cast<const uint4*>(packed), static_cast<const T*>(scale),
-      static_cast<const uint8_t*>(zero), n, k);
+const char* run(const Int4Call& c, cudaStream_t stream) {
+  const Problem<T> p = {static_cast<T*>(c.y),
+                        static_cast<const T*>(c.x),
+                        static_cast<const Words*>(c.packed),
+                        static_cast<const T*>(c.scale),
+                        static_cast<const uint8_t*>(c.zero),
+                        static_cast<const T*>(c.bias),
+                        c.batch,
+                        c.n,
+                        c.k};
+  if (p.x) return choose(p, stream);
+  const int64_t threads = static_cast<int64_t>(p.n) * p.k / 32;
+  dequantize<<<static_cast<unsigned>((threads + 255) / 256), 256, 0, stream>>>(
+      p.y, p.codes, p.scale, p.zero, p.n, p.k);
   return text(cudaGetLastError());
-}
-
-template <typename T>
-const char* launch_linear_of(void* y, const void* x, const void* packed, const void* scale,
-                             const void* zero, const void* bias, int batch, int n, int k,
-                             cudaStream_t stream) {
-  return choose<T>({static_cast<T*>(y), static_cast<const T*>(x), static_cast<const uint4*>(packed),
-                    static_cast<const T*>(scale), static_cast<const uint8_t*>(zero),
-                    static_cast<const T*>(bias), batch, n, k},
-                   stream);
 }
 
 }  // namespace four_bit
 
-extern "C" const char* launch_int4_linear(void* y, const void* x, const void* packed,
-                                          const void* scale, const void* zero, const void* bias,
-                                          int batch, int n, int k, Int4Dtype dtype,
-                                          CUstream_st* stream) {
+const char* launch_int4_linear(const Int4Call& call, cudaStream_t stream) {
   if (four_bit::device_attribute(cudaDevAttrComputeCapabilityMajor) < 8) {
     return "needs a GPU of compute capability 8.0 or newer: older ones have no mma.sync for these";
   }
-  const auto run = dtype == INT4_FLOAT16 ? four_bit::launch_linear_of<__half>
-                                         : four_bit::launch_linear_of<__nv_bfloat16>;
-  return run(y, x, packed, scale, zero, bias, batch, n, k, stream);
-}
-
-extern "C" const char* launch_dequantize(void* weight, const void* packed, const void* scale,
-                                         const void* zero, int n, int k, Int4Dtype dtype,
-                                         CUstream_st* stream) {
-  const auto run = dtype == INT4_FLOAT16 ? four_bit::launch_dequantize_of<__half>
-                                         : four_bit::launch_dequantize_of<__nv_bfloat16>;
-  return run(weight, packed, scale, zero, n, k, stream);
+  return call.is_float16 ? four_bit::run<__half>(call, stream)
+                         : four_bit::run<__nv_bfloat16>(call, stream);
 }

@@ -8,9 +8,9 @@
 #include <cooperative_groups.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include <cuda_pipeline.h>
 #include <stddef.h>
 #include <stdint.h>
-
 #include <type_traits>
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
@@ -21,19 +21,17 @@ namespace four_bit {
 
 constexpr int kGroup = 128;  // columns that share a scale and a zero
 constexpr int kTile = 16;    // rows of W in a fragment of mma.sync
-constexpr int kAhead = 1;    // groups that a warp prefetches
 
 // A code becomes a number without a conversion: its 4 bits are put into a mantissa, from bit 3 on,
 // under an exponent that makes them count as ones. So code 5 reads 16 + 5 in bfloat16, 128 + 5 in
-// float16.
+// float16. kFloat...: the same in a float.
 template <typename T>
 struct Half;
 template <>
 struct Half<__nv_bfloat16> {
   using Pair = __nv_bfloat162;
   static constexpr uint32_t kMagic = 0x41804180, kOnes = 0x3f803f80;
-  static constexpr uint32_t kFloatMagic = 0x41800000,
-                            kFloatCode = 1 << 19;  // 16, 1 in its mantissa
+  static constexpr uint32_t kFloatMagic = 0x41800000, kFloatCode = 1 << 19;
   __device__ static Pair pair(float2 x) { return __float22bfloat162_rn(x); }
   __device__ static float2 floats(Pair x) { return __bfloat1622float2(x); }
 };
@@ -52,11 +50,15 @@ __device__ inline To bits(From x) {
   return reinterpret_cast<const To&>(x);
 }
 
+struct alignas(16) Words {
+  uint32_t at[4];
+};
+
 template <typename T>
 struct Problem {
   T* y;                 // [batch, n]
   const T* x;           // [batch, k]
-  const uint4* codes;   // [n / 16, k / 64, 32 lanes]
+  const Words* codes;   // [n / 16, k / 64, 32 lanes]
   const T* scale;       // [k / 128, n]
   const uint8_t* zero;  // [k / 128, n]
   const T* bias;        // [n], or null
@@ -70,10 +72,11 @@ struct Shape {
   static constexpr int kRows = WR * R * kTile, kBatch = NT * 8, kThreads = 32 * WR * WK;
   static constexpr int kStride = kRows + 4;  // floats from sum to sum, so that banks differ
   struct Slot {
-    uint4 codes[WR * R][2][32];  // a lane reads what it has copied itself
-    uint4 x[NT][4][32];
+    Words codes[WR * R][2][32];  // a lane reads what it has copied itself
+    Words x[NT][4][32];
     uint4 affine[WR][3 * R];  // scales, then zeros
   };
+  static constexpr uint32_t kX = offsetof(Slot, x), kAffine = offsetof(Slot, affine);
   static constexpr int kRing = WK * STAGES * static_cast<int>(sizeof(Slot));
   static constexpr int kSums = WK * kBatch * kStride * 4;  // in the ring's place, at the end
   static constexpr int kParts = CLUSTER > 1 ? kRows * kBatch * 4 : 0;
@@ -84,13 +87,6 @@ struct Shape {
 __device__ inline void copy_16(uint32_t to, const void* from, int bytes = 16) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes)
                : "memory");
-}
-
-__device__ inline void commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-
-template <int PENDING>
-__device__ inline void wait() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
 }
 
 // c += a * b. a: 16 x 16 of W, b: 16 x 8 of x. Not volatile, so that the compiler may interleave.
@@ -129,46 +125,35 @@ __device__ inline void group_of_few(float (&sums)[S::R][S::NT][4], const typenam
   const auto* scales = reinterpret_cast<const uint32_t*>(slot.affine[wr]) + lane / 4;
   const auto* zeros = reinterpret_cast<const uint16_t*>(slot.affine[wr] + 2 * R) + lane / 4;
   const uint32_t ones[4] = {Half<T>::kOnes, Half<T>::kOnes, Half<T>::kOnes, Half<T>::kOnes};
-  uint4 x[NT][4];
+  Words x[NT][4];
   float sum_x[NT][4] = {};
 #pragma unroll
   for (int i = 0; i < NT; ++i) {
-#pragma unroll
-    for (int j = 0; j < 4; ++j) x[i][j] = slot.x[i][j][lane];
-#pragma unroll
     for (int j = 0; j < 4; ++j) {
-      multiply<T>(sum_x[i], ones, x[i][j].x, x[i][j].y);
-      multiply<T>(sum_x[i], ones, x[i][j].z, x[i][j].w);
+      x[i][j] = slot.x[i][j][lane];
+      multiply<T>(sum_x[i], ones, x[i][j].at[0], x[i][j].at[1]);
+      multiply<T>(sum_x[i], ones, x[i][j].at[2], x[i][j].at[3]);
     }
   }
 #pragma unroll
   for (int r = 0; r < R; ++r) {
     float part[NT][4] = {};
-    const uint4 codes[2] = {slot.codes[wr * R + r][0][lane], slot.codes[wr * R + r][1][lane]};
-    const uint32_t words[8] = {codes[0].x, codes[0].y, codes[0].z, codes[0].w,
-                               codes[1].x, codes[1].y, codes[1].z, codes[1].w};
+    const Words codes[2] = {slot.codes[wr * R + r][0][lane], slot.codes[wr * R + r][1][lane]};
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
       uint32_t a[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) a[i] = two_codes<T>(words[j], i);
-#pragma unroll
-      for (int i = 0; i < NT; ++i) {
-        const uint4 b = x[i][j / 2];
-        multiply<T>(part[i], a, j % 2 ? b.z : b.x, j % 2 ? b.w : b.y);
-      }
+      for (int i = 0; i < 4; ++i) a[i] = two_codes<T>(codes[j / 4].at[j % 4], i);
+      for (int i = 0; i < NT; ++i)
+        multiply<T>(part[i], a, x[i][j / 2].at[j % 2 * 2], x[i][j / 2].at[j % 2 * 2 + 1]);
     }
     const float2 scale = Half<T>::floats(bits<typename Half<T>::Pair>(scales[r * 8]));
     const uint32_t zero = zeros[r * 8];
     const float m_zero[2] = {
         __uint_as_float((zero & 0xff) * Half<T>::kFloatCode + Half<T>::kFloatMagic),
         __uint_as_float((zero >> 8) * Half<T>::kFloatCode + Half<T>::kFloatMagic)};
-#pragma unroll
     for (int i = 0; i < NT; ++i) {
-#pragma unroll
-      for (int q = 0; q < 4; ++q) {  // 0, 1: the even row of W; 2, 3: the odd one
+      for (int q = 0; q < 4; ++q)  // 0, 1: the even row of W; 2, 3: the odd one
         sums[r][i][q] += (q < 2 ? scale.x : scale.y) * (part[i][q] - m_zero[q / 2] * sum_x[i][q]);
-      }
     }
   }
 }
@@ -183,7 +168,6 @@ __device__ inline void group_of_many(float (&sums)[S::R][S::NT][4], const typena
   const auto* scales = reinterpret_cast<const uint32_t*>(slot.affine[wr]) + lane / 4;
   const auto* zeros = reinterpret_cast<const uint16_t*>(slot.affine[wr] + 2 * R) + lane / 4;
   Pair scale[R][2], m_zero[R][2];  // of the even and the odd row, twice each
-#pragma unroll
   for (int r = 0; r < R; ++r) {
     scale[r][0] = bits<Pair>(__byte_perm(scales[r * 8], 0, 0x1010));
     scale[r][1] = bits<Pair>(__byte_perm(scales[r * 8], 0, 0x3232));
@@ -192,31 +176,26 @@ __device__ inline void group_of_many(float (&sums)[S::R][S::NT][4], const typena
   }
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    uint4 codes[R];
-#pragma unroll
+    Words codes[R];
     for (int r = 0; r < R; ++r) codes[r] = slot.codes[wr * R + r][half][lane];
-#pragma unroll
     for (int j = 0; j < 4; ++j) {
       uint2 x[NT];
-#pragma unroll
-      for (int i = 0; i < NT; ++i) {
+      for (int i = 0; i < NT; ++i)
         x[i] = reinterpret_cast<const uint2*>(&slot.x[i][half * 2 + j / 2][lane])[j % 2];
-      }
 #pragma unroll
       for (int r = 0; r < R; ++r) {
-        const uint32_t words[4] = {codes[r].x, codes[r].y, codes[r].z, codes[r].w};
         uint32_t a[4];
-#pragma unroll
         for (int i = 0; i < 4; ++i) {
-          const Pair code = __hsub2(bits<Pair>(two_codes<T>(words[j], i)), m_zero[r][i % 2]);
+          const Pair code = __hsub2(bits<Pair>(two_codes<T>(codes[r].at[j], i)), m_zero[r][i % 2]);
           a[i] = bits<uint32_t>(__hmul2(code, scale[r][i % 2]));  // the difference was exact
         }
-#pragma unroll
         for (int i = 0; i < NT; ++i) multiply<T>(sums[r][i], a, x[i].x, x[i].y);
       }
     }
   }
 }
+
+__device__ inline float2 operator+(float2 a, float2 b) { return {a.x + b.x, a.y + b.y}; }
 
 template <typename T>
 __device__ inline void finish(const Problem<T>& p, int m, int row, float2 sum) {
@@ -228,8 +207,6 @@ __device__ inline void finish(const Problem<T>& p, int m, int row, float2 sum) {
   }
   *reinterpret_cast<Pair*>(p.y + static_cast<int64_t>(m) * p.n + row) = Half<T>::pair(sum);
 }
-
-__device__ inline float2 operator+(float2 a, float2 b) { return {a.x + b.x, a.y + b.y}; }
 
 template <typename T, typename S>
 __global__ void __launch_bounds__(S::kThreads, S::BLOCKS) int4_linear(const Problem<T> p) {
@@ -247,18 +224,15 @@ __global__ void __launch_bounds__(S::kThreads, S::BLOCKS) int4_linear(const Prob
   // A warp below the last row repeats the last rows; finish() drops its results.
   const int row = min(first_row + wr * R * kTile, p.n - R * kTile);
   const int64_t tile_size = static_cast<int64_t>(groups) * 64;  // in units of 16 bytes
-  const uint4* from_codes = p.codes + row / kTile * tile_size + slice * 64;
+  const Words* from_codes = p.codes + row / kTile * tile_size + slice * 64;
 #if __CUDA_ARCH__ >= 900
   // While the kernel before ends: move the first weights into L2. The values are not looked at, so
   // this is right even if that kernel is still writing them.
-  if (lane < R) {
-    for (int i = 0; i < my_groups && i < kAhead; ++i) {
-      asm volatile("cp.async.bulk.prefetch.L2.global [%0], 1024;" ::"l"(
-          from_codes + i * slices * 64 + lane * tile_size));
-    }
+  if (lane < R && my_groups > 0) {
+    asm volatile(
+        "cp.async.bulk.prefetch.L2.global [%0], 1024;" ::"l"(from_codes + lane * tile_size));
   }
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-  asm volatile("griddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents; griddepcontrol.wait;" ::: "memory");
   if constexpr (S::CLUSTER > 1)
     asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 #endif
@@ -272,27 +246,20 @@ __global__ void __launch_bounds__(S::kThreads, S::BLOCKS) int4_linear(const Prob
   const int64_t affine_step = static_cast<int64_t>(slices) * p.n * (has_scale ? sizeof(T) : 1);
   const T* from_x = p.x + static_cast<int64_t>(m0) * p.k + slice * kGroup + t * 8;
   from_codes += lane;
-  int copied = 0, filled = 0;
+  int copied = 0, filled = 0, used = 0;
   const auto copy = [&] {
-    const uint32_t slot = ring_address + filled * static_cast<uint32_t>(sizeof(Slot));
-    const uint32_t to = slot + lane * 16;
-#pragma unroll
+    const uint32_t to = ring_address + filled * static_cast<uint32_t>(sizeof(Slot)) + lane * 16;
     for (int r = 0; r < R; ++r) {
       copy_16(to + (wr * R + r) * 1024, from_codes + r * tile_size);
       copy_16(to + (wr * R + r) * 1024 + 512, from_codes + r * tile_size + 32);
     }
-    if (lane < 3 * R) {
-      copy_16(to + static_cast<uint32_t>(offsetof(Slot, affine)) + wr * R * 48, from_affine);
-    }
+    if (lane < 3 * R) copy_16(to + S::kAffine + wr * R * 48, from_affine);
 #pragma unroll
     for (int i = wr; i < NT; i += WR) {
       const bool is_row = i * 8 + g < rows_of_x;
       const T* from = from_x + static_cast<int64_t>(is_row ? i * 8 + g : 0) * p.k;
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        copy_16(to + static_cast<uint32_t>(offsetof(Slot, x)) + (i * 4 + j) * 512, from + j * 32,
-                is_row ? 16 : 0);
-      }
+      for (int j = 0; j < 4; ++j)
+        copy_16(to + S::kX + (i * 4 + j) * 512, from + j * 32, is_row ? 16 : 0);
     }
     from_codes += slices * 64;
     from_affine = static_cast<const char*>(from_affine) + affine_step;
@@ -303,16 +270,15 @@ __global__ void __launch_bounds__(S::kThreads, S::BLOCKS) int4_linear(const Prob
 #pragma unroll 1
   for (int i = 0; i < STAGES - 1; ++i) {
     if (copied < my_groups) copy();
-    commit();
+    __pipeline_commit();
   }
 
   float sums[R][NT][4] = {};
-  int used = 0;
   // As many turns for all warps: compute-sanitizer's racecheck counts barriers per warp.
   const int turns = WR > 1 ? (groups + slices - 1) / slices : my_groups;
 #pragma unroll 1
   for (int i = 0; i < turns; ++i) {
-    wait<STAGES - 2>();
+    __pipeline_wait_prior(STAGES - 2);
     if constexpr (WR > 1) {
       // x was copied by the WR warps of this share of K: a barrier of theirs, not of the block's.
       asm volatile("bar.sync %0, %1;" ::"r"(wk + 1), "n"(32 * WR) : "memory");
@@ -320,24 +286,22 @@ __global__ void __launch_bounds__(S::kThreads, S::BLOCKS) int4_linear(const Prob
       __syncwarp();  // scales were copied by other lanes
     }
     if (copied < my_groups) copy();
-    commit();
+    __pipeline_commit();
     if (i < my_groups) {
-      if constexpr (NT <= 2) {
+      if constexpr (NT <= 2)
         group_of_few<T, S>(sums, ring[used], wr, lane);
-      } else {
+      else
         group_of_many<T, S>(sums, ring[used], wr, lane);
-      }
     }
     used = used + 1 == STAGES ? 0 : used + 1;
   }
 
   // Add the sums of the warps along K.
-  wait<0>();
+  __pipeline_wait_prior(0);
   __syncthreads();  // all have read their slots
   float* all = reinterpret_cast<float*>(memory);
 #pragma unroll
   for (int r = 0; r < R; ++r) {
-#pragma unroll
     for (int i = 0; i < NT; ++i) {
       float* to =
           all + (wk * S::kBatch + i * 8 + 2 * t) * S::kStride + (wr * R + r) * kTile + 2 * g;
@@ -349,7 +313,6 @@ __global__ void __launch_bounds__(S::kThreads, S::BLOCKS) int4_linear(const Prob
   constexpr int kPairs = S::kRows / 2;  // of neighbouring rows
   const auto sum_of_warps = [&](int m, int pair) {
     float2 sum = {0, 0};
-#pragma unroll
     for (int i = 0; i < WK; ++i) {
       const float* part = all + (i * S::kBatch + m) * S::kStride + 2 * pair;
       sum = sum + *reinterpret_cast<const float2*>(part);
@@ -365,8 +328,7 @@ __global__ void __launch_bounds__(S::kThreads, S::BLOCKS) int4_linear(const Prob
 #if __CUDA_ARCH__ >= 900
     // Each block of a cluster finishes a part of the rows: the others write their sums to it.
     constexpr int kOwned = kPairs / S::CLUSTER;
-    auto* parts =
-        reinterpret_cast<float2*>(reinterpret_cast<char*>(memory) + S::kShared - S::kParts);
+    auto* parts = reinterpret_cast<float2*>(memory + (S::kShared - S::kParts) / 16);
     const auto cluster = cooperative_groups::this_cluster();
     asm volatile("barrier.cluster.wait.aligned;" ::: "memory");  // all blocks have started
     for (int e = threadIdx.x; e < kPairs * rows_of_x; e += S::kThreads) {
@@ -378,7 +340,6 @@ __global__ void __launch_bounds__(S::kThreads, S::BLOCKS) int4_linear(const Prob
     for (int e = threadIdx.x; e < kOwned * rows_of_x; e += S::kThreads) {
       const int m = e / kOwned, pair = e % kOwned;
       float2 sum = {0, 0};
-#pragma unroll
       for (int i = 0; i < S::CLUSTER; ++i) sum = sum + parts[(i * S::kBatch + m) * kOwned + pair];
       finish(p, m0 + m, first_row + 2 * (rank * kOwned + pair), sum);
     }

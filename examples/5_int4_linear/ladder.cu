@@ -32,13 +32,12 @@ __global__ void warp_per_output(Problem<T> p) {
   const int n = blockIdx.x * 8 + threadIdx.x / 32, lane = threadIdx.x % 32;
   float sums[M] = {};
   for (int at = lane; at < p.k / 32; at += 32) {
-    const uint4 found = p.codes[n * static_cast<int64_t>(p.k / 32) + at];
-    const uint32_t words[4] = {found.x, found.y, found.z, found.w};
+    const Words found = p.codes[n * static_cast<int64_t>(p.k / 32) + at];
     const int64_t affine = at / 4 * static_cast<int64_t>(p.n) + n;
     const float scale = __bfloat162float(p.scale[affine]), zero = p.zero[affine];
     float2 weights[16];
     for (int i = 0; i < 16; ++i) {
-      const uint32_t word = words[i / 4] >> i % 4 * 4;
+      const uint32_t word = found.at[i / 4] >> i % 4 * 4;
       if (LOP3) {  // 128 + code in a bfloat16
         const uint32_t pair = (word & 0x000f000f) | 0x43004300;
         weights[i] = {__uint_as_float(pair << 16) - (128 + zero),
@@ -48,13 +47,12 @@ __global__ void warp_per_output(Problem<T> p) {
       }
     }
     for (int m = 0; m < M; ++m) {
-      const uint4* x = reinterpret_cast<const uint4*>(p.x + m * p.k) + at * 4;
+      const Words* x = reinterpret_cast<const Words*>(p.x + m * p.k) + at * 4;
       float sum = 0;
       for (int i = 0; i < 4; ++i) {
-        const uint4 eight = x[i];
-        const uint32_t pairs[4] = {eight.x, eight.y, eight.z, eight.w};
+        const Words eight = x[i];
         for (int j = 0; j < 4; ++j) {
-          const float2 pair = Half<T>::floats(bits<__nv_bfloat162>(pairs[j]));
+          const float2 pair = Half<T>::floats(bits<__nv_bfloat162>(eight.at[j]));
           sum += weights[i * 4 + j].x * pair.x + weights[i * 4 + j].y * pair.y;
         }
       }
@@ -76,15 +74,14 @@ __global__ void tensor_cores(Problem<T> p) {
   const int tile = SPLIT == 1 ? blockIdx.x * 8 + warp : blockIdx.x, row = tile * kTile + 2 * g;
   float sums[NT][4] = {};
   for (int chunk = SPLIT == 1 ? 0 : warp; chunk < p.k / 64; chunk += SPLIT) {
-    const uint4 found = p.codes[(tile * static_cast<int64_t>(p.k / 64) + chunk) * 32 + lane];
-    const uint32_t words[4] = {found.x, found.y, found.z, found.w};
+    const Words found = p.codes[(tile * static_cast<int64_t>(p.k / 64) + chunk) * 32 + lane];
     const int64_t affine = chunk / 2 * static_cast<int64_t>(p.n) + row;
     for (int j = 0; j < 4; ++j) {
       uint32_t a[4];
       for (int i = 0; i < 4; ++i) {
         const uint32_t zero = p.zero[affine + i % 2] * 0x00080008u + Half<T>::kMagic;
         const auto code =
-            __hsub2(bits<__nv_bfloat162>(two_codes<T>(words[j], i)), bits<__nv_bfloat162>(zero));
+            __hsub2(bits<__nv_bfloat162>(two_codes<T>(found.at[j], i)), bits<__nv_bfloat162>(zero));
         a[i] = bits<uint32_t>(__hmul2(code, __bfloat162bfloat162(p.scale[affine + i % 2])));
       }
       for (int i = 0; i < NT; ++i) {
@@ -111,14 +108,6 @@ __global__ void tensor_cores(Problem<T> p) {
 // Step 6: copies ahead by cp.async, and 4 tiles of rows for each fragment of x: the operator's
 // kernel in its plainest shape. Step 7, the operator, fits the shape to the sizes and starts while
 // the kernel before ends.
-template <int NT>
-const char* ring(const Problem<T>& p, cudaStream_t stream) {
-  using S = Shape<4, NT, 1, 8, 2, 1, 1>;
-  cudaFuncSetAttribute(int4_linear<T, S>, cudaFuncAttributeMaxDynamicSharedMemorySize, S::kShared);
-  int4_linear<T, S><<<p.n / S::kRows, S::kThreads, S::kShared, stream>>>(p);
-  return nullptr;
-}
-
 template <int M>
 const char* launch(int step, const Problem<T>& p, cudaStream_t stream) {
   constexpr int NT = (M + 7) / 8;
@@ -127,22 +116,19 @@ const char* launch(int step, const Problem<T>& p, cudaStream_t stream) {
   if (step == 3) warp_per_output<M, true><<<p.n / 8, 256, 0, stream>>>(p);
   if (step == 4) tensor_cores<NT, 1><<<p.n / 128, 256, 0, stream>>>(p);
   if (step == 5) tensor_cores<NT, 8><<<p.n / 16, 256, 0, stream>>>(p);
-  if (step == 6) ring<NT>(p, stream);
+  if (step == 6) {
+    using S = Shape<4, NT, 1, 8, 2, 1, 1>;
+    const auto kernel = int4_linear<T, S>;
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, S::kShared);
+    kernel<<<p.n / S::kRows, S::kThreads, S::kShared, stream>>>(p);
+  }
   const cudaError_t error = cudaGetLastError();
   return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
 }
 
-extern "C" const char* launch_step(int step, void* y, const void* x, const void* codes,
-                                   const void* scale, const void* zero, int batch, int n, int k,
+extern "C" const char* launch_step(int step, T* y, const T* x, const Words* codes, const T* scale,
+                                   const uint8_t* zero, int batch, int n, int k,
                                    cudaStream_t stream) {
-  const Problem<T> p = {static_cast<T*>(y),
-                        static_cast<const T*>(x),
-                        static_cast<const uint4*>(codes),
-                        static_cast<const T*>(scale),
-                        static_cast<const uint8_t*>(zero),
-                        nullptr,
-                        batch,
-                        n,
-                        k};
+  const Problem<T> p = {y, x, codes, scale, zero, nullptr, batch, n, k};
   return batch == 1 ? launch<1>(step, p, stream) : launch<16>(step, p, stream);
 }

@@ -5,10 +5,11 @@ python3 examples/5_int4_linear/ladder.py --json FILE
 
 import ctypes
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import torch
-from bench import digits, finish, inputs, options, prepare, random_bytes, scales, time_calls
+from bench import floor_us, inputs, options, prepare, random_bytes, save, scales, time_calls
 from int4_linear import GROUP, HERE, dequantize, int4_linear, pack
 from torch import Tensor
 from torch.utils import cpp_extension
@@ -34,12 +35,11 @@ def compile_steps() -> ctypes.CDLL:
     return library
 
 
-def call_step(library: ctypes.CDLL, step: int, x: Tensor, codes: Tensor, scale: Tensor, zero: Tensor) -> Tensor:
+def call_step(library: ctypes.CDLL, step: int, weight: tuple[Tensor, ...], x: Tensor) -> Tensor:
     y = x.new_empty(len(x), N)
-    pointers = [ctypes.c_void_p(tensor.data_ptr()) for tensor in (y, x, codes, scale, zero)]
+    pointers = [ctypes.c_void_p(tensor.data_ptr()) for tensor in (y, x, *weight)]
     stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-    error = library.launch_step(step, *pointers, len(x), N, K, stream)
-    if error:
+    if error := library.launch_step(step, *pointers, len(x), N, K, stream):
         raise RuntimeError(error.decode())
     return y
 
@@ -51,31 +51,26 @@ def row_by_row(codes: Tensor) -> Tensor:
 
 
 def main() -> None:
-    args = options(__doc__.splitlines()[0]).parse_args()
+    args = options(__doc__).parse_args()
     where, library = prepare(), compile_steps()
-    weights = []
+    plain, packed = [], []  # the same weights, row by row and in the operator's order
     for _ in inputs(N, K, 1):
-        codes = random_bytes(N, K) & 15
-        weights.append((row_by_row(codes), pack(codes), scales(N, K), random_bytes(K // GROUP, N) & 15))
+        codes, affine = random_bytes(N, K) & 15, (scales(N, K), random_bytes(K // GROUP, N) & 15)
+        plain.append((row_by_row(codes), *affine))
+        packed.append((pack(codes), *affine))
     results = []
     for batch in (1, 16):
-        xs = inputs(N, K, batch)
-        size = N * K / 2 + 3 * N * K / GROUP + 2 * batch * (N + K)
+        xs, floor = inputs(N, K, batch), floor_us(N, K, batch, where["peak_gb_per_s"])
+        right = xs[0].float() @ dequantize(*packed[0]).float().t()
         for step, name in enumerate(STEPS, 1):
-            layers = []
-            for natural, packed, *affine in weights:
-                if step == len(STEPS):
-                    layers.append(lambda x, w=(packed, *affine): int4_linear(x, *w))
-                else:
-                    chosen = natural if step <= 3 else packed
-                    layers.append(lambda x, step=step, w=(chosen, *affine): call_step(library, step, x, *w))
-            right = xs[0].float() @ dequantize(*weights[0][1:]).float().t()
+            layers = [partial(call_step, library, step, weight) for weight in (plain if step <= 3 else packed)]
+            if step == len(STEPS):
+                layers = [lambda x, weight=weight: int4_linear(x, *weight) for weight in packed]
             torch.testing.assert_close(layers[0](xs[0]).float(), right, rtol=0.02, atol=0.02 * right.abs().max().item())
             us = time_calls(layers, xs)
-            floor = digits(size / where["peak_gb_per_s"] * 1e-3)
-            results.append({"batch": batch, "step": name, "us": us, "of_peak": digits(floor / us)})
-            print(f"batch {batch:<4}{name:<56}{us:>8} us  {floor / us:>6.1%} of the peak", flush=True)
-    finish(args, {"environment": where, "results": results}, lambda path, content: None)
+            results.append({"batch": batch, "step": name, "us": us, "of_peak": floor / us})
+            print(f"batch {batch:<4}{name:<56}{us:>8.2f} us  {floor / us:>6.1%} of the peak", flush=True)
+    save(args.json, where, results)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ python3 examples/5_int4_linear/model.py --generate    # also transformers' Llama
 import time
 
 import torch
-from bench import digits, finish, options, prepare
+from bench import clock, files, options, prepare, save
 from int4_linear import Int4Linear
 from torch import Tensor, nn
 
@@ -39,59 +39,38 @@ def replace_linear_layers(model: nn.Module) -> None:
 @torch.no_grad()
 def time_step(model: nn.Module, batch: int) -> float:
     """Milliseconds of one step, from replays of a CUDA graph."""
-    x = torch.randn(batch, HIDDEN, device="cuda", dtype=torch.bfloat16)
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        model(x)
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        model(x)
-    times = []
-    for _ in range(20):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        graph.replay()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(start.elapsed_time(end))
-    return digits(sorted(times)[10])
+    x = torch.randn(batch, HIDDEN, device="cuda")
+    return clock.gpu([lambda: model(x)]).median_us / 1e3
 
 
 @torch.no_grad()
 def linear_layers(batches: list[int]) -> list[dict]:
-    torch.set_default_dtype(torch.bfloat16)
     with torch.device("cuda"):
-        model = nn.Sequential(*(Layer() for _ in range(LAYERS)))
+        model, x = nn.Sequential(*(Layer() for _ in range(LAYERS))), torch.randn(16, HIDDEN)
     for weight in model.parameters():
         weight.normal_(std=weight.shape[1] ** -0.5)  # keeps the size of what passes through
-    x = torch.randn(16, HIDDEN, device="cuda")
-    before = [time_step(model, batch) for batch in batches]
-    true = model[0].q(x).float()
+    before, true = [time_step(model, batch) for batch in batches], model[0].q(x).float()
     replace_linear_layers(model)
-    after = [time_step(model, batch) for batch in batches]
-    error = ((model[0].q(x).float() - true).norm() / true.norm()).item()
+    after, found = [time_step(model, batch) for batch in batches], model[0].q(x).float()
     rows = []
     for batch, bf16, int4 in zip(batches, before, after, strict=True):
-        rows.append({"what": "linear layers", "batch": batch, "bf16_ms": bf16, "int4_ms": int4})
-        rows[-1] |= {"tokens_per_s": [round(1e3 * batch / ms) for ms in (bf16, int4)], "ratio": digits(int4 / bf16)}
-        print(*(f"{key} {value}" for key, value in rows[-1].items()), flush=True)
-    print(f"error of a layer's result by rounding its weight to 4 bits: {error:.3f} of its norm")
-    return [*rows, {"what": "error of a layer", "relative": digits(error)}]
+        rows.append({"what": "linear layers", "batch": batch, "bf16_ms": bf16, "int4_ms": int4, "ratio": int4 / bf16})
+        rows[-1]["tokens_per_s"] = [round(1e3 * batch / ms) for ms in (bf16, int4)]
+    # By rounding its weight to 4 bits, a layer's result changes by this part of its norm.
+    return [*rows, {"what": "error of a layer", "relative": ((found - true).norm() / true.norm()).item()}]
 
 
-def generate(tokens: int) -> list[dict]:
+def generate(tokens: int, device: str = "cuda") -> list[dict]:
     """Tokens per second of transformers' generate() with a static cache: it compiles the model, with CUDA graphs."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     sizes = {"hidden_size": HIDDEN, "intermediate_size": FEED_FORWARD, "num_hidden_layers": LAYERS}
     heads = {"num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": VOCABULARY}
-    torch.set_default_dtype(torch.bfloat16)
-    with torch.device("cuda"):
+    with torch.device(device):
         model = LlamaForCausalLM(LlamaConfig(**sizes, **heads, max_position_embeddings=4096)).eval()
-    prompt = torch.randint(0, VOCABULARY, (1, 16), device="cuda")
-    how = {"max_new_tokens": tokens, "min_new_tokens": tokens, "do_sample": False, "cache_implementation": "static"}
+    prompt = torch.randint(0, VOCABULARY, (1, 16), device=device)
+    how = {"do_sample": False, "cache_implementation": "static", "attention_mask": torch.ones_like(prompt)}
+    how |= {"max_new_tokens": tokens, "min_new_tokens": tokens, "pad_token_id": 0}
     rows = []
     for name in ("bf16", "int4"):
         if name == "int4":
@@ -99,27 +78,27 @@ def generate(tokens: int) -> list[dict]:
             torch.compiler.reset()
         times = []
         for _ in range(3):  # the first ones compile and capture
-            torch.cuda.synchronize()
             start = time.perf_counter()
-            model.generate(prompt, **how)
-            torch.cuda.synchronize()
+            model.generate(prompt, **how).tolist()  # a list waits for the GPU
             times.append(time.perf_counter() - start)
-        rows.append({"what": "generate", "weights": name, "tokens": tokens, "tokens_per_s": digits(tokens / times[-1])})
-        print(*(f"{key} {value}" for key, value in rows[-1].items()), f"(first call {times[0]:.0f} s)", flush=True)
+        rows.append({"what": "generate", "weights": name, "tokens": tokens, "tokens_per_s": tokens / times[-1]})
+        rows[-1]["first_call_s"] = times[0]
     return rows
 
 
 def main() -> None:
-    parser = options(__doc__.splitlines()[0])
+    parser = options(__doc__)
     parser.add_argument("--generate", action="store_true", help="also with transformers' model")
     parser.add_argument("--tokens", type=int, default=128, help="that generate() writes")
     args = parser.parse_args()
     where = prepare()
+    torch.set_default_dtype(torch.bfloat16)
     results = linear_layers([1, 16])
     torch.cuda.empty_cache()
     if args.generate:
         results += generate(args.tokens)
-    finish(args, {"environment": where, "results": results}, lambda path, content: None)
+    print(files.to_json({"results": results}).decode())
+    save(args.json, where, results)
 
 
 if __name__ == "__main__":
