@@ -1,7 +1,7 @@
 """Options and fixtures that all tests share.
 
 python3 -m pytest          # the short run: the operator with one build, each build once, both programs, the pages
-python3 -m pytest --all    # everything; a test or a file that is named on the command line runs whole, too
+python3 -m pytest --all    # all but what is marked `slow`; a test that is named runs, too: FILE::TEST
 """
 
 import os

@@ -22,7 +22,7 @@ def test_program(run):
 
 @pytest.mark.thorough
 @pytest.mark.skipif(not CUDA_HOME, reason="needs nvcc")
-@pytest.mark.parametrize("arch", [75, 80, 86, 89, 90, 100, 120])
+@pytest.mark.parametrize("arch", [75, 90, *(pytest.param(x, marks=pytest.mark.slow) for x in (80, 86, 89, 100, 120))])
 def test_no_warning_and_no_spill(arch, tmp_path):
     nvcc = Path(CUDA_HOME, "bin", "nvcc")
     warnings = ["-Werror=all-warnings", "-Xptxas=-v,--warning-as-error", "-Xcompiler=-Wall,-Werror"]

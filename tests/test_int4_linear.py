@@ -192,7 +192,7 @@ def test_files_are_tested_first(run, tmp_path):
 
 @pytest.mark.thorough
 @pytest.mark.skipif(not toolchain.find_nvcc(), reason="needs nvcc")
-@pytest.mark.parametrize("arch", [80, 86, 89, 90, 100, 120])
+@pytest.mark.parametrize("arch", [80, 90, *(pytest.param(x, marks=pytest.mark.slow) for x in (86, 89, 100, 120))])
 def test_no_warning(arch, tmp_path):
     """And loops are unrolled: an array that is indexed by a loop would take 512 bytes of stack."""
     options = ["-Werror=all-warnings", "-Xptxas=-v,--warning-as-error", "-Xcompiler=-Wall,-Werror"]

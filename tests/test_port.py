@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PORT = ROOT / "examples" / "port"
 PAGE = (ROOT / "docs" / "4_port.md").read_text()
 PATCHES = sorted((PORT / "steps").glob("*.patch"))
-SLOW = [pytest.mark.thorough, pytest.mark.wheels]  # a minute each, for torch's large headers; two with nvcc
+SLOW = [pytest.mark.thorough, pytest.mark.slow]  # a minute each, for torch's large headers; two with nvcc
 BEFORE = SLOW if torch.version.cuda and not torch.cuda.is_available() else SLOW[:1]
 
 

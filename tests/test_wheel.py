@@ -1,4 +1,4 @@
-"""One wheel is shipped. Its content here; and, with `-m wheels`, the same file in many environments."""
+"""One wheel is shipped. Its content here; and, with `--all -m slow`, the same file in many environments."""
 
 import re
 import shutil
@@ -78,7 +78,7 @@ def test_installed(run, wheel, tmp_path):
     assert found == f"[2.0, 2.0, 2.0] {tmp_path}/site/add2/__init__.py\n"
 
 
-@pytest.mark.wheels
+@pytest.mark.slow
 @pytest.mark.parametrize("python", ["3.10", "3.11", "3.12", "3.13", "3.14", "3.14t"])
 @pytest.mark.parametrize("torch", ["torch==2.10.*", "torch==2.11.*", "torch==2.13.0", "torch"])
 def test_everywhere(torch, python, wheel, tmp_path):

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.library import opcheck
 
 
@@ -115,3 +116,36 @@ def test_sizes_without_a_value(add2, device):
     assert torch.equal(c[:7], x[0, :7] + x[1, :7])
     assert torch.equal(part, c[:7])
     assert (c[7:] == 0).all()
+
+
+def test_dynamic_lengths(add2, device):
+    """Compiled with changing lengths, torch_launch_add2 is compiled once or twice: n is a SymInt."""
+    compilations = []
+
+    def backend(graph, inputs):
+        compilations.append(graph)
+        return graph.forward
+
+    def call(c, a, b):
+        add2.torch_launch_add2(c, a, b, a.numel())
+        return c * 2
+
+    for dynamic in (True, None):
+        torch.compiler.reset()
+        compilations.clear()
+        compiled = torch.compile(call, dynamic=dynamic, fullgraph=True, backend=backend)
+        for n in (5, 7, 9, 11):
+            a, b = torch.randn(2, n, device=device)
+            assert torch.equal(compiled(torch.empty_like(a), a, b), (a + b) * 2)
+        assert len(compilations) <= 2
+
+
+def test_fake_and_meta(add2, device, dtype):
+    for mode, place in ((FakeTensorMode(), device), (torch.device("meta"), "meta")):
+        with mode:
+            a = torch.empty(3, 4, device=place, dtype=dtype)
+            c = add2.add2(a, a)
+            assert (c.shape, c.dtype, c.device.type) == ((3, 4), dtype, place)
+            assert add2.torch_launch_add2(c, a, a, 12) is None
+            assert add2.torch_launch_add2(c, c, c, 12) is None
+            assert add2.torch_launch_add2(a[:1], a[1:], a[:1], 3) is None  # in place, and no memory shared with b

@@ -135,3 +135,11 @@ def test_check_gradients_in_double_precision():
         with pytest.warns(UserWarning, match="not a double precision"):
             assert gradcheck(torch.sigmoid, single, eps=eps, raise_exception=False) == passes
         assert gradcheck(torch.sigmoid, single.detach().double().requires_grad_(), eps=eps)
+
+
+def test_vmap_nested(add, device):
+    x, y = torch.randn(2, 4, device=device), torch.randn(3, 4, device=device)
+    assert torch.equal(vmap(vmap(add, (None, 0)), (0, None))(x, y), x[:, None] + y)
+    needs = x.clone().requires_grad_()
+    vmap(vmap(add, (None, 0)), (0, None))(needs, y).sum().backward()
+    assert torch.equal(needs.grad, torch.full_like(x, 3))

@@ -1,5 +1,6 @@
 """The operator in its surroundings: autocast, inference, profiler, CUDA graphs, threads, processes, memory."""
 
+import resource
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -153,3 +154,16 @@ def test_cuda_graph(add2, cuda):
         assert torch.equal(total, a + b)
         assert torch.equal(a.grad, b)
         assert torch.equal(c, b + b)
+
+
+def test_no_leak(add2):
+    """A thousand calls, each with a gradient and a refused one: the process does not grow by their results' 40 MB."""
+    a, b = torch.randn(2, 10_000).requires_grad_()
+    peaks = []
+    for calls in (200, 1000):
+        for _ in range(calls):
+            add2.add2(a, b).sum().backward(retain_graph=True)
+            with pytest.raises(RuntimeError):
+                add2.add2(a, b[1:])
+        peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    assert peaks[1] - peaks[0] < 20_000  # KiB

@@ -209,3 +209,10 @@ def test_kernels_that_a_user_registers(lane, build, device):
             library.impl("add2", lambda a, b: a.new_full((1,), 7), key, allow_override=True)
             assert lane.add2(x, x).shape == (1,)
         assert lane.add2(x, x).shape == (3, 4)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*")
+def test_jit_trace(lane, device):
+    a, b = tensors(device)
+    traced = torch.jit.trace(lambda a, b: lane.add2(a, b) * 2, (a, b))
+    assert torch.equal(traced(b, b), (b + b) * 2)
