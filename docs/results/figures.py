@@ -64,13 +64,15 @@ ROWS = {  # of h200-others.json: what was measured
 
 
 def others(language: int = 0) -> str:
-    """README.md: times over that of torch's own call, builds in seconds. A row has two operators or more."""
+    """README.md: times over that of torch's own call, builds in seconds; rows of two operators or more, columns of any."""
     found = {}
     for row in load("h200-others")["compare"]:
         text = f"{row['seconds']:.1f} s" if "seconds" in row else f"{row['ratio_to_torch']:.2f}"
         found[row["what"], row["operator"]] = text
     lines = [[label[language], *(found.get((what, name), "-") for name in OPERATORS)] for what, label in ROWS.items()]
-    return table([HEAD, HEAD_ZH][language], [line for line in lines if line.count("-") < 4])
+    lines = [[HEAD, HEAD_ZH][language], *(line for line in lines if line.count("-") < 4)]
+    head, *rows = zip(*(column for column in zip(*lines, strict=True) if {*column[1:]} != {"-"}), strict=True)
+    return table(head, rows)
 
 
 def first_run() -> str:
@@ -195,15 +197,14 @@ def rms_norm() -> str:
             row = found[(what, *shape)]
             best = min(row[name] for name in ("torch", "torch.compile", "liger", "quack") if name in row)
             lines[-1] += [digits(best), digits(row["add_rms_norm"]), f"{row['of_peak']:.0%}"]
-    head = ["width", "rows", "best other", "ours", "of peak", "and backward: best other", "ours", "of peak"]
-    return table(head, lines)
+    columns = ["best other", "ours", "of peak"]
+    return table(["width", "rows", *columns, "and backward: best other", *columns[1:]], lines)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="write nothing; exit status 1 if a table would change")
-    is_check = parser.parse_args().check
-    stale = 0
+    is_check, stale = parser.parse_args().check, 0
     for page in PAGES:
         text = page.read_text()
         new = MARKED.sub(lambda found: f"{found[1]}\n{globals()[found[2].replace('-', '_')]()}\n{found[4]}", text)

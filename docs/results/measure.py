@@ -65,8 +65,7 @@ def run(command: str) -> dict:
     if BETWEEN in command:  # many sizes, so only the ratios of one call
         found["results"] = [row for row in found["results"] if row["call"] == "torch_launch_add2"]
     found["environment"]["command"] = f"python3 {command} --json FILE.json"
-    for row in found.get("build", []):  # its name, not where it lay
-        row["library"] = row["library"] and Path(row["library"]).name
+    found["build"] = [row | {"library": Path(row["library"] or "").name} for row in found.get("build", [])]
     for row in found.get("training", []):  # its medians are shown, not its curves
         del row["us_per_step"], row["losses"], row["accuracies"]
     return found
