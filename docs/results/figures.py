@@ -64,7 +64,7 @@ ROWS = {  # of h200-others.json: what was measured
 
 
 def others(language: int = 0) -> str:
-    """README.md: times over that of torch's own call, builds in seconds; rows of two operators or more, columns of any."""
+    """README.md: times over that of torch's own call, builds in seconds. Rows of two operators or more."""
     found = {}
     for row in load("h200-others")["compare"]:
         text = f"{row['seconds']:.1f} s" if "seconds" in row else f"{row['ratio_to_torch']:.2f}"
