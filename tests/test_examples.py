@@ -43,7 +43,8 @@ def test_ways(run, project, tmp_path):
     on_gpu = torch.cuda.is_available()
     some = ("torch.add", "torch.compile", "jit")
     words = [] if on_gpu else [word for way in some for word in ("--way", way)]
-    run("examples/ways/ways.py", "--json", tmp_path / "ways.json", *words, root=project)
+    words += ["--json", tmp_path / "ways.json"]
+    run("examples/ways/ways.py", *words, root=project, ADD2_WITH_CUDA=str(int(on_gpu)))
     rows = {row["way"]: row for row in json.loads((tmp_path / "ways.json").read_text())["ways"]}
     assert on_gpu or set(rows) == {*some}
 

@@ -137,7 +137,8 @@ def test_check(wrong):
 @pytest.mark.thorough
 def test_time_all_builds(run, project, tmp_path):
     file = tmp_path / "times.json"
-    done = run("time.py", "--compiler", "all", "--sizes", "1000", "--host-cost", "--json", file, root=project)
+    options = ["--compiler", "all", "--sizes", "1000", "--host-cost", "--json", file]
+    done = run("time.py", *options, root=project, ADD2_WITH_CUDA=str(int(has_gpu)))
     content = json.loads(file.read_text())
     names = {row["compiler"] for row in content["build"]}
     assert names >= {"jit", "setup", "cmake"}
