@@ -18,6 +18,7 @@ import torch
 from lab import build, toolchain
 
 COMPILERS = ["jit", "setup", "cmake"]
+LATER = [pytest.mark.thorough, pytest.mark.anywhere]
 OUTSIDE = ("CUDA_HOME", "CUDA_PATH")  # variables that would say where nvcc is
 MARK = 'static const char mark[] __attribute__((used)) = "marked_by_a_test";\n'
 TINY = {
@@ -78,7 +79,7 @@ def script(run, tmp_path):
     return script
 
 
-@pytest.mark.parametrize("compiler", ["jit", *(pytest.param(x, marks=pytest.mark.thorough) for x in COMPILERS[1:])])
+@pytest.mark.parametrize("compiler", ["jit", *(pytest.param(x, marks=LATER) for x in COMPILERS[1:])])
 def test_follows_the_sources(compiler, tiny, script, tmp_path):
     """A killed build and what it leaves; two processes at once; a mistake; an edited header; --rebuild."""
     wait = f'case "$*" in *add2_cpu.cpp*) [ -f "{tmp_path}/slow" ] && touch "{tmp_path}/begun" && sleep 20;; esac\n'
@@ -161,6 +162,7 @@ def test_two_clones(tiny, script, tmp_path):
 
 
 @pytest.mark.thorough
+@pytest.mark.anywhere
 def test_a_tree_of_the_users(tiny, script):
     """`cmake -S . -B build` by hand: load() goes on in the same tree, with its generator and its build type."""
     options = ["-G", "Ninja", "-DCMAKE_BUILD_TYPE=Debug", "-DADD2_WITH_CUDA=OFF"]

@@ -38,6 +38,7 @@ def test_cpp(project, tmp_path):
 
 
 @pytest.mark.thorough
+@pytest.mark.anywhere
 def test_ways(run, project, tmp_path):
     """Each way that can run here gives torch's result: ways.py ends in an error otherwise."""
     on_gpu = torch.cuda.is_available()

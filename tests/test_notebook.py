@@ -21,6 +21,7 @@ def test_first_cell_elsewhere(tmp_path, monkeypatch):
 
 
 @pytest.mark.thorough
+@pytest.mark.anywhere
 def test_runs(monkeypatch, tmp_path):
     nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
     pytest.importorskip("ipykernel")

@@ -19,7 +19,6 @@ PORT = ROOT / "examples" / "port"
 PAGE = (ROOT / "docs" / "4_port.md").read_text()
 PATCHES = sorted((PORT / "steps").glob("*.patch"))
 SLOW = [pytest.mark.thorough, pytest.mark.slow]  # a minute each, for torch's large headers; two with nvcc
-BEFORE = SLOW if torch.version.cuda and not torch.cuda.is_available() else SLOW[:1]
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +50,7 @@ def test_patches_lead_from_before_to_after(tmp_path):
     assert files(step(tmp_path / "last", len(PATCHES))) == files(PORT / "after")
 
 
-@pytest.mark.parametrize("number", [pytest.param(n, marks=SLOW if n else BEFORE) for n in range(7)] + [7])
+@pytest.mark.parametrize("number", [pytest.param(n, marks=SLOW) for n in range(7)] + [7])
 def test_every_step_works(run, env, tmp_path, number):
     """Step 0 is `before`, the last one is `after`."""
     folder = step(tmp_path / "port", number)

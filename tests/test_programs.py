@@ -68,6 +68,7 @@ KILLED = {
 
 
 @pytest.mark.thorough
+@pytest.mark.anywhere
 @pytest.mark.parametrize("case", KILLED)
 def test_interrupted(case, tmp_path):
     """Ctrl-C, which a terminal sends to the children as well, or `kill`: what was done until then is kept."""

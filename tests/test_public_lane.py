@@ -7,6 +7,7 @@ FILES = ("checks", "gradient", "subsystems", "compile", "cuda")
 
 
 @pytest.mark.thorough
+@pytest.mark.anywhere
 @pytest.mark.parametrize("file", FILES)
 def test_operator_without_the_fast_lane(run, file):
     run("-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", f"tests/operator/test_{file}.py", ADD2_FAST="0")

@@ -135,6 +135,7 @@ def test_check(wrong):
 
 
 @pytest.mark.thorough
+@pytest.mark.anywhere
 def test_time_all_builds(run, project, tmp_path):
     file = tmp_path / "times.json"
     options = ["--compiler", "all", "--sizes", "1000", "--host-cost", "--json", file]
@@ -151,6 +152,7 @@ def test_time_all_builds(run, project, tmp_path):
 
 
 @pytest.mark.thorough
+@pytest.mark.anywhere
 def test_time_finds_a_wrong_result(run, project, tmp_path):
     """A kernel that computes something else: exit status 1, nothing timed, and the file says so."""
     source = project / "kernel" / "add2_cpu.cpp"

@@ -39,6 +39,7 @@ def test_toy(run):
 
 
 @pytest.mark.thorough
+@pytest.mark.anywhere
 def test_residual(run, tmp_path):
     """It learns, with the losses of torch's own add, bit for bit; compiled and in bfloat16 with nearly the same."""
     ours, torchs = trained(run, tmp_path, *RESIDUAL, "--check", "--epochs", "2")
@@ -82,6 +83,7 @@ def torchrun(options, *arguments, **env):
 
 
 @pytest.mark.thorough
+@pytest.mark.anywhere
 def test_two_nodes(run, tmp_path):
     """As docs/several-gpus.md starts them: two processes here and one there have the losses of one process except for
     rounding, and only one prints. Few steps, as each enlarges a difference; a batch that three cannot share evenly.
@@ -124,6 +126,7 @@ def assert_equal(first, second):
 
 
 @pytest.mark.thorough
+@pytest.mark.anywhere
 def test_torchrun_restarts(tmp_path):
     """Two processes start at the same moment, with no library yet. One is killed, the other one ends with an error, and
     both go on from the checkpoint, to the same weights."""
@@ -143,6 +146,7 @@ def test_torchrun_restarts(tmp_path):
 
 
 @pytest.mark.thorough
+@pytest.mark.anywhere
 def test_checkpoints(run, tmp_path):
     """Resumed: the same bits as after an unbroken run. A checkpoint of another run is refused."""
     broken, unbroken = tmp_path / "broken.pt", tmp_path / "unbroken.pt"
