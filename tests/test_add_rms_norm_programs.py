@@ -34,6 +34,8 @@ def test_no_warning_and_no_spill(arch, tmp_path):
         assert set(report) == {("0", "0", "0")}
 
 
+@pytest.mark.thorough
+@pytest.mark.anywhere
 @pytest.mark.parametrize("program", ["bench.py", "ladder.py"])
 def test_files_are_tested_first(program, run, tmp_path):
     path = f"examples/4_add_rms_norm/{program}"

@@ -184,6 +184,8 @@ def test_graph_and_streams(lib):
         assert torch.equal(lib.int4_linear(x, *weight, bias), right)
 
 
+@pytest.mark.thorough
+@pytest.mark.anywhere
 def test_files_are_tested_first(run, tmp_path):
     program, steps = FOLDER / "bench.py", FOLDER.parents[1] / "docs" / "results" / "h200-int4-steps.json"
     assert "there is no folder" in run(program, "--json", tmp_path / "missing" / "file.json", status=2).stderr
