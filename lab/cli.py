@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from . import files, toolchain
-from .build import Build, Failure, has_cuda_code
+from .build import ROOT, Build, Failure, has_cuda_code
 
 
 def run(main: Callable[[], int]) -> int:
@@ -82,7 +82,9 @@ def environment(device: torch.device) -> dict[str, str | int | float]:
     found = {"device": str(device), "name": cpu[1] if cpu else "CPU", "torch": torch.__version__}
     found |= {"cuda": torch.version.cuda or "none", "python": sys.version.split()[0]}
     found |= {"threads": torch.get_num_threads(), "date": time.strftime("%Y-%m-%d", time.gmtime())}
-    found["command"] = shlex.join(["python3", Path(sys.argv[0]).name, *sys.argv[1:]])
+    program = Path(sys.argv[0]).resolve()
+    program = program.relative_to(ROOT) if program.is_relative_to(ROOT) else program.name
+    found["command"] = shlex.join(["python3", str(program), *sys.argv[1:]])
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)
         found["name"] = properties.name

@@ -181,7 +181,6 @@ def report(args: argparse.Namespace, measure: Callable, plot: Callable[[Path, di
     else:
         build()
         where = cli.environment(torch.device("cuda")) | {"dtype": "bfloat16"}
-        where["command"] = where["command"].replace("python3 ", "python3 examples/4_add_rms_norm/", 1)
         content = {"environment": where, "results": measure(args, where["peak_gb_per_s"])}
     if args.json and content["results"]:
         files.write(args.json, files.to_json(content))

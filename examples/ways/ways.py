@@ -94,8 +94,7 @@ def main() -> int:
         rate = f"{row['gb_per_s']:.0f}" if "gb_per_s" in row else "-"
         print(f"{way:<26}{row['first_s']:>15.3f}{row['us']:>12.2f}{row['torch_us']:>14.2f}{rate:>8}", flush=True)
     if args.json and rows:  # without any, a file of an earlier run is worth more
-        environment = cli.environment(DEVICE) | {"command": "python3 examples/ways/ways.py --json FILE"}
-        files.write(args.json, files.to_json({"environment": environment, "ways": rows}))
+        files.write(args.json, files.to_json({"environment": cli.environment(DEVICE), "ways": rows}))
     return status
 
 
