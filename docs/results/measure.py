@@ -49,7 +49,7 @@ GPU = {  # end of the file's name: the commands whose results it has
     ],
 }
 ON_A_CPU = "time.py --device cpu --binding pybind11 --dtype all --sizes " + ",".join(f"2^{k}" for k in range(4, 27, 2))
-CPU = {"sweep": [ON_A_CPU], "headers": []}  # headers: measure_headers()
+CPU = {"sweep": [ON_A_CPU], "headers": []}  # no command of the project: measure_headers()
 STABLE = "torch/csrc/stable/library.h torch/csrc/stable/ops.h torch/csrc/stable/tensor.h"
 ATEN = "torch/library.h ATen/core/Tensor.h ATen/ops/empty_like.h"
 HEADERS = ("torch/extension.h", "torch/all.h", "torch/csrc/utils/pybind.h", ATEN, STABLE)
@@ -65,7 +65,8 @@ def run(command: str) -> dict:
     if BETWEEN in command:  # many sizes, so only the ratios of one call
         found["results"] = [row for row in found["results"] if row["call"] == "torch_launch_add2"]
     found["environment"]["command"] = f"python3 {command} --json FILE.json"
-    found["build"] = [row | {"library": Path(row["library"] or "").name} for row in found.get("build", [])]
+    for row in found.get("build", []):  # its name, not where it lay
+        row["library"] = row["library"] and Path(row["library"]).name
     for row in found.get("training", []):  # its medians are shown, not its curves
         del row["us_per_step"], row["losses"], row["accuracies"]
     return found
@@ -92,11 +93,8 @@ def main() -> None:
     args = parser.parse_args()
     parts = CPU if args.machine == "cpu" else GPU
     for name in args.only or parts:
-        if name == "headers":
-            content = measure_headers()
-        else:
-            found = [run(command) for command in parts[name]]
-            content = found if name == "training" else found[0]
+        found = [run(command) for command in parts[name]] or [measure_headers()]
+        content = found if name == "training" else found[0]
         files.write(RESULTS / f"{args.machine}-{name}.json", files.to_json(content))
 
 
