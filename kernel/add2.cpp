@@ -102,19 +102,14 @@ Tensor empty(const Argument& like, const Strides& strides) {
   return Tensor(made);
 }
 
-// x, or a copy of it in another layout: a kernel does not use strides.
-Tensor laid_out(const Argument& x, const Strides& strides) {
-  if (has_strides(x.tensor, strides)) return x.tensor;
-  Tensor copy = empty(x, strides);
-  torch::stable::copy_(copy, x.tensor);
-  return copy;
-}
-
-// c[0:n] = a[0:n] + b[0:n], as they lie in memory. Returns nullptr or an error message.
-const char* launch(const Tensor& c, const Tensor& a, const Tensor& b, int64_t n, Add2Dtype dtype) {
+// c[0:n] = a[0:n] + b[0:n], as they lie in memory, or as `walk` says. Returns nullptr or an error.
+const char* launch(const Tensor& c, const Tensor& a, const Tensor& b, int64_t n, Add2Dtype dtype,
+                   const Add2Walk* walk = nullptr) {
   if (n == 0) return nullptr;
+  void* out = c.mutable_data_ptr();
   const void *x = a.const_data_ptr(), *y = b.const_data_ptr();
-  if (c.is_cpu()) return launch_add2_cpu(c.mutable_data_ptr(), x, y, n, dtype);
+  if (c.is_cpu() && walk) return launch_strided_cpu(out, x, y, *walk, dtype);
+  if (c.is_cpu()) return launch_add2_cpu(out, x, y, n, dtype);
 #ifdef ADD2_WITH_CUDA
   // A kernel runs on the current device. Ask CUDA which one that is: torch may name one that it has
   // noted and not set yet. Asking costs less than a guard on every call.
@@ -123,9 +118,11 @@ const char* launch(const Tensor& c, const Tensor& a, const Tensor& b, int64_t n,
   std::optional<torch::stable::accelerator::DeviceGuard> guard;
   if (cudaGetDevice(&current) != 0 || current != device) guard.emplace(device);
   // The caller's stream, as in `with torch.cuda.stream(s):`. torch's own kernels are queued there.
-  void* stream;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(device, &stream));
-  return launch_add2_cuda(c.mutable_data_ptr(), x, y, n, dtype, static_cast<CUstream_st*>(stream));
+  void* current_stream;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(device, &current_stream));
+  auto* stream = static_cast<CUstream_st*>(current_stream);
+  if (walk) return launch_strided_cuda(out, x, y, *walk, dtype, stream);
+  return launch_add2_cuda(out, x, y, n, dtype, stream);
 #else
   return "this library has no CUDA code; build it where nvcc is, or move the tensors to the CPU";
 #endif
@@ -136,12 +133,15 @@ Tensor add2(const Tensor& a, const Tensor& b) {
   check_alike(b_is, a_is);
   const bool is_same_shape = a.sizes().equals(b.sizes());
   if (!is_same_shape) refuse("b has shape ", shape(b_is), ", expected ", shape(a_is));
-  const bool is_row_major = a.is_contiguous() && b.is_contiguous();
-  const Strides strides = is_row_major ? row_major(a) : result_strides(a, b);
-  const Tensor x = is_row_major ? a : laid_out(a_is, strides);
-  const Tensor y = is_row_major ? b : laid_out(b_is, strides);
-  const Tensor c = empty(a_is, strides);
-  if (const char* error = launch(c, x, y, a_is.numel, a_is.dtype)) refuse(error);
+  if (a.is_contiguous() && b.is_contiguous()) {
+    const Tensor c = empty(a_is, row_major(a));
+    if (const char* error = launch(c, a, b, a_is.numel, a_is.dtype)) refuse(error);
+    return c;
+  }
+  const auto order = order_of_result(a, b);
+  const Tensor c = empty(a_is, result_strides(a, b, order));
+  const Add2Walk walk = walk_in_order(a, b, order);
+  if (const char* error = launch(c, a, b, a_is.numel, a_is.dtype, &walk)) refuse(error);
   return c;
 }
 

@@ -6,7 +6,10 @@
 #include <torch/headeronly/util/BFloat16.h>
 #include <torch/headeronly/util/Half.h>
 
-#include "add2.h"
+#include <algorithm>
+#include <type_traits>
+
+#include "strided.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -20,21 +23,38 @@ using torch::headeronly::Half;
 // Below this many elements a second thread costs more than it saves. torch uses the same.
 constexpr int64_t kGrainSize = 32768;
 
+// n elements of c, in a row; from one to the next of a and b it is a_step and b_step elements.
+struct Row {
+  void* c;
+  const void *a, *b;
+  int64_t n, a_step, b_step;
+};
+
 // Half and BFloat16 add in float32 and round once, as torch does. always_inline, so that the loop
-// is compiled for the processor that its caller is compiled for.
-template <typename T>
-__attribute__((always_inline)) inline void loop(void* c, const void* a, const void* b,
-                                                int64_t begin, int64_t end) {
-  auto* out = static_cast<T*>(c);
-  auto *x = static_cast<const T*>(a), *y = static_cast<const T*>(b);
-  for (int64_t i = begin; i < end; ++i) out[i] = x[i] + y[i];
+// is compiled for the processor that its caller is compiled for. Steps that are constants let the
+// compiler use vectors.
+template <typename T, typename AStep, typename BStep>
+__attribute__((always_inline)) inline void loop(const Row& row, AStep a_step, BStep b_step) {
+  auto* out = static_cast<T*>(row.c);
+  auto *x = static_cast<const T*>(row.a), *y = static_cast<const T*>(row.b);
+  for (int64_t i = 0; i < row.n; ++i) out[i] = x[i * a_step] + y[i * b_step];
 }
 
-void add2(void* c, const void* a, const void* b, int64_t begin, int64_t end, Add2Dtype dtype) {
-  if (dtype == ADD2_FLOAT32) loop<float>(c, a, b, begin, end);
-  if (dtype == ADD2_FLOAT64) loop<double>(c, a, b, begin, end);
-  if (dtype == ADD2_FLOAT16) loop<Half>(c, a, b, begin, end);
-  if (dtype == ADD2_BFLOAT16) loop<BFloat16>(c, a, b, begin, end);
+template <typename T>
+__attribute__((always_inline)) inline void add(const Row& row) {
+  const std::integral_constant<int64_t, 0> zero;
+  const std::integral_constant<int64_t, 1> one;
+  if (row.a_step == 1 && row.b_step == 1) return loop<T>(row, one, one);
+  if (row.a_step == 1 && row.b_step == 0) return loop<T>(row, one, zero);
+  if (row.a_step == 0 && row.b_step == 1) return loop<T>(row, zero, one);
+  loop<T>(row, row.a_step, row.b_step);
+}
+
+void add2(const Row& row, Add2Dtype dtype) {
+  if (dtype == ADD2_FLOAT32) add<float>(row);
+  if (dtype == ADD2_FLOAT64) add<double>(row);
+  if (dtype == ADD2_FLOAT16) add<Half>(row);
+  if (dtype == ADD2_BFLOAT16) add<BFloat16>(row);
 }
 
 #if defined(__x86_64__)
@@ -42,26 +62,31 @@ void add2(void* c, const void* a, const void* b, int64_t begin, int64_t end, Add
 
 // Eight at a time by F16C, the instructions that convert float16. (From the loop above compilers
 // make a dozen integer instructions and a branch for each conversion.)
-FOR_AVX2 void add_halves(void* c, const void* a, const void* b, int64_t begin, int64_t end) {
-  auto* out = static_cast<Half*>(c);
-  auto *x = static_cast<const Half*>(a), *y = static_cast<const Half*>(b);
-  int64_t i = begin;
-  for (; i + 8 <= end; i += 8) {
-    const __m128i left = _mm_loadu_si128(reinterpret_cast<const __m128i*>(x + i));
-    const __m128i right = _mm_loadu_si128(reinterpret_cast<const __m128i*>(y + i));
+FOR_AVX2 void add_halves(const Row& row) {
+  auto* out = static_cast<Half*>(row.c);
+  auto *x = static_cast<const Half*>(row.a), *y = static_cast<const Half*>(row.b);
+  const auto is_vector = [](int64_t step) { return step == 0 || step == 1; };
+  int64_t i = 0;
+  for (; is_vector(row.a_step) && is_vector(row.b_step) && i + 8 <= row.n; i += 8) {
+    const auto *next_x = reinterpret_cast<const __m128i*>(x + i),
+               *next_y = reinterpret_cast<const __m128i*>(y + i);
+    const __m128i left = row.a_step ? _mm_loadu_si128(next_x) : _mm_set1_epi16(x->x);
+    const __m128i right = row.b_step ? _mm_loadu_si128(next_y) : _mm_set1_epi16(y->x);
     const __m256 sum = _mm256_add_ps(_mm256_cvtph_ps(left), _mm256_cvtph_ps(right));
     const __m128i rounded = _mm256_cvtps_ph(sum, _MM_FROUND_TO_NEAREST_INT);
     _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i), rounded);
   }
-  loop<Half>(c, a, b, i, end);  // fewer than eight
+  for (; i < row.n; ++i) {
+    const float sum = _cvtsh_ss(x[i * row.a_step].x) + _cvtsh_ss(y[i * row.b_step].x);
+    out[i].x = _cvtss_sh(sum, _MM_FROUND_TO_NEAREST_INT);
+  }
 }
 
-FOR_AVX2 void add2_avx2(void* c, const void* a, const void* b, int64_t begin, int64_t end,
-                        Add2Dtype dtype) {
-  if (dtype == ADD2_FLOAT32) loop<float>(c, a, b, begin, end);
-  if (dtype == ADD2_FLOAT64) loop<double>(c, a, b, begin, end);
-  if (dtype == ADD2_FLOAT16) add_halves(c, a, b, begin, end);
-  if (dtype == ADD2_BFLOAT16) loop<BFloat16>(c, a, b, begin, end);
+FOR_AVX2 void add2_avx2(const Row& row, Add2Dtype dtype) {
+  if (dtype == ADD2_FLOAT32) add<float>(row);
+  if (dtype == ADD2_FLOAT64) add<double>(row);
+  if (dtype == ADD2_FLOAT16) add_halves(row);
+  if (dtype == ADD2_BFLOAT16) add<BFloat16>(row);
 }
 
 // Every processor with AVX2 also has F16C.
@@ -74,8 +99,42 @@ const auto kAdd2 = add2;
 
 extern "C" const char* launch_add2_cpu(void* c, const void* a, const void* b, int64_t n,
                                        Add2Dtype dtype) {
+  return launch_strided_cpu(c, a, b, {1, {n}, {1}, {1}}, dtype);
+}
+
+const char* launch_strided_cpu(void* c, const void* a, const void* b, const Add2Walk& walk,
+                               Add2Dtype dtype) {
   if (dtype < ADD2_FLOAT32 || dtype > ADD2_BFLOAT16) return "unknown dtype";
-  torch::stable::parallel_for(
-      0, n, kGrainSize, [=](int64_t begin, int64_t end) { kAdd2(c, a, b, begin, end, dtype); });
+  const int64_t bytes = dtype == ADD2_FLOAT32 ? 4 : dtype == ADD2_FLOAT64 ? 8 : 2;
+  int64_t n = 1;
+  for (int d = 0; d < walk.count; ++d) n *= walk.sizes[d];
+  torch::stable::parallel_for(0, n, kGrainSize, [&](int64_t begin, int64_t end) {
+    int64_t coordinates[Add2Walk::kMost], rest = begin;
+    auto* out = static_cast<char*>(c) + begin * bytes;
+    auto *x = static_cast<const char*>(a), *y = static_cast<const char*>(b);
+    const auto move = [&](int d, int64_t by) {
+      x += by * walk.a_steps[d] * bytes;
+      y += by * walk.b_steps[d] * bytes;
+    };
+    for (int d = 0; d < walk.count; ++d) {
+      coordinates[d] = rest % walk.sizes[d];
+      rest /= walk.sizes[d];
+      move(d, coordinates[d]);
+    }
+    for (int64_t left = end - begin; left > 0;) {  // a row, or what is left of it, in each turn
+      const int64_t length = std::min(left, walk.sizes[0] - coordinates[0]);
+      kAdd2({out, x, y, length, walk.a_steps[0], walk.b_steps[0]}, dtype);
+      left -= length;
+      out += length * bytes;
+      move(0, -coordinates[0]);
+      coordinates[0] = 0;
+      for (int d = 1; d < walk.count; ++d) {
+        move(d, 1);
+        if (++coordinates[d] < walk.sizes[d]) break;
+        move(d, -walk.sizes[d]);
+        coordinates[d] = 0;
+      }
+    }
+  });
   return nullptr;
 }

@@ -4,6 +4,7 @@
 
 #include "add2.h"
 #include "add2_kernel.cuh"
+#include "strided.cuh"
 
 namespace {
 
@@ -70,4 +71,22 @@ extern "C" const char* launch_add2_cuda_kernel(Add2Kernel kernel, void* c, const
 extern "C" const char* launch_add2_cuda(void* c, const void* a, const void* b, int64_t n,
                                         Add2Dtype dtype, CUstream_st* stream) {
   return launch_add2_cuda_kernel(choose(c, a, b), c, a, b, n, dtype, stream);
+}
+
+const char* launch_strided_cuda(void* c, const void* a, const void* b, const Add2Walk& walk,
+                                Add2Dtype dtype, CUstream_st* stream) {
+  if (walk.count == 1 && walk.a_steps[0] == 1 && walk.b_steps[0] == 1) {  // such as channels_last
+    return launch_add2_cuda(c, a, b, walk.sizes[0], dtype, stream);
+  }
+  switch (dtype) {
+    case ADD2_FLOAT32:
+      return launch_strided<float>(c, a, b, walk, stream);
+    case ADD2_FLOAT64:
+      return launch_strided<double>(c, a, b, walk, stream);
+    case ADD2_FLOAT16:
+      return launch_strided<__half>(c, a, b, walk, stream);
+    case ADD2_BFLOAT16:
+      return launch_strided<__nv_bfloat16>(c, a, b, walk, stream);
+  }
+  return "unknown dtype";
 }

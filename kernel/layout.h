@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "strided.h"
+
 using Strides = std::vector<int64_t>;
 
 inline bool has_strides(const torch::stable::Tensor& x, const Strides& strides) {
@@ -27,9 +29,10 @@ inline Strides row_major(const torch::stable::Tensor& x) {
 }
 
 // Where an input is not contiguous. The result has no gaps, and its dimensions have the order that
-// they have in a; where a leaves that open, as an expanded tensor does, they have b's. If a and b
-// have no gaps and the same strides, the result has these.
-inline Strides result_strides(const torch::stable::Tensor& a, const torch::stable::Tensor& b) {
+// they have in a; where a leaves that open, as an expanded tensor does, they have b's. Returns them
+// from the inside out.
+inline std::vector<int64_t> order_of_result(const torch::stable::Tensor& a,
+                                            const torch::stable::Tensor& b) {
   const auto compare = [&](int64_t i, int64_t j) {  // < 0: i is inside j, > 0: j is inside i
     for (const auto* x : {&a, &b}) {
       const int64_t step_i = x->stride(i), step_j = x->stride(j);
@@ -39,7 +42,7 @@ inline Strides result_strides(const torch::stable::Tensor& a, const torch::stabl
     }
     return 0;
   };
-  std::vector<int64_t> order;  // from the inside out
+  std::vector<int64_t> order;
   for (int64_t dim = a.dim() - 1; dim >= 0; --dim) {
     order.push_back(dim);
     size_t place = order.size() - 1;
@@ -52,6 +55,12 @@ inline Strides result_strides(const torch::stable::Tensor& a, const torch::stabl
       }
     }
   }
+  return order;
+}
+
+// The result's strides. If a and b have no gaps and the same strides, the result has these.
+inline Strides result_strides(const torch::stable::Tensor& a, const torch::stable::Tensor& b,
+                              const std::vector<int64_t>& order) {
   Strides strides(a.dim());
   int64_t step = 1;
   for (int64_t dim : order) {
@@ -61,4 +70,26 @@ inline Strides result_strides(const torch::stable::Tensor& a, const torch::stabl
   const auto own = a.strides();
   if (own.equals(b.strides()) && has_strides(a, strides)) return Strides(own.begin(), own.end());
   return strides;
+}
+
+// How a and b are walked in the order of the result's memory. Neighbouring dimensions that are one
+// to both of them become one.
+inline Add2Walk walk_in_order(const torch::stable::Tensor& a, const torch::stable::Tensor& b,
+                              const std::vector<int64_t>& order) {
+  Add2Walk walk = {1, {1}, {1}, {1}};
+  for (int64_t dim : order) {
+    const int64_t size = a.size(dim), a_step = a.stride(dim), b_step = b.stride(dim);
+    int last = walk.count - 1;
+    const int64_t width = walk.sizes[last];
+    if (size == 1) continue;
+    if (width > 1 && a_step == walk.a_steps[last] * width && b_step == walk.b_steps[last] * width) {
+      walk.sizes[last] *= size;
+      continue;
+    }
+    if (width > 1) last = walk.count++;
+    walk.sizes[last] = size;
+    walk.a_steps[last] = a_step;
+    walk.b_steps[last] = b_step;
+  }
+  return walk;
 }

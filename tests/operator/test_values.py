@@ -60,6 +60,29 @@ def test_strides(add, device, dtype, view):
     assert same_bits(add(a, b.contiguous()), a + b)
 
 
+WALKS = {  # so many elements that several threads, or blocks, share them: their parts begin within a row
+    "slices": lambda x: (x[:, :300], x[:, 7:307]),
+    "one transposed": lambda x: (x[:300, :300], x[:300, :300].t()),
+    "short rows": lambda x: (x.view(-1, 4)[:, :3], x.view(-1, 4)[:, 1:]),
+    "every other, and a row for all": lambda x: (x[:, ::2], x[3, ::2].expand(500, -1)),
+    "a column for all": lambda x: (x, x[:, 3:4].expand(-1, 400)),
+    "four dimensions": lambda x: (y := x.view(5, 20, 50, 40)[:, 1:, ::3].permute(2, 0, 3, 1), y.contiguous()),
+}
+
+
+@pytest.mark.parametrize("views", WALKS.values(), ids=WALKS.keys())
+def test_many_elements_with_strides(add2, device, dtype, views):
+    a, b = views(torch.randn(500, 400, device=device, dtype=dtype))
+    assert same_bits(add2.add2(a, b), a + b)
+
+
+def test_more_elements_than_32_bits_count(add2, cuda):
+    """With strides; without, test_kernels shows it."""
+    a, b = torch.randn(2, 70_000, device=cuda).bfloat16()
+    a, b = a[:, None].expand(-1, 40_000), b[:40_000].expand(70_000, -1)
+    assert torch.equal(add2.add2(a, b), a + b)
+
+
 LAYOUTS = {  # all of shape 4, 6, 5
     "row-major": lambda: torch.randn(4, 6, 5),
     "transposed": lambda: torch.randn(5, 6, 4).permute(2, 1, 0),

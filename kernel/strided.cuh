@@ -1,0 +1,81 @@
+// The kernel for inputs with strides, and its launcher; add2_kernel.cu includes it.
+#pragma once
+#include <cuda_runtime.h>
+
+#include "add2_kernel.cuh"
+#include "strided.h"
+
+// A GPU divides 64-bit numbers in some 70 instructions. So the host computes `inverse`, 2^64 / size
+// rounded up; the upper half of its product with a 32-bit number is the quotient, exactly (Lemire,
+// Kaser and Kurz, "Faster remainder by direct computation", 2019).
+struct Dimension {
+  unsigned size;
+  unsigned long long inverse;
+  Index a, b;
+};
+struct Walk {
+  int count;
+  Dimension dims[Add2Walk::kMost];
+};
+
+// 4. Strided: as add2_unaligned, but where an input's element lies comes from its coordinates.
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    add2_strided(T* c, const T* a, const T* b, unsigned n, const Walk walk) {
+  const unsigned first = blockIdx.x * (kThreads * kSteps) + threadIdx.x;
+  unsigned rest[kSteps];  // of the element's number, once the inner coordinates are taken out
+  Index in_a[kSteps] = {}, in_b[kSteps] = {};
+#pragma unroll
+  for (int k = 0; k < kSteps; ++k) rest[k] = first + k * kThreads;
+  for (int d = 0; d < walk.count; ++d) {
+    const Dimension dim = walk.dims[d];
+#pragma unroll
+    for (int k = 0; k < kSteps; ++k) {
+      const unsigned outer = __umul64hi(dim.inverse, rest[k]);
+      const unsigned coordinate = rest[k] - outer * dim.size;
+      in_a[k] += coordinate * dim.a;
+      in_b[k] += coordinate * dim.b;
+      rest[k] = outer;
+    }
+  }
+  T x[kSteps], y[kSteps];
+#pragma unroll
+  for (int k = 0; k < kSteps; ++k) {
+    if (first + k * kThreads < n) {
+      x[k] = a[in_a[k]];
+      y[k] = b[in_b[k]];
+    }
+  }
+#pragma unroll
+  for (int k = 0; k < kSteps; ++k) {
+    if (first + k * kThreads < n) c[first + k * kThreads] = add(x[k], y[k]);
+  }
+}
+
+template <typename T>
+const char* launch_strided(void* c, const void* a, const void* b, Add2Walk walk,
+                           cudaStream_t stream) {
+  auto* out = static_cast<T*>(c);
+  auto *x = static_cast<const T*>(a), *y = static_cast<const T*>(b);
+  int64_t n = 1;
+  for (int d = 0; d < walk.count; ++d) n *= walk.sizes[d];
+  if (n > 1ll << 31) {  // too many for 32 bits: one half of the outermost dimension, then the other
+    while (walk.sizes[walk.count - 1] == 1) --walk.count;
+    const int outermost = walk.count - 1;
+    const int64_t size = walk.sizes[outermost], half = size / 2;
+    walk.sizes[outermost] = half;
+    if (const char* error = launch_strided<T>(out, x, y, walk, stream)) return error;
+    walk.sizes[outermost] = size - half;
+    return launch_strided<T>(out + n / size * half, x + half * walk.a_steps[outermost],
+                             y + half * walk.b_steps[outermost], walk, stream);
+  }
+  Walk found = {walk.count, {}};
+  for (int d = 0; d < walk.count; ++d) {
+    const auto size = static_cast<unsigned>(walk.sizes[d]);
+    found.dims[d] = {size, ~0ull / size + 1, walk.a_steps[d], walk.b_steps[d]};
+  }
+  const auto blocks = static_cast<unsigned>((n + kThreads * kSteps - 1) / (kThreads * kSteps));
+  add2_strided<<<blocks, kThreads, 0, stream>>>(out, x, y, static_cast<unsigned>(n), found);
+  const cudaError_t error = cudaGetLastError();
+  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
+}
