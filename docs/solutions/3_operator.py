@@ -36,7 +36,7 @@ def exercise_3():
     need_gpus()
     need_nvcc()
     with copy_of_project() as copy:
-        edit(copy / "kernel" / "add2.cpp", "dtype, static_cast<CUstream_st*>(stream));", "dtype, nullptr);")
+        edit(copy / "kernel" / "add2.cpp", "n, dtype, stream);", "n, dtype, nullptr);")
         files = ("tests/operator/test_cuda.py", "tests/operator/test_subsystems.py")
         tests = run("-m", "pytest", "-q", *files, folder=copy, status=1)
     show(tests, "FAILED", "failed")
