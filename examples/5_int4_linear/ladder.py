@@ -15,7 +15,7 @@ from torch.utils import cpp_extension
 N = K = 8192
 STEPS = [
     "one thread per output",
-    "one warp per output, 16-byte loads",
+    "one warp per output",
     "codes to floats by lop3",
     "tensor cores, codes in fragment order",
     "K split over the warps of a block",
