@@ -186,10 +186,11 @@ def test_graph_and_streams(lib):
 
 @pytest.mark.thorough
 @pytest.mark.anywhere
-def test_files_are_tested_first(run, tmp_path):
-    program, steps = FOLDER / "bench.py", FOLDER.parents[1] / "docs" / "results" / "h200-int4-steps.json"
+def test_bench_without_gpu(run, tmp_path):
+    program, results = FOLDER / "bench.py", FOLDER.parents[1] / "docs" / "results" / "h200-int4.json"
     assert "there is no folder" in run(program, "--json", tmp_path / "missing" / "file.json", status=2).stderr
-    assert "holds no results of bench.py" in run(program, "--from", steps, status=2).stderr
+    run(program, "--from", results, "--plot", tmp_path / "plot.svg")
+    assert "28672 x 8192" in (tmp_path / "plot.svg").read_text()
 
 
 @pytest.mark.thorough

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from int4_linear import GROUP, build, has_toolkit, int4_linear
+from int4_linear import GROUP, build, has_toolkit, int4_linear, quantize
 from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -32,14 +32,6 @@ COLOURS |= {OURS: "#1b9e77"}
 Call = Callable[[Tensor], Tensor]
 
 
-def random_bytes(*shape: int) -> Tensor:
-    return torch.randint(0, 256, shape, device="cuda", dtype=torch.uint8)
-
-
-def scales(n: int, k: int) -> Tensor:
-    return (torch.rand(k // GROUP, n, device="cuda") * 0.01 + 0.001).bfloat16()
-
-
 @torch.compile(fullgraph=True, dynamic=False)
 def unpack_and_multiply(x: Tensor, codes: Tensor, scale: Tensor, zero: Tensor) -> Tensor:
     both = torch.stack((codes & 15, codes >> 4), -1).view(len(codes), -1, GROUP)
@@ -49,10 +41,10 @@ def unpack_and_multiply(x: Tensor, codes: Tensor, scale: Tensor, zero: Tensor) -
 def contestants(n: int, k: int) -> dict[str, Call]:
     """A layer of each kind, with random weights."""
     weight = torch.randn(n, k, device="cuda", dtype=torch.bfloat16)
-    codes, scale, zero = random_bytes(n, k // 2), scales(n, k), random_bytes(k // GROUP, n) & 15
+    packed, scale, zero = quantize(weight)
+    codes = packed.view(torch.uint8).view(n, k // 2)  # a row has codes of others, too: it takes as long
     affine = torch.stack((scale, scale), -1)
     tiny = torch._convert_weight_to_int4pack(codes, 8)
-    packed = codes.view(torch.int32).view(n // 16, k // 64, 32, 4)
     found = {
         "F.linear": lambda x: F.linear(x, weight),
         "torch.compile": lambda x: unpack_and_multiply(x, codes, scale.t()[..., None], zero.view(n, -1, 1)),

@@ -75,14 +75,8 @@ Int4Call check_weight(Tensor& packed, Tensor& scale, Tensor& zero) {
   packed = tidy(packed);
   scale = tidy(scale);
   zero = tidy(zero);
-  Int4Call call = {};
-  call.packed = packed.const_data_ptr();
-  call.scale = scale.const_data_ptr();
-  call.zero = zero.const_data_ptr();
-  call.n = static_cast<int>(n);
-  call.k = static_cast<int>(k);
-  call.is_float16 = dtype == ScalarType::Half;
-  return call;
+  return {packed.const_data_ptr(), scale.const_data_ptr(), zero.const_data_ptr(),
+          static_cast<int>(n),     static_cast<int>(k),    dtype == ScalarType::Half};
 }
 
 // W, in the order of its columns. docs/10_int4_linear.md has the layout of the codes.
@@ -91,18 +85,17 @@ void dequantize_on_cpu(const Int4Call& call) {
   const auto* words = static_cast<const uint32_t*>(call.packed);
   const auto* scale = static_cast<const T*>(call.scale);
   const auto* zero = static_cast<const uint8_t*>(call.zero);
-  auto* out = static_cast<T*>(call.y);
-  for (int64_t row = 0; row < call.n; ++row) {
-    for (int64_t column = 0; column < call.k; ++column) {
-      const int64_t tile = row / 16 * (call.k / 64) + column / 64;
-      const int64_t lane = row % 16 / 2 * 4 + column % 32 / 8;
-      const int64_t step = column % 64 / 32 * 2 + column % 8 / 4;
-      const int64_t place = column % 2 * 4 + column % 4 / 2 * 2 + row % 2;
-      const uint32_t word = words[(tile * 32 + lane) * 4 + step];
-      const int code = (word >> 3 | word << 29) >> 4 * place & 15;
-      const int64_t affine = column / 128 * call.n + row;
-      *out++ = T(static_cast<float>(code - zero[affine]) * static_cast<float>(scale[affine]));
-    }
+  auto* y = static_cast<T*>(call.y);
+  for (int64_t i = 0; i < static_cast<int64_t>(call.n) * call.k; ++i) {
+    const int64_t row = i / call.k, column = i % call.k;
+    const int64_t tile = row / 16 * (call.k / 64) + column / 64;
+    const int64_t lane = row % 16 / 2 * 4 + column % 32 / 8;
+    const int64_t step = column % 64 / 32 * 2 + column % 8 / 4;
+    const int64_t place = column % 2 * 4 + column % 4 / 2 * 2 + row % 2;
+    const uint32_t word = words[(tile * 32 + lane) * 4 + step];
+    const int code = (word >> 3 | word << 29) >> 4 * place & 15;
+    const int64_t affine = column / 128 * call.n + row;
+    y[i] = T(static_cast<float>(code - zero[affine]) * static_cast<float>(scale[affine]));
   }
 }
 

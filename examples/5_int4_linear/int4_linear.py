@@ -93,8 +93,8 @@ def int4_linear(x: Tensor, packed: Tensor, scale: Tensor, zero: Tensor, bias: Te
 
     x, scale and bias: one dtype (float16 or bfloat16; under autocast x is cast to scale's) and device; else
     RuntimeError. Any strides of x. Sums are float32. x and bias have gradients, backward and forward; the weight has
-    none, and a scale that requires one is refused. Two runs give the same bits. torch.vmap makes a call for each member,
-    and warns: give x a leading dimension instead.
+    none, and a scale that requires one is refused. Two runs give the same bits. torch.vmap loops, and warns: give x a
+    leading dimension instead.
     """
     if torch.is_autocast_enabled(x.device.type):
         x, bias = x.to(scale.dtype), None if bias is None else bias.to(scale.dtype)

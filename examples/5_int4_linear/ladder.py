@@ -7,7 +7,7 @@ import ctypes
 from functools import partial
 
 import torch
-from bench import floor_us, inputs, options, random_bytes, report, scales, time_calls
+from bench import floor_us, inputs, options, report, time_calls
 from int4_linear import GROUP, HERE, dequantize, int4_linear, pack
 from torch import Tensor
 from torch.utils import cpp_extension
@@ -46,9 +46,10 @@ def measure(peak: float) -> list[dict]:
     library.launch_step.restype = ctypes.c_char_p
     plain, packed = [], []  # the same weights, row by row and in the operator's order
     for _ in inputs(N, K, 1):
-        codes, affine = random_bytes(N, K) & 15, (scales(N, K), random_bytes(K // GROUP, N) & 15)
-        plain.append((row_by_row(codes), *affine))
-        packed.append((pack(codes), *affine))
+        codes, zero = (torch.randint(0, 16, shape, device="cuda").byte() for shape in ((N, K), (K // GROUP, N)))
+        scale = torch.rand(K // GROUP, N, device="cuda").bfloat16()
+        plain.append((row_by_row(codes), scale, zero))
+        packed.append((pack(codes), scale, zero))
     results = []
     for batch in (1, 16):
         xs, floor = inputs(N, K, batch), floor_us(N, K, batch, peak)
