@@ -111,7 +111,7 @@ def plot(path: Path, results: list[dict]) -> None:
         panel.set(yscale="log", title="{} x {}".format(*shape), xlabel="rows of x", ylabel="microseconds")
         panel.grid(alpha=0.3)
     figure.legend(*panel.get_legend_handles_labels(), loc="outside lower center", ncols=6)
-    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+    figure.savefig(path, metadata={"Date": None})
 
 
 # Shared with ladder.py and model.py.

@@ -10,7 +10,7 @@ struct Int4Call {
   int n, k;
   bool is_float16;       // otherwise bfloat16
   void* y;               // [batch, n]; without x: [n, k]
-  const void *x, *bias;  // [batch, k]; [n], or null
+  const void *x, *bias;  // x: [batch, k]; bias: [n], or null
   int batch;
 };
 
