@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from int4_linear import GROUP, build, has_toolkit, int4_linear
+from int4_linear import GROUP, build, has_toolkit, int4_linear, quantize
 from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -25,18 +25,11 @@ from lab import cli, files  # of the workbench, only what names the machine, wri
 from lab.bench import clock  # times
 
 SHAPES = [(4096, 4096), (14336, 4096), (4096, 14336), (8192, 8192), (28672, 8192)]
+BATCHES = (1, 2, 4, 8, 16, 32, 64, 256)
 OURS = "int4_linear"
 COLOURS = {"F.linear": "#777777", "torch.compile": "#d95f02", "tinygemm": "#7570b3", "bitsandbytes": "#e6ab02"}
 COLOURS |= {OURS: "#1b9e77"}
 Call = Callable[[Tensor], Tensor]
-
-
-def random_bytes(*shape: int) -> Tensor:
-    return torch.randint(0, 256, shape, device="cuda", dtype=torch.uint8)
-
-
-def scales(n: int, k: int) -> Tensor:
-    return (torch.rand(k // GROUP, n, device="cuda") * 0.01 + 0.001).bfloat16()
 
 
 @torch.compile(fullgraph=True, dynamic=False)
@@ -48,10 +41,10 @@ def unpack_and_multiply(x: Tensor, codes: Tensor, scale: Tensor, zero: Tensor) -
 def contestants(n: int, k: int) -> dict[str, Call]:
     """A layer of each kind, with random weights."""
     weight = torch.randn(n, k, device="cuda", dtype=torch.bfloat16)
-    codes, scale, zero = random_bytes(n, k // 2), scales(n, k), random_bytes(k // GROUP, n) & 15
+    packed, scale, zero = quantize(weight)
+    codes = packed.view(torch.uint8).view(n, k // 2)  # a row has codes of others, too: it takes as long
     affine = torch.stack((scale, scale), -1)
     tiny = torch._convert_weight_to_int4pack(codes, 8)
-    packed = codes.view(torch.int32).view(n // 16, k // 64, 32, 4)
     found = {
         "F.linear": lambda x: F.linear(x, weight),
         "torch.compile": lambda x: unpack_and_multiply(x, codes, scale.t()[..., None], zero.view(n, -1, 1)),
@@ -75,13 +68,8 @@ def inputs(n: int, k: int, batch: int) -> list[Tensor]:
 
 @torch.no_grad()
 def time_calls(layers: list[Call], xs: list[Tensor]) -> float:
-    """Microseconds of a call. Each has its own output; a replay of the graph has enough calls to hide its start."""
-    kept: list = [None] * len(xs)
-
-    def call(i: int) -> None:
-        kept[i] = layers[i](xs[i])
-
-    calls = [partial(call, i) for i in range(len(xs))]
+    """Microseconds of a call. A replay of the graph has enough calls to hide its start."""
+    calls = [partial(layer, x) for layer, x in zip(layers, xs, strict=True)]
     return clock.gpu(calls * math.ceil(16 / len(calls))).median_us
 
 
@@ -90,9 +78,9 @@ def floor_us(n: int, k: int, batch: int, peak: float) -> float:
     return (n * k / 2 + 3 * n * k / GROUP + 2 * batch * (n + k)) / peak * 1e-3
 
 
-def measure(n: int, k: int, batches: list[int], peak: float) -> list[dict]:
+def measure(n: int, k: int, peak: float) -> list[dict]:
     """A row for each batch: the time of each contestant in microseconds, and the floor that memory sets."""
-    rows = [{"n": n, "k": k, "batch": batch, "floor_us": floor_us(n, k, batch, peak)} for batch in batches]
+    rows = [{"n": n, "k": k, "batch": batch, "floor_us": floor_us(n, k, batch, peak)} for batch in BATCHES]
     torch.compiler.reset()  # it compiles anew for each shape, and only so often
     layers = [contestants(n, k) for _ in inputs(n, k, 1)]
     for name in layers[0]:
@@ -111,70 +99,51 @@ def plot(path: Path, results: list[dict]) -> None:
     from matplotlib.figure import Figure
 
     # An SVG keeps its text as text, and no date: the same results give the same file.
-    style = {"svg.fonttype": "none", "svg.hashsalt": "int4_linear", "axes.grid": True, "grid.alpha": 0.3}
-    matplotlib.rcParams.update(
-        style | {"font.size": 9, "axes.titlesize": 9, "xtick.labelsize": 8, "ytick.labelsize": 8}
-    )
-    shapes = list(dict.fromkeys((row["n"], row["k"]) for row in results))
-    figure = Figure(figsize=(2.6 * len(shapes) + 0.4, 3.2), layout="constrained")
-    for panel, (n, k) in zip(figure.subplots(1, len(shapes), squeeze=False)[0], shapes, strict=True):
-        for name, colour in (COLOURS | {"floor_us": "black"}).items():
-            rows = [row for row in results if (row["n"], row["k"]) == (n, k) and name in row]
-            style = {"linestyle": "--", "label": "memory's floor"} if name == "floor_us" else {"label": name}
-            if rows:
-                x, y = [row["batch"] for row in rows], [row[name] for row in rows]
-                panel.plot(x, y, marker=".", color=colour, **style)
+    matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": OURS, "font.size": 8})
+    figure = Figure(figsize=(13.4, 3.2), layout="constrained")
+    for panel, shape in zip(figure.subplots(1, len(SHAPES)), SHAPES, strict=True):
+        rows = [row for row in results if (row["n"], row["k"]) == shape]
+        for name, colour in COLOURS.items():
+            timed = [row for row in rows if name in row]
+            panel.plot([row["batch"] for row in timed], [row[name] for row in timed], ".-", color=colour, label=name)
+        panel.plot([row["batch"] for row in rows], [row["floor_us"] for row in rows], "k--", label="memory's floor")
         panel.set_xscale("log", base=2)
-        panel.set(yscale="log", title=f"{n} x {k}", xlabel="rows of x")
-    figure.axes[0].set_ylabel("microseconds")
-    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=6)
-    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+        panel.set(yscale="log", title="{} x {}".format(*shape), xlabel="rows of x", ylabel="microseconds")
+        panel.grid(alpha=0.3)
+    figure.legend(*panel.get_legend_handles_labels(), loc="outside lower center", ncols=6)
+    figure.savefig(path, metadata={"Date": None})
 
 
-def earlier(text: str) -> list[dict]:
-    """The type of --from: rows of an earlier --json."""
-    try:
-        return [row for row in json.loads(Path(text).read_text())["results"] if row["floor_us"] and row[OURS]]
-    except (OSError, ValueError, LookupError, TypeError) as error:
-        raise argparse.ArgumentTypeError(f"{text} holds no results of bench.py: {error!r}") from None
-
-
+# Shared with ladder.py and model.py.
 def options(program: str) -> argparse.ArgumentParser:
-    """The option that ladder.py and model.py have, too."""
     parser = argparse.ArgumentParser(description=program.splitlines()[0])
     parser.add_argument("--json", type=files.target, metavar="FILE", help="write the results")
     return parser
 
 
-def prepare() -> dict:
-    """Build the operator; return where figures are measured."""
-    if not torch.cuda.is_available():
-        sys.exit("this measures a GPU's kernels, and torch sees no GPU here (int4_linear.py runs without one)")
-    if not has_toolkit():
-        sys.exit("the kernels have to be compiled, and no CUDA toolkit is found: set CUDA_HOME to its folder")
+def report(path: Path | None, measure: Callable[[float], list[dict]]) -> list[dict]:
+    """Build the operator, measure, and write the results to path. measure gets the memory's peak in GB/s."""
+    if not torch.cuda.is_available() or not has_toolkit():
+        sys.exit("this needs a GPU, and a CUDA toolkit ($CUDA_HOME) to compile kernels; int4_linear.py runs without")
     build()
-    return cli.environment(torch.device("cuda")) | {"dtype": "bfloat16"}
-
-
-def save(path: Path | None, where: dict, results: list[dict]) -> None:
+    where = cli.environment(torch.device("cuda")) | {"dtype": "bfloat16"}
+    results = measure(where["peak_gb_per_s"])
     if path:
         files.write(path, files.to_json({"environment": where, "results": results}))
+    return results
 
 
 def main() -> None:
     parser = options(__doc__)
     parser.add_argument("--plot", type=files.target, metavar="FILE", help="draw them (.svg, .png; needs matplotlib)")
-    parser.add_argument(
-        "--from", type=earlier, metavar="FILE", dest="results", help="draw results of an earlier --json"
-    )
-    parser.add_argument("--batches", default="1,2,4,8,16,32,64,256", metavar="N,N")
+    parser.add_argument("--from", type=Path, metavar="FILE", dest="source", help="draw results of an earlier --json")
     args = parser.parse_args()
-    if args.results is None:
-        where, batches = prepare(), [int(batch) for batch in args.batches.split(",")]
-        args.results = [row for n, k in SHAPES for row in measure(n, k, batches, where["peak_gb_per_s"])]
-        save(args.json, where, args.results)
+    if args.source:
+        results = json.loads(args.source.read_text())["results"]
+    else:
+        results = report(args.json, lambda peak: [row for shape in SHAPES for row in measure(*shape, peak)])
     if args.plot:
-        plot(args.plot, args.results)
+        plot(args.plot, results)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 // int4_linear(Tensor x, Tensor packed, Tensor scale, Tensor zero, Tensor? bias) -> Tensor, and
 // dequantize(Tensor packed, Tensor scale, Tensor zero) -> Tensor, on torch's ABI-stable headers:
-// checks, allocation, launch. On a CPU: plain loops.
+// checks, allocation, launch. On a CPU: a plain loop for dequantize, and torch's matmul.
 #include "int4_linear.h"
 
 #include <torch/csrc/stable/accelerator.h>
@@ -24,7 +24,7 @@ extern "C" AOTITorchError aoti_torch_get_current_cuda_stream(int32_t device, voi
 
 namespace {
 
-// From this many rows of x on, W is dequantized for torch's matmul.
+// From this many rows of x on, a GPU dequantizes W for torch's matmul. A CPU always does.
 constexpr int64_t kManyRows = 129;
 
 // Python sees a RuntimeError with the text. (STD_TORCH_CHECK would put this file's path and line
@@ -56,68 +56,46 @@ Tensor tidy(const Tensor& x) {
   return reinterpret_cast<uintptr_t>(y.const_data_ptr()) % 16 == 0 ? y : torch::stable::clone(y);
 }
 
-// A checked weight.
-struct Weight {
-  Tensor packed, scale, zero;
-  ScalarType dtype;
-  Int4Call call = {};  // all but y, x, bias, batch
-
-  Weight(const Tensor& packed_, const Tensor& scale_, const Tensor& zero_)
-      : packed(tidy(packed_)), scale(tidy(scale_)), zero(tidy(zero_)), dtype(scale.scalar_type()) {
-    std::vector<int64_t> shape = packed.sizes().vec();
-    shape.resize(4);
-    const int64_t n = shape[0] * 16, k = shape[1] * 64;
-    check("packed", packed, ScalarType::Int, packed, {shape[0], shape[1], 32, 4});
-    const bool is_small = n > 0 && k > 0 && n < 1 << 30 && k < 1 << 30;
-    if (!is_small || n % 64 != 0 || k % 128 != 0) {
-      refuse("the weight is " + text({n, k}) + ", expected multiples of 64 and of 128, below 2^30");
-    }
-    if (dtype != ScalarType::Half && dtype != ScalarType::BFloat16) {
-      refuse(std::string("scale is ") + toString(dtype) + ", expected Half or BFloat16");
-    }
-    check("scale", scale, dtype, packed, {k / 128, n});
-    check("zero", zero, ScalarType::Byte, packed, {k / 128, n});
-    call.packed = packed.const_data_ptr();
-    call.scale = scale.const_data_ptr();
-    call.zero = zero.const_data_ptr();
-    call.n = static_cast<int>(n);
-    call.k = static_cast<int>(k);
-    call.is_float16 = dtype == ScalarType::Half;
+// Checks a weight and makes it contiguous. Returns its part of a call: all but y, x, bias, batch.
+Int4Call check_weight(Tensor& packed, Tensor& scale, Tensor& zero) {
+  std::vector<int64_t> shape = packed.sizes().vec();
+  shape.resize(4);
+  const int64_t n = shape[0] * 16, k = shape[1] * 64;
+  check("packed", packed, ScalarType::Int, packed, {shape[0], shape[1], 32, 4});
+  const bool is_small = n > 0 && k > 0 && n < 1 << 30 && k < 1 << 30;
+  if (!is_small || n % 64 != 0 || k % 128 != 0) {
+    refuse("the weight is " + text({n, k}) + ", expected multiples of 64 and of 128, below 2^30");
   }
-};
-
-// Row `row` of W, in the order of the columns. docs/10_int4_linear.md has the layout.
-template <typename T>
-void dequantize_row(T* out, Int4Call p, int64_t row) {
-  const auto* words = static_cast<const uint32_t*>(p.packed);
-  const auto* scale = static_cast<const T*>(p.scale);
-  const auto* zero = static_cast<const uint8_t*>(p.zero);
-  for (int64_t column = 0; column < p.k; ++column) {
-    const int64_t lane = row % 16 / 2 * 4 + column % 32 / 8,
-                  step = column % 64 / 32 * 2 + column % 8 / 4;
-    const int64_t place = column % 2 * 4 + column % 4 / 2 * 2 + row % 2;
-    const uint32_t word = words[((row / 16 * (p.k / 64) + column / 64) * 32 + lane) * 4 + step];
-    const int code = (word >> 3 | word << 29) >> 4 * place & 15;
-    const int64_t affine = column / 128 * p.n + row;
-    out[column] = T(static_cast<float>(code - zero[affine]) * static_cast<float>(scale[affine]));
+  const ScalarType dtype = scale.scalar_type();
+  if (dtype != ScalarType::Half && dtype != ScalarType::BFloat16) {
+    refuse(std::string("scale is ") + toString(dtype) + ", expected Half or BFloat16");
   }
+  check("scale", scale, dtype, packed, {k / 128, n});
+  check("zero", zero, ScalarType::Byte, packed, {k / 128, n});
+  packed = tidy(packed);
+  scale = tidy(scale);
+  zero = tidy(zero);
+  return {packed.const_data_ptr(), scale.const_data_ptr(), zero.const_data_ptr(),
+          static_cast<int>(n),     static_cast<int>(k),    dtype == ScalarType::Half};
 }
 
+// W, in the order of its columns. docs/10_int4_linear.md has the layout of the codes.
 template <typename T>
-void run_on_cpu(Int4Call p) {
-  const auto *x = static_cast<const T*>(p.x), *bias = static_cast<const T*>(p.bias);
-  auto* y = static_cast<T*>(p.y);
-  std::vector<T> row(p.k);
-  for (int64_t n = 0; n < p.n; ++n) {
-    dequantize_row(row.data(), p, n);
-    if (!x) std::copy(row.begin(), row.end(), y + n * p.k);
-    for (int64_t m = 0; m < p.batch; ++m) {
-      float sum = bias ? static_cast<float>(bias[n]) : 0;
-      for (int64_t k = 0; k < p.k; ++k) {
-        sum += static_cast<float>(x[m * p.k + k]) * static_cast<float>(row[k]);
-      }
-      y[m * p.n + n] = T(sum);
-    }
+void dequantize_on_cpu(const Int4Call& call) {
+  const auto* words = static_cast<const uint32_t*>(call.packed);
+  const auto* scale = static_cast<const T*>(call.scale);
+  const auto* zero = static_cast<const uint8_t*>(call.zero);
+  auto* y = static_cast<T*>(call.y);
+  for (int64_t i = 0; i < static_cast<int64_t>(call.n) * call.k; ++i) {
+    const int64_t row = i / call.k, column = i % call.k;
+    const int64_t tile = row / 16 * (call.k / 64) + column / 64;
+    const int64_t lane = row % 16 / 2 * 4 + column % 32 / 8;
+    const int64_t step = column % 64 / 32 * 2 + column % 8 / 4;
+    const int64_t place = column % 2 * 4 + column % 4 / 2 * 2 + row % 2;
+    const uint32_t word = words[(tile * 32 + lane) * 4 + step];
+    const int code = (word >> 3 | word << 29) >> 4 * place & 15;
+    const int64_t affine = column / 128 * call.n + row;
+    y[i] = T(static_cast<float>(code - zero[affine]) * static_cast<float>(scale[affine]));
   }
 }
 
@@ -133,39 +111,36 @@ void run(const Int4Call& call, const Tensor& y) {
     return;
   }
 #endif
-  call.is_float16 ? run_on_cpu<Half>(call) : run_on_cpu<BFloat16>(call);
+  call.is_float16 ? dequantize_on_cpu<Half>(call) : dequantize_on_cpu<BFloat16>(call);
 }
 
-Tensor dequantize(const Tensor& packed, const Tensor& scale, const Tensor& zero) {
-  const Weight w(packed, scale, zero);
-  Int4Call call = w.call;
-  Tensor y = torch::stable::new_empty(w.scale, {call.n, call.k});
+Tensor dequantize(Tensor packed, Tensor scale, Tensor zero) {
+  Int4Call call = check_weight(packed, scale, zero);
+  Tensor y = torch::stable::new_empty(scale, {call.n, call.k});
   call.y = y.mutable_data_ptr();
   run(call, y);
   return y;
 }
 
-Tensor linear(const Tensor& x_, const Tensor& packed, const Tensor& scale, const Tensor& zero,
-              std::optional<Tensor> bias) {
-  const Weight w(packed, scale, zero);
-  Int4Call call = w.call;
-  std::vector<int64_t> shape = x_.sizes().vec();
+Tensor linear(Tensor x, Tensor packed, Tensor scale, Tensor zero, std::optional<Tensor> bias) {
+  Int4Call call = check_weight(packed, scale, zero);
+  std::vector<int64_t> shape = x.sizes().vec();
   if (shape.empty()) refuse("x has no dimension, expected [..., K]");
   shape.back() = call.k;
-  check("x", x_, w.dtype, packed, shape);
-  const Tensor x = tidy(x_);
+  check("x", x, scale.scalar_type(), packed, shape);
+  x = tidy(x);
   if (bias) {
-    check("bias", *bias, w.dtype, packed, {call.n});
+    check("bias", *bias, scale.scalar_type(), packed, {call.n});
     bias = tidy(*bias);
   }
   shape.back() = call.n;
   Tensor y = torch::stable::new_empty(x, shape);
   const int64_t batch = x.numel() / call.k;
   if (batch == 0) return y;
-  if (y.is_cuda() && batch >= kManyRows) {
+  if (!y.is_cuda() || batch >= kManyRows) {
     // F.linear into y. (Autocast leaves operators with out= alone.)
     StableIValue stack[] = {values::from(torch::stable::view(x, {batch, call.k})),
-                            values::from(dequantize(w.packed, w.scale, w.zero)), values::from(bias),
+                            values::from(dequantize(packed, scale, zero)), values::from(bias),
                             values::from(torch::stable::view(y, {batch, call.n}))};
     TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::linear", "out", stack, TORCH_ABI_VERSION));
     values::to<Tensor>(stack[0]);  // takes the reference that the call returned

@@ -6,10 +6,12 @@ struct CUstream_st;  // a cudaStream_t points to it
 
 // The memory of contiguous tensors; each pointer is a multiple of 16.
 struct Int4Call {
-  void* y;                                       // [batch, n]; without x: [n, k]
-  const void *x, *packed, *scale, *zero, *bias;  // x: [batch, k]; bias: [n], or null
-  int batch, n, k;
-  bool is_float16;  // otherwise bfloat16
+  const void *packed, *scale, *zero;
+  int n, k;
+  bool is_float16;       // otherwise bfloat16
+  void* y;               // [batch, n]; without x: [n, k]
+  const void *x, *bias;  // x: [batch, k]; bias: [n], or null
+  int batch;
 };
 
 // y = x * W^T + bias; without x: y = W. Returns nullptr, or a static error message.

@@ -29,14 +29,10 @@ const char* launch(const Problem<T>& p, bool is_hopper, cudaStream_t stream) {
   attributes[0].val.programmaticStreamSerializationAllowed = 1;
   attributes[1].id = cudaLaunchAttributeClusterDimension;
   attributes[1].val.clusterDim = {S::CLUSTER, 1, 1};
-  cudaLaunchConfig_t config = {};
-  config.gridDim =
-      dim3((p.n + S::kRows - 1) / S::kRows * S::CLUSTER, (p.batch + S::kBatch - 1) / S::kBatch);
-  config.blockDim = dim3(S::kThreads);
-  config.dynamicSmemBytes = S::kShared;
-  config.stream = stream;
-  config.attrs = attributes;
-  config.numAttrs = is_hopper ? (S::CLUSTER > 1 ? 2 : 1) : 0;
+  const unsigned count = is_hopper ? (S::CLUSTER > 1 ? 2 : 1) : 0;
+  const dim3 blocks((p.n + S::kRows - 1) / S::kRows * S::CLUSTER,
+                    (p.batch + S::kBatch - 1) / S::kBatch);
+  const cudaLaunchConfig_t config = {blocks, S::kThreads, S::kShared, stream, attributes, count};
   return text(cudaLaunchKernelEx(&config, kernel, p));
 }
 
@@ -107,16 +103,12 @@ __global__ void dequantize(T* weight, const Words* codes, const T* scale, const 
 
 template <typename T>
 const char* run(const Int4Call& c, cudaStream_t stream) {
-  const Problem<T> p = {static_cast<T*>(c.y),
-                        static_cast<const T*>(c.x),
-                        static_cast<const Words*>(c.packed),
-                        static_cast<const T*>(c.scale),
-                        static_cast<const uint8_t*>(c.zero),
-                        static_cast<const T*>(c.bias),
-                        c.batch,
-                        c.n,
-                        c.k};
-  if (p.x) return choose(p, stream);
+  const auto *x = static_cast<const T*>(c.x), *bias = static_cast<const T*>(c.bias);
+  const auto* codes = static_cast<const Words*>(c.packed);
+  const auto* scale = static_cast<const T*>(c.scale);
+  const auto* zero = static_cast<const uint8_t*>(c.zero);
+  const Problem<T> p = {static_cast<T*>(c.y), x, codes, scale, zero, bias, c.batch, c.n, c.k};
+  if (x) return choose(p, stream);
   const int64_t threads = static_cast<int64_t>(p.n) * p.k / 32;
   dequantize<<<static_cast<unsigned>((threads + 255) / 256), 256, 0, stream>>>(
       p.y, p.codes, p.scale, p.zero, p.n, p.k);

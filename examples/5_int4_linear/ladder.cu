@@ -6,32 +6,14 @@
 using T = __nv_bfloat16;
 using namespace four_bit;
 
-// Step 1: one thread per output, for all M rows of x.
-template <int M>
-__global__ void thread_per_output(Problem<T> p) {
-  const int n = blockIdx.x * blockDim.x + threadIdx.x;
-  const uint32_t* words =
-      reinterpret_cast<const uint32_t*>(p.codes) + n * static_cast<int64_t>(p.k / 8);
+// Steps 1 to 3: LANES threads per output, one or a warp, which load 16 bytes at a time; a code
+// becomes a float by a conversion or by lop3.
+template <int M, int LANES, bool LOP3>
+__global__ void dot_products(Problem<T> p) {
+  constexpr int kOutputs = LANES == 1 ? 64 : 8;  // of a block
+  const int n = blockIdx.x * kOutputs + threadIdx.x / LANES, lane = threadIdx.x % LANES;
   float sums[M] = {};
-  for (int word = 0; word < p.k / 8; ++word) {
-    const int64_t affine = word / 16 * static_cast<int64_t>(p.n) + n;
-    const float scale = __bfloat162float(p.scale[affine]), zero = p.zero[affine];
-    for (int i = 0; i < 8; ++i) {
-      const int code = words[word] >> 4 * (i % 2 * 4 + i / 2) & 15;
-      const float weight = (code - zero) * scale;
-      for (int m = 0; m < M; ++m) sums[m] += weight * __bfloat162float(p.x[m * p.k + word * 8 + i]);
-    }
-  }
-  for (int m = 0; m < M; ++m) p.y[m * p.n + n] = __float2bfloat16(sums[m]);
-}
-
-// Steps 2 and 3: one warp per output, 16 bytes per load; a code becomes a float by a conversion or
-// by lop3.
-template <int M, bool LOP3>
-__global__ void warp_per_output(Problem<T> p) {
-  const int n = blockIdx.x * 8 + threadIdx.x / 32, lane = threadIdx.x % 32;
-  float sums[M] = {};
-  for (int at = lane; at < p.k / 32; at += 32) {
+  for (int at = lane; at < p.k / 32; at += LANES) {
     const Words found = p.codes[n * static_cast<int64_t>(p.k / 32) + at];
     const int64_t affine = at / 4 * static_cast<int64_t>(p.n) + n;
     const float scale = __bfloat162float(p.scale[affine]), zero = p.zero[affine];
@@ -60,7 +42,7 @@ __global__ void warp_per_output(Problem<T> p) {
     }
   }
   for (int m = 0; m < M; ++m) {
-    for (int other = 16; other; other /= 2) sums[m] += __shfl_xor_sync(~0u, sums[m], other);
+    for (int other = LANES / 2; other; other /= 2) sums[m] += __shfl_xor_sync(~0u, sums[m], other);
     if (lane == 0) p.y[m * p.n + n] = __float2bfloat16(sums[m]);
   }
 }
@@ -111,9 +93,9 @@ __global__ void tensor_cores(Problem<T> p) {
 template <int M>
 const char* launch(int step, const Problem<T>& p, cudaStream_t stream) {
   constexpr int NT = (M + 7) / 8;
-  if (step == 1) thread_per_output<M><<<p.n / 64, 64, 0, stream>>>(p);
-  if (step == 2) warp_per_output<M, false><<<p.n / 8, 256, 0, stream>>>(p);
-  if (step == 3) warp_per_output<M, true><<<p.n / 8, 256, 0, stream>>>(p);
+  if (step == 1) dot_products<M, 1, false><<<p.n / 64, 64, 0, stream>>>(p);
+  if (step == 2) dot_products<M, 32, false><<<p.n / 8, 256, 0, stream>>>(p);
+  if (step == 3) dot_products<M, 32, true><<<p.n / 8, 256, 0, stream>>>(p);
   if (step == 4) tensor_cores<NT, 1><<<p.n / 128, 256, 0, stream>>>(p);
   if (step == 5) tensor_cores<NT, 8><<<p.n / 16, 256, 0, stream>>>(p);
   if (step == 6) {

@@ -4,12 +4,10 @@ python3 examples/5_int4_linear/ladder.py --json FILE
 """
 
 import ctypes
-import tempfile
 from functools import partial
-from pathlib import Path
 
 import torch
-from bench import floor_us, inputs, options, prepare, random_bytes, save, scales, time_calls
+from bench import floor_us, inputs, options, report, time_calls
 from int4_linear import GROUP, HERE, dequantize, int4_linear, pack
 from torch import Tensor
 from torch.utils import cpp_extension
@@ -17,22 +15,13 @@ from torch.utils import cpp_extension
 N = K = 8192
 STEPS = [
     "one thread per output",
-    "one warp per output, 16-byte loads",
+    "one warp per output",
     "codes to floats by lop3",
     "tensor cores, codes in fragment order",
     "K split over the warps of a block",
     "copies ahead by cp.async, 4 tiles per fragment of x",
     "shape by size, start while the kernel before ends",
 ]
-
-
-def compile_steps() -> ctypes.CDLL:
-    with tempfile.TemporaryDirectory() as folder:
-        options = {"build_directory": folder, "is_python_module": False}
-        cpp_extension.load("ladder", [str(HERE / "ladder.cu")], extra_cuda_cflags=["-O3", "-std=c++17"], **options)
-        library = ctypes.CDLL(str(Path(folder, "ladder.so")))
-    library.launch_step.restype = ctypes.c_char_p
-    return library
 
 
 def call_step(library: ctypes.CDLL, step: int, weight: tuple[Tensor, ...], x: Tensor) -> Tensor:
@@ -50,17 +39,20 @@ def row_by_row(codes: Tensor) -> Tensor:
     return sum(eight[..., i] << 4 * i for i in range(8)).to(torch.uint32).view(torch.int32)
 
 
-def main() -> None:
-    args = options(__doc__).parse_args()
-    where, library = prepare(), compile_steps()
+def measure(peak: float) -> list[dict]:
+    flags = ["-O3", "-std=c++17"]
+    path = cpp_extension.load("ladder", [str(HERE / "ladder.cu")], extra_cuda_cflags=flags, is_python_module=False)
+    library = ctypes.CDLL(path)
+    library.launch_step.restype = ctypes.c_char_p
     plain, packed = [], []  # the same weights, row by row and in the operator's order
     for _ in inputs(N, K, 1):
-        codes, affine = random_bytes(N, K) & 15, (scales(N, K), random_bytes(K // GROUP, N) & 15)
-        plain.append((row_by_row(codes), *affine))
-        packed.append((pack(codes), *affine))
+        codes, zero = (torch.randint(0, 16, shape, device="cuda").byte() for shape in ((N, K), (K // GROUP, N)))
+        scale = torch.rand(K // GROUP, N, device="cuda").bfloat16()
+        plain.append((row_by_row(codes), scale, zero))
+        packed.append((pack(codes), scale, zero))
     results = []
     for batch in (1, 16):
-        xs, floor = inputs(N, K, batch), floor_us(N, K, batch, where["peak_gb_per_s"])
+        xs, floor = inputs(N, K, batch), floor_us(N, K, batch, peak)
         right = xs[0].float() @ dequantize(*packed[0]).float().t()
         for step, name in enumerate(STEPS, 1):
             layers = [partial(call_step, library, step, weight) for weight in (plain if step <= 3 else packed)]
@@ -70,8 +62,8 @@ def main() -> None:
             us = time_calls(layers, xs)
             results.append({"batch": batch, "step": name, "us": us, "of_peak": floor / us})
             print(f"batch {batch:<4}{name:<56}{us:>8.2f} us  {floor / us:>6.1%} of the peak", flush=True)
-    save(args.json, where, results)
+    return results
 
 
 if __name__ == "__main__":
-    main()
+    report(options(__doc__).parse_args().json, measure)
