@@ -5,9 +5,9 @@
 #include "add2_kernel.cuh"
 #include "strided.h"
 
-// A GPU divides 64-bit numbers in some 70 instructions. So the host computes `inverse`, 2^64 / size
-// rounded up; the upper half of its product with a 32-bit number is the quotient, exactly (Lemire,
-// Kaser and Kurz, "Faster remainder by direct computation", 2019).
+// A GPU has no instruction that divides. So the host computes `inverse`, 2^64 / size rounded up,
+// and the upper part of its product with a 32-bit number is the quotient, exactly (Lemire, Kaser
+// and Kurz, "Faster remainder by direct computation", 2019).
 struct Dimension {
   unsigned size;
   unsigned long long inverse;
@@ -18,6 +18,12 @@ struct Walk {
   Dimension dims[Add2Walk::kMost];
 };
 
+// (x * inverse) >> 64, in two multiplications; __umul64hi takes four.
+__device__ inline unsigned divide(unsigned x, unsigned long long inverse) {
+  const unsigned low = static_cast<unsigned>(inverse), high = static_cast<unsigned>(inverse >> 32);
+  return (static_cast<unsigned long long>(high) * x + __umulhi(low, x)) >> 32;
+}
+
 // 4. Strided: as add2_unaligned, but where an input's element lies comes from its coordinates.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
@@ -27,16 +33,23 @@ __global__ void __launch_bounds__(kThreads)
   Index in_a[kSteps] = {}, in_b[kSteps] = {};
 #pragma unroll
   for (int k = 0; k < kSteps; ++k) rest[k] = first + k * kThreads;
-  for (int d = 0; d < walk.count; ++d) {
+  int d = 0;
+#pragma unroll 1
+  for (; d < walk.count - 1; ++d) {
     const Dimension dim = walk.dims[d];
 #pragma unroll
     for (int k = 0; k < kSteps; ++k) {
-      const unsigned outer = __umul64hi(dim.inverse, rest[k]);
+      const unsigned outer = divide(rest[k], dim.inverse);
       const unsigned coordinate = rest[k] - outer * dim.size;
       in_a[k] += coordinate * dim.a;
       in_b[k] += coordinate * dim.b;
       rest[k] = outer;
     }
+  }
+#pragma unroll
+  for (int k = 0; k < kSteps; ++k) {
+    in_a[k] += rest[k] * walk.dims[d].a;
+    in_b[k] += rest[k] * walk.dims[d].b;
   }
   T x[kSteps], y[kSteps];
 #pragma unroll

@@ -157,7 +157,7 @@ def test_time_finds_a_wrong_result(run, project, tmp_path):
     """A kernel that computes something else: exit status 1, nothing timed, and the file says so."""
     source = project / "kernel" / "add2_cpu.cpp"
     right = source.read_text()
-    source.write_text(right.replace("[i] + ", "[i] - ").replace("_mm256_add_ps(", "_mm256_sub_ps("))
+    source.write_text(right.replace("a_step] + ", "a_step] - ").replace("_mm256_add_ps(", "_mm256_sub_ps("))
     assert source.read_text() != right
     file = tmp_path / "times.json"
     done = run("time.py", "--device", "cpu", "--sizes", "1000", "--json", file, root=project, status=1)

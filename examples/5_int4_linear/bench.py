@@ -68,8 +68,13 @@ def inputs(n: int, k: int, batch: int) -> list[Tensor]:
 
 @torch.no_grad()
 def time_calls(layers: list[Call], xs: list[Tensor]) -> float:
-    """Microseconds of a call. A replay of the graph has enough calls to hide its start."""
-    calls = [partial(layer, x) for layer, x in zip(layers, xs, strict=True)]
+    """Microseconds of a call. Each has its own output; a replay of the graph has enough calls to hide its start."""
+    kept: list = [None] * len(xs)
+
+    def call(i: int) -> None:
+        kept[i] = layers[i](xs[i])
+
+    calls = [partial(call, i) for i in range(len(xs))]
     return clock.gpu(calls * math.ceil(16 / len(calls))).median_us
 
 
@@ -114,6 +119,14 @@ def plot(path: Path, results: list[dict]) -> None:
     figure.savefig(path, metadata={"Date": None})
 
 
+def earlier(text: str) -> list[dict]:
+    """The type of --from: rows of an earlier --json."""
+    try:
+        return [row for row in json.loads(Path(text).read_text())["results"] if row["floor_us"] and row[OURS]]
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise argparse.ArgumentTypeError(f"{text} holds no results of bench.py: {error!r}") from None
+
+
 # Shared with ladder.py and model.py.
 def options(program: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=program.splitlines()[0])
@@ -136,14 +149,14 @@ def report(path: Path | None, measure: Callable[[float], list[dict]]) -> list[di
 def main() -> None:
     parser = options(__doc__)
     parser.add_argument("--plot", type=files.target, metavar="FILE", help="draw them (.svg, .png; needs matplotlib)")
-    parser.add_argument("--from", type=Path, metavar="FILE", dest="source", help="draw results of an earlier --json")
+    parser.add_argument(
+        "--from", type=earlier, metavar="FILE", dest="results", help="draw results of an earlier --json"
+    )
     args = parser.parse_args()
-    if args.source:
-        results = json.loads(args.source.read_text())["results"]
-    else:
-        results = report(args.json, lambda peak: [row for shape in SHAPES for row in measure(*shape, peak)])
+    if args.results is None:
+        args.results = report(args.json, lambda peak: [row for shape in SHAPES for row in measure(*shape, peak)])
     if args.plot:
-        plot(args.plot, results)
+        plot(args.plot, args.results)
 
 
 if __name__ == "__main__":

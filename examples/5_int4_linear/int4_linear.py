@@ -162,13 +162,17 @@ def register() -> None:
     LIBRARY.impl("int4_linear", _autograd, "Autograd", with_keyset=True)
     LIBRARY.impl("dequantize", _dequantize_autograd, "Autograd", with_keyset=True)
 
-    # The C++ operators check their arguments: written once, and each call of a compiled program gets there.
     @torch.library.register_fake("int4_linear::int4_linear")
     def _(x: Tensor, packed: Tensor, scale: Tensor, zero: Tensor, bias: Tensor | None):
+        for other in (packed, scale, zero, bias):
+            torch._check(other is None or other.device == x.device, lambda: "int4_linear: inputs on several devices")
+        torch._check(x.dtype == scale.dtype, lambda: f"int4_linear: x is {x.dtype}, expected {scale.dtype}")
+        torch._check(x.shape[-1] == packed.shape[1] * 64, lambda: f"int4_linear: x is {x.shape}, packed {packed.shape}")
         return x.new_empty(*x.shape[:-1], packed.shape[0] * 16)
 
     @torch.library.register_fake("int4_linear::dequantize")
     def _(packed: Tensor, scale: Tensor, zero: Tensor):
+        torch._check(packed.device == scale.device == zero.device, lambda: "int4_linear: inputs on several devices")
         return scale.new_empty(packed.shape[0] * 16, packed.shape[1] * 64)
 
 

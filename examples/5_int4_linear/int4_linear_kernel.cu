@@ -54,7 +54,7 @@ const char* choose(const Problem<T>& p, cudaStream_t stream) {
   const double blocks = p.n / 64.0 / processors;
   const bool is_short = blocks < 0.75, is_tall = blocks > 1.5, is_very_tall = blocks > 3;
   if (p.batch <= 8) {
-    if (is_short) return launch<T, Shape<2, 1, 1, 16, 3, 1, 1>>(p, true, stream);
+    if (is_short) return launch<T, Shape<4, 1, 1, 8, 3, 2, 1>>(p, true, stream);
     if (is_tall) return launch<T, Portable>(p, true, stream);
     return launch<T, Shape<4, 1, 1, 16, 2, 1, 1>>(p, true, stream);
   }
