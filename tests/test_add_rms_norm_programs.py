@@ -52,25 +52,6 @@ def test_files_are_tested_first(program, run, tmp_path):
         assert (tmp_path / "no.json").read_text() == "[1]"
 
 
-@pytest.mark.parametrize("i", range(3))
-def test_other_derivatives_are_refused(i):
-    inputs = make((2, 8))[:3]
-
-    def function(x):
-        return lib.add_rms_norm(*inputs[:i], x, *inputs[i + 1 :])[0]
-
-    def jvp(x):
-        return torch.func.jvp(function, (x,), (x,))
-
-    for call in (jvp, torch.compile(jvp, backend="aot_eager"), torch.func.jacfwd(function)):
-        with pytest.raises(RuntimeError, match="no forward derivative"):  # torch would return zeros
-            call(inputs[i])
-    x = inputs[i].requires_grad_()
-    (first,) = torch.autograd.grad(function(x).square().sum(), x, create_graph=True)
-    with pytest.raises(RuntimeError, match="no second derivative"):
-        first.sum().backward()
-
-
 def test_sizes_that_depend_on_data():
     def function(x, y, mask, k, weight):
         n = k.item()

@@ -50,12 +50,11 @@ ScalarType statistics_type(const Tensor& a) {
   return a.scalar_type() == ScalarType::Double ? ScalarType::Double : ScalarType::Float;
 }
 
-void check(const std::string& name, const Tensor& x, const Tensor& a, ScalarType type, Sizes sizes,
-           const std::string& whose) {
-  if (x.scalar_type() != type) refuse(name + " and a differ in dtype");
+void check(const std::string& name, const Tensor& x, const Tensor& a, ScalarType type,
+           Sizes sizes) {
+  const std::string is = text(x.scalar_type(), x.sizes()), expected = text(type, sizes);
+  if (is != expected) refuse(name + " is " + is + ", expected " + expected);
   if (x.device() != a.device()) refuse(name + " and a differ in device");
-  if (x.sizes().equals(sizes)) return;
-  refuse(name + " has shape " + text(x.sizes()) + ", expected " + whose + ": " + text(sizes));
 }
 
 void check_weight(const Tensor& weight, const Tensor& a) {

@@ -9,7 +9,6 @@ torch.compile, Liger and QuACK.
 import functools
 import itertools
 import os
-from collections.abc import Iterable
 from pathlib import Path
 
 import torch
@@ -19,6 +18,7 @@ from torch.autograd.forward_ad import unpack_dual
 from torch.utils import cpp_extension
 
 HERE = Path(__file__).resolve().parent
+LIBRARY = torch.library.Library("add_rms_norm", "FRAGMENT")
 
 
 def has_toolkit() -> bool:
@@ -55,10 +55,7 @@ def add_rms_norm(a: Tensor, b: Tensor, weight: Tensor, eps: float = 1e-6) -> tup
     y and s have a's dtype; s is rounded once, sums are float32 (float64 for float64). Under CUDA's autocast all become
     float32. Differentiable once, backward: y and s may have gradients. Two runs give the same bits. Call build() first.
     """
-    if any(unpack_dual(x).tangent is not None for x in (a, b, weight)):
-        raise RuntimeError("add_rms_norm has no forward derivative (jvp, jacfwd): use torch.autograd.grad")
-    y, s, _ = torch.ops.add_rms_norm.add_rms_norm(a, b, weight, eps)
-    return y, s
+    return torch.ops.add_rms_norm.add_rms_norm(a, b, weight, eps)[:2]
 
 
 def reference(a: Tensor, b: Tensor, weight: Tensor, eps: float = 1e-6) -> tuple[Tensor, Tensor]:
@@ -71,7 +68,6 @@ def register() -> None:
     """The operator's Python side: fake kernels, gradient, vmap."""
     forward = torch.ops.add_rms_norm.add_rms_norm.default
     backward = torch.ops.add_rms_norm.add_rms_norm_backward.default
-    halves = (torch.float16, torch.bfloat16)
 
     def check(name: str, x: Tensor, a: Tensor) -> None:
         """As the C++ side checks: otherwise the fake kernel would promise what the operator refuses."""
@@ -82,10 +78,10 @@ def register() -> None:
 
     def check_weight(weight: Tensor, a: Tensor) -> None:
         torch._check(a.dim() > 0 and a.shape[-1] != 0, lambda: "add_rms_norm: a has no last dimension, or it is empty")
-        is_known = a.dtype in (torch.float32, torch.float64, *halves)
+        is_known = a.dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16)
         torch._check(is_known, lambda: f"add_rms_norm: {a.dtype} is not supported")
-        is_wide = a.dtype in halves and weight.dtype == torch.float32
-        check("weight", weight, a.new_empty(a.shape[-1:], dtype=torch.float32 if is_wide else a.dtype))
+        wide = torch.promote_types(a.dtype, torch.float32)
+        check("weight", weight, a.new_empty(a.shape[-1:], dtype=wide if weight.dtype == wide else a.dtype))
 
     def statistics_like(a: Tensor) -> Tensor:
         return a.new_empty(a.shape[:-1], dtype=torch.promote_types(a.dtype, torch.float32))
@@ -125,17 +121,29 @@ def register() -> None:
     torch.library.register_autograd("add_rms_norm::add_rms_norm_backward", no_second_gradient)
     torch.library.register_autocast("add_rms_norm::add_rms_norm", "cuda", torch.float32)  # as F.rms_norm is
 
+    def refuse_forward_derivatives(op, key: str) -> None:
+        """Check for tangents before torch's kernel at this key, which would drop them: derivatives would be zero."""
+        kernel = torch.library.get_kernel(op, key)
+
+        def check_and_call(keyset, *args):
+            if any(isinstance(x, Tensor) and unpack_dual(x).tangent is not None for x in args):
+                raise RuntimeError("add_rms_norm has no forward derivative (jvp, jacfwd): use torch.autograd.grad")
+            return kernel.call_boxed(keyset, *args)
+
+        LIBRARY.impl(op, check_and_call, key, with_keyset=True)
+
+    for op, key in itertools.product((forward, backward), ("AutogradCPU", "AutogradCUDA", "AutogradMeta")):
+        refuse_forward_derivatives(op, key)
+
     def one_by_one(op, info, in_dims, *args):
-        """vmap in the plainest way: a call for each member of the batch; one for an empty batch, for the shapes."""
+        """vmap in the plainest way: one call per member; for an empty batch a call with zeros, for the shapes."""
 
-        def members(x: Tensor, dim: int | None) -> Iterable[Tensor]:
-            if dim is None:
-                return itertools.repeat(x)
-            x = x.movedim(dim, 0)
-            return x if info.batch_size > 0 else x.new_ones(1, *x.shape[1:])
+        def member(i: int) -> list:
+            pick = Tensor.sum if info.batch_size == 0 else functools.partial(Tensor.select, index=i)
+            return [x if dim is None else pick(x, dim=dim) for x, dim in zip(args, in_dims, strict=True)]
 
-        results = [op(*each) for each in zip(*map(members, args, in_dims), strict=False)]
-        return tuple(torch.stack(x)[: info.batch_size] for x in zip(*results, strict=True)), (0,) * len(results[0])
+        results = [op(*member(i)) for i in range(max(info.batch_size, 1))]
+        return tuple(torch.stack(each)[: info.batch_size] for each in zip(*results, strict=True)), 0
 
     @torch.library.register_vmap("add_rms_norm::add_rms_norm")
     def _(info, in_dims, a: Tensor, b: Tensor, weight: Tensor, eps: float):
@@ -145,7 +153,7 @@ def register() -> None:
             x.expand(info.batch_size, *x.shape) if dim is None else x.movedim(dim, 0)
             for x, dim in zip((a, b), in_dims[:2], strict=True)
         )
-        return forward(a, b, weight, eps), (0, 0, 0)  # a batch is one more leading dimension
+        return forward(a, b, weight, eps), 0  # a batch is one more leading dimension
 
     # Each member has a gradient of the weight of its own.
     torch.library.register_vmap(backward, functools.partial(one_by_one, backward))
