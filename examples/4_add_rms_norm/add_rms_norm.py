@@ -7,7 +7,6 @@ torch.compile, Liger and QuACK.
 """
 
 import functools
-import itertools
 import os
 from pathlib import Path
 
@@ -76,30 +75,27 @@ def register() -> None:
         for size, expected in zip(x.shape, a.shape, strict=True):  # each by itself: a size may depend on data
             torch._check(size == expected, lambda: text)
 
-    def check_weight(weight: Tensor, a: Tensor) -> None:
-        torch._check(a.dim() > 0 and a.shape[-1] != 0, lambda: "add_rms_norm: a has no last dimension, or it is empty")
+    def check_all(a: Tensor, weight: Tensor, **like_a: Tensor | None) -> Tensor:
+        """Return rstd."""
+        for name, x in like_a.items():
+            if x is not None:
+                check(name, x, a)
         is_known = a.dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16)
         torch._check(is_known, lambda: f"add_rms_norm: {a.dtype} is not supported")
+        torch._check(a.dim() > 0 and a.shape[-1] != 0, lambda: "add_rms_norm: a has no last dimension, or it is empty")
         wide = torch.promote_types(a.dtype, torch.float32)
         check("weight", weight, a.new_empty(a.shape[-1:], dtype=wide if weight.dtype == wide else a.dtype))
-
-    def statistics_like(a: Tensor) -> Tensor:
-        return a.new_empty(a.shape[:-1], dtype=torch.promote_types(a.dtype, torch.float32))
+        return a.new_empty(a.shape[:-1], dtype=wide)
 
     @torch.library.register_fake("add_rms_norm::add_rms_norm")
     def _(a: Tensor, b: Tensor, weight: Tensor, eps: float):
-        check("b", b, a)
-        check_weight(weight, a)
+        rstd = check_all(a, weight, b=b)
         y, s = (torch.empty_like(a, memory_format=torch.contiguous_format) for _ in "ys")
-        return y, s, statistics_like(a)
+        return y, s, rstd
 
     @torch.library.register_fake("add_rms_norm::add_rms_norm_backward")
     def _(dy: Tensor, ds: Tensor | None, s: Tensor, weight: Tensor, rstd: Tensor):
-        check("dy", dy, s)
-        if ds is not None:
-            check("ds", ds, s)
-        check_weight(weight, s)
-        check("rstd", rstd, statistics_like(s))
+        check("rstd", rstd, check_all(s, weight, dy=dy, ds=ds))
         return torch.empty_like(s, memory_format=torch.contiguous_format), weight.new_empty(weight.shape)
 
     def setup_context(ctx, inputs, output) -> None:
@@ -121,19 +117,11 @@ def register() -> None:
     torch.library.register_autograd("add_rms_norm::add_rms_norm_backward", no_second_gradient)
     torch.library.register_autocast("add_rms_norm::add_rms_norm", "cuda", torch.float32)  # as F.rms_norm is
 
-    def refuse_forward_derivatives(op, key: str) -> None:
-        """Check for tangents before torch's kernel at this key, which would drop them: derivatives would be zero."""
-        kernel = torch.library.get_kernel(op, key)
-
-        def check_and_call(keyset, *args):
-            if any(isinstance(x, Tensor) and unpack_dual(x).tangent is not None for x in args):
-                raise RuntimeError("add_rms_norm has no forward derivative (jvp, jacfwd): use torch.autograd.grad")
-            return kernel.call_boxed(keyset, *args)
-
-        LIBRARY.impl(op, check_and_call, key, with_keyset=True)
-
-    for op, key in itertools.product((forward, backward), ("AutogradCPU", "AutogradCUDA", "AutogradMeta")):
-        refuse_forward_derivatives(op, key)
+    def refuse_tangents(kernel, keyset, *args):
+        """A check before torch's kernel at an Autograd key, which drops tangents: forward derivatives would be zero."""
+        if any(isinstance(x, Tensor) and unpack_dual(x).tangent is not None for x in args):
+            raise RuntimeError("add_rms_norm has no forward derivative (jvp, jacfwd): use torch.autograd.grad")
+        return kernel.call_boxed(keyset, *args)
 
     def one_by_one(op, info, in_dims, *args):
         """vmap in the plainest way: one call per member; for an empty batch a call with zeros, for the shapes."""
@@ -145,18 +133,11 @@ def register() -> None:
         results = [op(*member(i)) for i in range(max(info.batch_size, 1))]
         return tuple(torch.stack(each)[: info.batch_size] for each in zip(*results, strict=True)), 0
 
-    @torch.library.register_vmap("add_rms_norm::add_rms_norm")
-    def _(info, in_dims, a: Tensor, b: Tensor, weight: Tensor, eps: float):
-        if in_dims[2] is not None or a.dim() == (in_dims[0] is not None):  # a scalar has no row: the operator says so
-            return one_by_one(forward, info, in_dims, a, b, weight, eps)
-        a, b = (
-            x.expand(info.batch_size, *x.shape) if dim is None else x.movedim(dim, 0)
-            for x, dim in zip((a, b), in_dims[:2], strict=True)
-        )
-        return forward(a, b, weight, eps), 0  # a batch is one more leading dimension
-
-    # Each member has a gradient of the weight of its own.
-    torch.library.register_vmap(backward, functools.partial(one_by_one, backward))
+    for op in (forward, backward):
+        torch.library.register_vmap(op, functools.partial(one_by_one, op))
+        for key in ("AutogradCPU", "AutogradCUDA", "AutogradMeta"):
+            check_and_call = functools.partial(refuse_tangents, torch.library.get_kernel(op, key))
+            LIBRARY.impl(op, check_and_call, key, with_keyset=True)
 
 
 def compare(device: str) -> None:
