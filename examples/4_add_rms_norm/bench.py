@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from add_rms_norm import add_rms_norm, build, has_toolkit, reference
+from add_rms_norm import add_rms_norm, build, reference
 from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -164,9 +164,8 @@ def report(args: argparse.Namespace, measure: Callable, plot: Callable) -> None:
     measure gets the options and the memory's peak in GB/s, and returns a list of dicts."""
     content = args.content
     if content is None:
-        if not torch.cuda.is_available() or not has_toolkit():
+        if not torch.cuda.is_available() or not build():
             sys.exit("this measures kernels: it needs a GPU that torch sees, and a CUDA toolkit (in $CUDA_HOME)")
-        build()
         where = cli.environment(torch.device("cuda")) | {"dtype": "bfloat16"}
         content = {"environment": where, "results": measure(args, where["peak_gb_per_s"])}
     if args.json and content["results"]:
