@@ -59,11 +59,10 @@ void check(const std::string& name, const Tensor& x, const Tensor& a, ScalarType
 }
 
 void check_weight(const Tensor& weight, const Tensor& a) {
-  if (a.dim() == 0) refuse("a has no dimension, expected at least one");
-  const Sizes last = a.sizes().slice(a.dim() - 1);
-  if (last[0] == 0) refuse("a's last dimension is empty");
+  if (a.dim() == 0 || a.sizes().back() == 0) refuse("a has no last dimension, or it is empty");
   const bool is_wide = weight.scalar_type() == statistics_type(a);
-  check("weight", weight, a, is_wide ? statistics_type(a) : a.scalar_type(), last);
+  const ScalarType type = is_wide ? statistics_type(a) : a.scalar_type();
+  check("weight", weight, a, type, a.sizes().slice(a.dim() - 1));
 }
 
 // Computes on a's device.
