@@ -82,8 +82,9 @@ def measure(args: argparse.Namespace, peak: float) -> list[dict]:
             step = partial(run, library, i)
             torch.testing.assert_close(step(*inputs.inputs[0]), expected, rtol=0.02, atol=0.02)
             us = inputs.time(step)
-            found.append(row | {"step": name, "us": us, "of_peak": row["floor_us"] / us})
-            print(f"{what:>8} {rows:>6} x {width:<5} {name:<48}{us:>10.4g} us {found[-1]['of_peak']:>8.1%} of the peak")
+            share = row["floor_us"] / us
+            found.append(row | {"step": name, "us": us, "of_peak": share})
+            print(f"{what:>8} {rows:>6} x {width:<5} {name:<48}{us:>10.4g} us {share:>8.1%} of the peak", flush=True)
     return found
 
 
