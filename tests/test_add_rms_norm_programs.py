@@ -3,11 +3,13 @@
 import os
 import re
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
-from test_add_rms_norm import CUDA_HOME, FOLDER, built, lib, make  # noqa: F401
+from test_add_rms_norm import CUDA_HOME, EPS, FOLDER, OPS, built, lib, make  # noqa: F401
+from torch.autograd import forward_ad
 
 
 def test_program(run):
@@ -51,6 +53,40 @@ def test_files_are_tested_first(program, run, tmp_path):
     if not torch.cuda.is_available():  # it measures nothing, and leaves an earlier file alone
         assert "needs a GPU" in run(path, "--json", tmp_path / "no.json", status=1).stderr
         assert (tmp_path / "no.json").read_text() == "[1]"
+
+
+@pytest.mark.parametrize("device", ["cpu"] + ["cuda"] * torch.cuda.is_available())
+@pytest.mark.parametrize("i", range(3))
+@pytest.mark.parametrize("name", ["add_rms_norm", "add_rms_norm_backward"])
+def test_other_derivatives_are_refused(name, i, device):
+    """Second ones; and forward ones, for which torch would return zeros."""
+    a, b, weight, dy, ds = make((2, 8), device=device)
+    _, s, rstd = OPS.add_rms_norm(a, b, weight, EPS)
+    inputs = [a, b, weight, EPS] if name == "add_rms_norm" else [dy, ds, s, weight, rstd]
+
+    def function(x):
+        return getattr(OPS, name)(*inputs[:i], x, *inputs[i + 1 :])[0]
+
+    def jvp(function, x):
+        return torch.func.jvp(function, (x,), (x,))
+
+    def dual(x):
+        with forward_ad.dual_level():
+            return function(forward_ad.make_dual(x, x.detach()))
+
+    x = inputs[i]
+    compiled = torch.compile(function, backend="aot_eager")
+    compiled_jvp = partial(torch.compile(jvp, backend="aot_eager"), function)
+    for call in (partial(jvp, function), partial(jvp, compiled), compiled_jvp, torch.func.jacfwd(function), dual):
+        with pytest.raises(RuntimeError, match="no forward derivative"):
+            call(x)
+    x.requires_grad_()
+    with pytest.raises(RuntimeError, match="no forward derivative"):
+        dual(x)
+    if name == "add_rms_norm":
+        (first,) = torch.autograd.grad(function(x).square().sum(), x, create_graph=True)
+        with pytest.raises(RuntimeError, match="no second derivative"):
+            first.sum().backward()
 
 
 def test_sizes_that_depend_on_data():
