@@ -3,11 +3,13 @@
 import os
 import re
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
-from test_add_rms_norm import CUDA_HOME, FOLDER, built, lib, make  # noqa: F401
+from test_add_rms_norm import CUDA_HOME, EPS, FOLDER, OPS, built, lib, make  # noqa: F401
+from torch.autograd import forward_ad
 
 
 def test_program(run):
@@ -39,36 +41,52 @@ def test_no_warning_and_no_spill(arch, tmp_path):
 @pytest.mark.parametrize("program", ["bench.py", "ladder.py"])
 def test_files_are_tested_first(program, run, tmp_path):
     path = f"examples/4_add_rms_norm/{program}"
-    other = "h200-add-rms-norm-steps" if program == "bench.py" else "h200-add-rms-norm"
-    assert "there is no folder" in run(path, "--json", tmp_path / "missing" / "file.json", status=2).stderr
-    assert (
-        "holds no results of"
-        in run(path, "--from", f"docs/results/{other}.json", "--plot", tmp_path / "x.svg", status=1).stderr
-    )
+    own, other = "h200-add-rms-norm", "h200-add-rms-norm-steps"
+    if program == "ladder.py":
+        own, other = other, own
     (tmp_path / "no.json").write_text("[1]")
-    assert "cannot read results" in run(path, "--from", tmp_path / "no.json", status=1).stderr
+    assert "there is no folder" in run(path, "--json", tmp_path / "missing" / "file.json", status=2).stderr
+    assert "holds no results of" in run(path, "--from", f"docs/results/{other}.json", status=2).stderr
+    assert "cannot read results" in run(path, "--from", tmp_path / "no.json", status=2).stderr
+    run(path, "--from", f"docs/results/{own}.json", "--plot", tmp_path / "x.svg")
+    assert b"NVIDIA H200" in (tmp_path / "x.svg").read_bytes()
     if not torch.cuda.is_available():  # it measures nothing, and leaves an earlier file alone
-        assert "torch sees no GPU here" in run(path, "--json", tmp_path / "no.json", status=1).stderr
+        assert "needs a GPU" in run(path, "--json", tmp_path / "no.json", status=1).stderr
         assert (tmp_path / "no.json").read_text() == "[1]"
 
 
+@pytest.mark.parametrize("device", ["cpu"] + ["cuda"] * torch.cuda.is_available())
 @pytest.mark.parametrize("i", range(3))
-def test_other_derivatives_are_refused(i):
-    inputs = make((2, 8))[:3]
+@pytest.mark.parametrize("name", ["add_rms_norm", "add_rms_norm_backward"])
+def test_other_derivatives_are_refused(name, i, device):
+    """Second ones; and forward ones, for which torch would return zeros."""
+    a, b, weight, dy, ds = make((2, 8), device=device)
+    _, s, rstd = OPS.add_rms_norm(a, b, weight, EPS)
+    inputs = [a, b, weight, EPS] if name == "add_rms_norm" else [dy, ds, s, weight, rstd]
 
     def function(x):
-        return lib.add_rms_norm(*inputs[:i], x, *inputs[i + 1 :])[0]
+        return getattr(OPS, name)(*inputs[:i], x, *inputs[i + 1 :])[0]
 
-    def jvp(x):
+    def jvp(function, x):
         return torch.func.jvp(function, (x,), (x,))
 
-    for call in (jvp, torch.compile(jvp, backend="aot_eager"), torch.func.jacfwd(function)):
-        with pytest.raises(RuntimeError, match="no forward derivative"):  # torch would return zeros
-            call(inputs[i])
-    x = inputs[i].requires_grad_()
-    (first,) = torch.autograd.grad(function(x).square().sum(), x, create_graph=True)
-    with pytest.raises(RuntimeError, match="no second derivative"):
-        first.sum().backward()
+    def dual(x):
+        with forward_ad.dual_level():
+            return function(forward_ad.make_dual(x, x.detach()))
+
+    x = inputs[i]
+    compiled = torch.compile(function, backend="aot_eager")
+    compiled_jvp = partial(torch.compile(jvp, backend="aot_eager"), function)
+    for call in (partial(jvp, function), partial(jvp, compiled), compiled_jvp, torch.func.jacfwd(function), dual):
+        with pytest.raises(RuntimeError, match="no forward derivative"):
+            call(x)
+    x.requires_grad_()
+    with pytest.raises(RuntimeError, match="no forward derivative"):
+        dual(x)
+    if name == "add_rms_norm":
+        (first,) = torch.autograd.grad(function(x).square().sum(), x, create_graph=True)
+        with pytest.raises(RuntimeError, match="no second derivative"):
+            first.sum().backward()
 
 
 def test_sizes_that_depend_on_data():

@@ -30,10 +30,10 @@ namespace {
   throw std::runtime_error("add_rms_norm: " + text);
 }
 
-std::string text(Sizes sizes) {
+std::string text(ScalarType type, Sizes sizes) {
   std::string all;
   for (const int64_t size : sizes) all += (all.empty() ? "" : ", ") + std::to_string(size);
-  return "[" + all + "]";
+  return toString(type) + ("[" + all + "]");
 }
 
 RmsDtype dtype_of(const Tensor& x) {
@@ -50,22 +50,19 @@ ScalarType statistics_type(const Tensor& a) {
   return a.scalar_type() == ScalarType::Double ? ScalarType::Double : ScalarType::Float;
 }
 
-void check(const std::string& name, const Tensor& x, const Tensor& a, ScalarType type, Sizes sizes,
-           const std::string& whose) {
-  if (x.scalar_type() != type) refuse(name + " and a differ in dtype");
+void check(const std::string& name, const Tensor& x, const Tensor& a, ScalarType type,
+           Sizes sizes) {
+  if (x.scalar_type() != type || !x.sizes().equals(sizes)) {
+    refuse(name + " is " + text(x.scalar_type(), x.sizes()) + ", expected " + text(type, sizes));
+  }
   if (x.device() != a.device()) refuse(name + " and a differ in device");
-  if (x.sizes().equals(sizes)) return;
-  refuse(name + " has shape " + text(x.sizes()) + ", expected " + whose + ": " + text(sizes));
 }
 
 void check_weight(const Tensor& weight, const Tensor& a) {
-  if (a.dim() == 0) refuse("a has no dimension, expected at least one");
-  const Sizes last = a.sizes().slice(a.dim() - 1);
-  if (last[0] == 0) refuse("a has shape " + text(a.sizes()) + ": its last dimension is empty");
-  ScalarType type = a.scalar_type();
-  const bool is_half = type == ScalarType::Half || type == ScalarType::BFloat16;
-  if (is_half && weight.scalar_type() == ScalarType::Float) type = ScalarType::Float;
-  check("weight", weight, a, type, last, "a's last dimension");
+  if (a.dim() == 0 || a.sizes().back() == 0) refuse("a has no last dimension, or it is empty");
+  const bool is_wide = weight.scalar_type() == statistics_type(a);
+  const ScalarType type = is_wide ? statistics_type(a) : a.scalar_type();
+  check("weight", weight, a, type, a.sizes().slice(a.dim() - 1));
 }
 
 // Computes on a's device.
@@ -99,7 +96,7 @@ const void* in(const Tensor& x) { return x.const_data_ptr(); }
 std::tuple<Tensor, Tensor, Tensor> forward(const Tensor& a, const Tensor& b, const Tensor& weight,
                                            double eps) {
   const RmsDtype dtype = dtype_of(a);
-  check("b", b, a, a.scalar_type(), a.sizes(), "a's");
+  check("b", b, a, a.scalar_type(), a.sizes());
   check_weight(weight, a);
   const int64_t last = a.dim() - 1, width = a.size(last), rows = a.numel() / width;
   const Tensor x = contiguous(a), z = contiguous(b), w = contiguous(weight);
@@ -114,14 +111,11 @@ std::tuple<Tensor, Tensor, Tensor> forward(const Tensor& a, const Tensor& b, con
 std::tuple<Tensor, Tensor> backward(const Tensor& dy, std::optional<Tensor> ds, const Tensor& s,
                                     const Tensor& weight, const Tensor& rstd) {
   const RmsDtype dtype = dtype_of(s);
-  check("dy", dy, s, s.scalar_type(), s.sizes(), "s's");
-  if (ds) check("ds", *ds, s, s.scalar_type(), s.sizes(), "s's");
+  check("dy", dy, s, s.scalar_type(), s.sizes());
+  if (ds) check("ds", *ds, s, s.scalar_type(), s.sizes());
   check_weight(weight, s);
   const int64_t width = weight.numel(), rows = s.numel() / width;
-  if (rstd.scalar_type() != statistics_type(s) || rstd.numel() != rows ||
-      rstd.device() != s.device()) {
-    refuse("rstd is not what add_rms_norm returned with s");
-  }
+  check("rstd", rstd, s, statistics_type(s), s.sizes().slice(0, s.dim() - 1));
   const Tensor x = contiguous(s), grad = contiguous(dy), w = contiguous(weight);
   const Tensor r = contiguous(rstd);
   if (ds) ds = contiguous(*ds);

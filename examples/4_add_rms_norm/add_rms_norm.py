@@ -7,9 +7,7 @@ torch.compile, Liger and QuACK.
 """
 
 import functools
-import itertools
 import os
-from collections.abc import Iterable
 from pathlib import Path
 
 import torch
@@ -19,18 +17,17 @@ from torch.autograd.forward_ad import unpack_dual
 from torch.utils import cpp_extension
 
 HERE = Path(__file__).resolve().parent
-
-
-def has_toolkit() -> bool:
-    """Whether torch has CUDA, and a CUDA toolkit is where torch looks for it: $CUDA_HOME, or the nvcc on PATH."""
-    home = cpp_extension.CUDA_HOME
-    return bool(torch.version.cuda and home and Path(home, "include", "cuda_runtime.h").exists())
+LIBRARY = torch.library.Library("add_rms_norm", "FRAGMENT")
 
 
 @functools.cache  # a second call must not register everything again
-def build() -> None:
-    """Compile and load the operator; for the CPU only where there is no CUDA toolkit. Call it once, before use."""
-    with_cuda = has_toolkit()
+def build() -> bool:
+    """Compile and load the operator. Call it once, before use. Returns whether it has CUDA code.
+
+    It has where torch has CUDA, and a CUDA toolkit is where torch looks for it: $CUDA_HOME, or the nvcc on PATH.
+    """
+    home = cpp_extension.CUDA_HOME
+    with_cuda = bool(torch.version.cuda and home and Path(home, "include", "cuda_runtime.h").exists())
     if torch.cuda.is_available() and not with_cuda:
         print(f"building for the CPU only: no CUDA toolkit in {cpp_extension.CUDA_HOME} (set CUDA_HOME to its folder)")
     # Without a GPU torch would compile for every GPU that it knows. One PTX serves all: the driver compiles the rest.
@@ -45,6 +42,7 @@ def build() -> None:
         is_python_module=False,
     )
     register()
+    return with_cuda
 
 
 def add_rms_norm(a: Tensor, b: Tensor, weight: Tensor, eps: float = 1e-6) -> tuple[Tensor, Tensor]:
@@ -55,10 +53,7 @@ def add_rms_norm(a: Tensor, b: Tensor, weight: Tensor, eps: float = 1e-6) -> tup
     y and s have a's dtype; s is rounded once, sums are float32 (float64 for float64). Under CUDA's autocast all become
     float32. Differentiable once, backward: y and s may have gradients. Two runs give the same bits. Call build() first.
     """
-    if any(unpack_dual(x).tangent is not None for x in (a, b, weight)):
-        raise RuntimeError("add_rms_norm has no forward derivative (jvp, jacfwd): use torch.autograd.grad")
-    y, s, _ = torch.ops.add_rms_norm.add_rms_norm(a, b, weight, eps)
-    return y, s
+    return torch.ops.add_rms_norm.add_rms_norm(a, b, weight, eps)[:2]
 
 
 def reference(a: Tensor, b: Tensor, weight: Tensor, eps: float = 1e-6) -> tuple[Tensor, Tensor]:
@@ -71,7 +66,6 @@ def register() -> None:
     """The operator's Python side: fake kernels, gradient, vmap."""
     forward = torch.ops.add_rms_norm.add_rms_norm.default
     backward = torch.ops.add_rms_norm.add_rms_norm_backward.default
-    halves = (torch.float16, torch.bfloat16)
 
     def check(name: str, x: Tensor, a: Tensor) -> None:
         """As the C++ side checks: otherwise the fake kernel would promise what the operator refuses."""
@@ -80,30 +74,27 @@ def register() -> None:
         for size, expected in zip(x.shape, a.shape, strict=True):  # each by itself: a size may depend on data
             torch._check(size == expected, lambda: text)
 
-    def check_weight(weight: Tensor, a: Tensor) -> None:
-        torch._check(a.dim() > 0 and a.shape[-1] != 0, lambda: "add_rms_norm: a has no last dimension, or it is empty")
-        is_known = a.dtype in (torch.float32, torch.float64, *halves)
+    def check_all(a: Tensor, weight: Tensor, **like_a: Tensor | None) -> Tensor:
+        """Return rstd."""
+        for name, x in like_a.items():
+            if x is not None:
+                check(name, x, a)
+        is_known = a.dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16)
         torch._check(is_known, lambda: f"add_rms_norm: {a.dtype} is not supported")
-        is_wide = a.dtype in halves and weight.dtype == torch.float32
-        check("weight", weight, a.new_empty(a.shape[-1:], dtype=torch.float32 if is_wide else a.dtype))
-
-    def statistics_like(a: Tensor) -> Tensor:
-        return a.new_empty(a.shape[:-1], dtype=torch.promote_types(a.dtype, torch.float32))
+        torch._check(a.dim() > 0 and a.shape[-1] != 0, lambda: "add_rms_norm: a has no last dimension, or it is empty")
+        wide = torch.promote_types(a.dtype, torch.float32)
+        check("weight", weight, a.new_empty(a.shape[-1:], dtype=wide if weight.dtype == wide else a.dtype))
+        return a.new_empty(a.shape[:-1], dtype=wide)
 
     @torch.library.register_fake("add_rms_norm::add_rms_norm")
     def _(a: Tensor, b: Tensor, weight: Tensor, eps: float):
-        check("b", b, a)
-        check_weight(weight, a)
+        rstd = check_all(a, weight, b=b)
         y, s = (torch.empty_like(a, memory_format=torch.contiguous_format) for _ in "ys")
-        return y, s, statistics_like(a)
+        return y, s, rstd
 
     @torch.library.register_fake("add_rms_norm::add_rms_norm_backward")
     def _(dy: Tensor, ds: Tensor | None, s: Tensor, weight: Tensor, rstd: Tensor):
-        check("dy", dy, s)
-        if ds is not None:
-            check("ds", ds, s)
-        check_weight(weight, s)
-        check("rstd", rstd, statistics_like(s))
+        check("rstd", rstd, check_all(s, weight, dy=dy, ds=ds))
         return torch.empty_like(s, memory_format=torch.contiguous_format), weight.new_empty(weight.shape)
 
     def setup_context(ctx, inputs, output) -> None:
@@ -125,34 +116,31 @@ def register() -> None:
     torch.library.register_autograd("add_rms_norm::add_rms_norm_backward", no_second_gradient)
     torch.library.register_autocast("add_rms_norm::add_rms_norm", "cuda", torch.float32)  # as F.rms_norm is
 
+    def refuse_tangents(kernel, keyset, *args):
+        """A check before torch's kernel at an Autograd key, which drops tangents: forward derivatives would be zero."""
+        if any(isinstance(x, Tensor) and unpack_dual(x).tangent is not None for x in args):
+            raise RuntimeError("add_rms_norm has no forward derivative (jvp, jacfwd): use torch.autograd.grad")
+        return kernel.call_boxed(keyset, *args)
+
     def one_by_one(op, info, in_dims, *args):
-        """vmap in the plainest way: a call for each member of the batch; one for an empty batch, for the shapes."""
+        """vmap in the plainest way: one call per member; for an empty batch a call with zeros, for the shapes."""
 
-        def members(x: Tensor, dim: int | None) -> Iterable[Tensor]:
-            if dim is None:
-                return itertools.repeat(x)
-            x = x.movedim(dim, 0)
-            return x if info.batch_size > 0 else x.new_ones(1, *x.shape[1:])
+        def member(i: int) -> list:
+            pick = Tensor.sum if info.batch_size == 0 else functools.partial(Tensor.select, index=i)
+            return [x if dim is None else pick(x, dim=dim) for x, dim in zip(args, in_dims, strict=True)]
 
-        results = [op(*each) for each in zip(*map(members, args, in_dims), strict=False)]
-        return tuple(torch.stack(x)[: info.batch_size] for x in zip(*results, strict=True)), (0,) * len(results[0])
+        results = [op(*member(i)) for i in range(max(info.batch_size, 1))]
+        return tuple(torch.stack(each)[: info.batch_size] for each in zip(*results, strict=True)), 0
 
-    @torch.library.register_vmap("add_rms_norm::add_rms_norm")
-    def _(info, in_dims, a: Tensor, b: Tensor, weight: Tensor, eps: float):
-        if in_dims[2] is not None or a.dim() == (in_dims[0] is not None):  # a scalar has no row: the operator says so
-            return one_by_one(forward, info, in_dims, a, b, weight, eps)
-        a, b = (
-            x.expand(info.batch_size, *x.shape) if dim is None else x.movedim(dim, 0)
-            for x, dim in zip((a, b), in_dims[:2], strict=True)
-        )
-        return forward(a, b, weight, eps), (0, 0, 0)  # a batch is one more leading dimension
-
-    # Each member has a gradient of the weight of its own.
-    torch.library.register_vmap(backward, functools.partial(one_by_one, backward))
+    for op in (forward, backward):
+        torch.library.register_vmap(op, functools.partial(one_by_one, op))
+        for key in ("AutogradCPU", "AutogradCUDA", "AutogradMeta"):
+            check_and_call = functools.partial(refuse_tangents, torch.library.get_kernel(op, key))
+            LIBRARY.impl(op, check_and_call, key, with_keyset=True)
 
 
 def compare(device: str) -> None:
-    """Values and gradients against torch, in float64 against finite differences, and the operator's contract."""
+    """Values and gradients against torch; tests/test_add_rms_norm.py has gradcheck and opcheck as well."""
     shape = (3, 50, 200)
     a, b, weight = (torch.randn(size, device=device, requires_grad=True) for size in (shape, shape, shape[-1:]))
     dy, ds = torch.randn(2, *shape, device=device)
@@ -161,16 +149,13 @@ def compare(device: str) -> None:
         for outputs in (add_rms_norm(a, b, weight), reference(a, b, weight))
     )
     torch.testing.assert_close(ours, theirs)
-    small = [torch.randn(shape, dtype=torch.float64, device=device, requires_grad=True) for shape in [(4, 7)] * 2 + [7]]
-    assert torch.autograd.gradcheck(add_rms_norm, small)
-    torch.library.opcheck(torch.ops.add_rms_norm.add_rms_norm.default, (*small, 1e-6))
     print(f"{device}: values and gradients are torch's, within rounding")
 
 
 def main() -> None:
-    build()
+    with_cuda = build()
     compare("cpu")
-    if torch.cuda.is_available() and has_toolkit():
+    if torch.cuda.is_available() and with_cuda:
         compare("cuda")
     try:
         add_rms_norm(torch.ones(2, 3), torch.ones(2, 4), torch.ones(3))

@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from add_rms_norm import add_rms_norm, build, has_toolkit, reference
+from add_rms_norm import add_rms_norm, build, reference
 from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -61,20 +61,19 @@ class Inputs:
         count = min(wanted, 256)
         self.flush = clock.flush(torch.device("cuda")) if count < wanted else None
 
-        def draw(*shape: int, grad: bool = False) -> list[Tensor]:
-            return [torch.randn(shape, device="cuda", dtype=DTYPE).requires_grad_(grad) for _ in range(count)]
+        def draw(*shapes: tuple[int, ...], grad: bool = False) -> list[Tensor]:
+            return [torch.randn(shape, device="cuda", dtype=DTYPE).requires_grad_(grad) for shape in shapes]
 
-        shapes = [(rows, width), (rows, width), (width,)]
-        self.inputs = list(zip(*(draw(*shape, grad=backward) for shape in shapes), strict=True))
-        self.grads = list(zip(*(draw(rows, width) for _ in "ys"), strict=True)) if backward else []
+        shape = (rows, width)
+        self.inputs = [draw(shape, shape, (width,), grad=backward) for _ in range(count)]
+        self.grads = [draw(shape, shape) for _ in range(count * backward)]
 
     def time(self, norm: Norm) -> float:
         """Median microseconds of one forward, or of one forward and its backward."""
         kept: list = [None] * len(self.inputs)  # or the next call's outputs would go to the same memory
 
         def forward(i: int) -> None:
-            with torch.set_grad_enabled(self.backward):
-                kept[i] = norm(*self.inputs[i])
+            kept[i] = norm(*self.inputs[i])
 
         def gradient(i: int) -> None:
             kept[i] = (kept[i], torch.autograd.grad(kept[i], self.inputs[i], self.grads[i]))
@@ -88,7 +87,7 @@ class Inputs:
                 each(0)
         torch.cuda.synchronize()
         calls *= math.ceil(12 / len(calls))  # a replay starts once; that must not count for much
-        return digits(len(passes) * clock.gpu(calls, flush=self.flush).median_us)
+        return len(passes) * clock.gpu(calls, flush=self.flush).median_us
 
 
 def measure_shape(rows: int, width: int, backward: bool, peak: float) -> dict:
@@ -96,12 +95,12 @@ def measure_shape(rows: int, width: int, backward: bool, peak: float) -> dict:
     inputs = Inputs(rows, width, backward)
     floor = inputs.bytes * (2 if backward else 1) / peak * 1e-3
     what = "forward + backward" if backward else "forward"
-    row = {"pass": what, "width": width, "rows": rows, "floor_us": digits(floor)}
+    row = {"pass": what, "width": width, "rows": rows, "floor_us": floor}
     for name, norm in contestants().items():
         row[name] = inputs.time(norm)
         torch.cuda.empty_cache()
     best = min(row[name] for name in COLOURS if name in row and name != OURS)
-    return row | {"of_best": digits(row[OURS] / best), "of_peak": digits(floor / row[OURS])}
+    return row | {"of_best": row[OURS] / best, "of_peak": floor / row[OURS]}
 
 
 def measure(args: argparse.Namespace, peak: float) -> list[dict]:
@@ -111,18 +110,17 @@ def measure(args: argparse.Namespace, peak: float) -> list[dict]:
         if 12 * rows * width * DTYPE.itemsize > memory / 2:
             continue  # two sets of inputs, outputs and gradients, and what torch needs in between
         results.append(measure_shape(rows, width, backward, peak))
-        print(*(f"{name} {value}" for name, value in results[-1].items()), sep="  ", flush=True)
+        shown = (value if name == "pass" else f"{name} {value:.6g}" for name, value in results[-1].items())
+        print(*shown, sep="  ", flush=True)
     return results
 
 
-def plot(path: Path, content: dict) -> None:
+def plot(figure, content: dict) -> None:
     """Share of the memory's peak over the width, a panel for each pass and number of rows."""
-    from matplotlib.figure import Figure
-
     results, where = content["results"], content["environment"]
     passes = list(dict.fromkeys(row["pass"] for row in results))
     rows = sorted({row["rows"] for row in results})
-    figure = Figure(figsize=(3.2 * len(rows) + 0.6, 2.8 * len(passes) + 0.8), layout="constrained")
+    figure.set_size_inches(3.2 * len(rows) + 0.6, 2.8 * len(passes) + 0.8)
     panels = figure.subplots(len(passes), len(rows), squeeze=False, sharey="col")
     for panel, (what, count) in zip(panels.flat, itertools.product(passes, rows), strict=True):
         for name, colour in COLOURS.items():
@@ -136,63 +134,54 @@ def plot(path: Path, content: dict) -> None:
         panel.set_ylim(bottom=0)
     figure.suptitle(f"residual add + RMSNorm, {where['dtype']}, {where['name']}")
     figure.legend(*panel.get_legend_handles_labels(), loc="outside lower center", ncols=5)
-    figure.savefig(path)
 
 
 # Shared with ladder.py: options, and the files that hold results.
+def earlier(text: str) -> dict:
+    """The type of --from: the content of an earlier --json of the same program."""
+    try:
+        content = json.loads(Path(text).read_text())
+        if f"4_add_rms_norm/{Path(sys.argv[0]).name}" in content["environment"]["command"] and content["results"]:
+            return content
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise argparse.ArgumentTypeError(f"cannot read results from {text}: {error!r}") from None
+    raise argparse.ArgumentTypeError(f"{text} holds no results of this program")
+
+
 def options(description: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--json", type=files.target, metavar="FILE", help="write the results")
     parser.add_argument("--plot", type=files.target, metavar="FILE", help="draw them (.svg, .png; needs matplotlib)")
-    parser.add_argument("--from", type=Path, metavar="FILE", dest="source", help="draw results of an earlier --json")
+    parser.add_argument(
+        "--from", type=earlier, metavar="FILE", dest="content", help="draw results of an earlier --json"
+    )
     return parser
 
 
-def numbers(text: str) -> list[int]:
-    return [int(number) for number in text.split(",")]
-
-
-def digits(x: float) -> float:
-    return float(f"{x:.4g}")
-
-
-def earlier(path: Path) -> dict:
-    """The content of an earlier --json of the same program."""
-    program = Path(sys.argv[0]).name
-    try:
-        content = json.loads(path.read_text())
-        if program not in content["environment"]["command"] or not content["results"]:
-            sys.exit(f"{path} holds no results of {program}")
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        sys.exit(f"cannot read results from {path}: {type(error).__name__}: {error}")
-    return content
-
-
-def report(args: argparse.Namespace, measure: Callable, plot: Callable[[Path, dict], None]) -> None:
-    """Measure, or read what was measured before; write the files that the options name.
+def report(args: argparse.Namespace, measure: Callable, plot: Callable) -> None:
+    """Measure, unless --from has results; write the files that the options name.
 
     measure gets the options and the memory's peak in GB/s, and returns a list of dicts."""
-    if args.source:
-        content = earlier(args.source)
-    elif not torch.cuda.is_available():
-        sys.exit("this measures a GPU's kernels, and torch sees no GPU here (add_rms_norm.py runs without one)")
-    elif not has_toolkit():
-        sys.exit("the kernels have to be compiled, and no CUDA toolkit is found: set CUDA_HOME to its folder")
-    else:
-        build()
+    content = args.content
+    if content is None:
+        if not torch.cuda.is_available() or not build():
+            sys.exit("this measures kernels: it needs a GPU that torch sees, and a CUDA toolkit (in $CUDA_HOME)")
         where = cli.environment(torch.device("cuda")) | {"dtype": "bfloat16"}
         content = {"environment": where, "results": measure(args, where["peak_gb_per_s"])}
     if args.json and content["results"]:
         files.write(args.json, files.to_json(content))
     if args.plot:
         import matplotlib
+        from matplotlib.figure import Figure
 
         with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": OURS}):  # text stays text
-            plot(args.plot, content)
+            figure = Figure(layout="constrained")
+            plot(figure, content)
+            figure.savefig(args.plot)
 
 
 if __name__ == "__main__":
     parser = options(__doc__.splitlines()[0])
     for name, default in (("--rows", "1,64,2048,16384"), ("--widths", "256,1024,4096,8192,16384,32768,65536,131072")):
-        parser.add_argument(name, default=default, metavar="N,N", type=numbers)
+        parser.add_argument(name, default=default, metavar="N,N", type=lambda text: [int(n) for n in text.split(",")])
     report(parser.parse_args(), measure, plot)

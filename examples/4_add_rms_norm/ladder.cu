@@ -55,15 +55,10 @@ __global__ void block_per_row(T* y, T* s, float* rstd, const T* a, const T* b, c
   }
 }
 
-const char* last_error() {
-  const cudaError_t error = cudaGetLastError();
-  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
-}
-
 }  // namespace
 
 // step: 1 to 3, as above; 4: vectors of 16 bytes; 5: and the row in registers (width <= 4096).
-extern "C" const char* launch_forward_step(int step, T* y, T* s, float* rstd, const T* a,
+extern "C" cudaError_t launch_forward_step(int step, T* y, T* s, float* rstd, const T* a,
                                            const T* b, const T* weight, int64_t rows, int64_t width,
                                            cudaStream_t stream) {
   const float eps = 1e-6f;
@@ -76,13 +71,13 @@ extern "C" const char* launch_forward_step(int step, T* y, T* s, float* rstd, co
     by_block<<<n, 512, 0, stream>>>(y, s, rstd, a, b, weight, eps, rows, width);
   if (step == 4) forward_any<T, 8><<<n, 512, 0, stream>>>(y, s, rstd, a, b, w, eps, width);
   if (step == 5) forward_rows<T, 1><<<n, 512, 0, stream>>>(y, s, rstd, a, b, w, eps, rows, width);
-  return last_error();
+  return cudaGetLastError();
 }
 
 // For a width of 4096. step 1: every column by one thread that walks over all rows of its part, and
 // reads each row twice; 2: a row in registers, its sums too, and no row ahead. parts: rows of sums,
 // which add_partial adds. means: a number per row.
-extern "C" const char* launch_backward_step(int step, T* dx, T* dweight, float* sums, float* means,
+extern "C" cudaError_t launch_backward_step(int step, T* dx, T* dweight, float* sums, float* means,
                                             const T* dy, const T* ds, const T* s, const T* weight,
                                             const float* rstd, int64_t rows, int64_t width,
                                             int64_t parts, cudaStream_t stream) {
@@ -97,5 +92,5 @@ extern "C" const char* launch_backward_step(int step, T* dx, T* dweight, float* 
     kernel<<<blocks, dim3(256, 2), 0, stream>>>(dx, to, dy, ds, s, w, rstd, rows, width);
   }
   add_partial<T><<<4096 / 32, dim3(32, 32), 0, stream>>>(to, blocks, width);
-  return last_error();
+  return cudaGetLastError();
 }

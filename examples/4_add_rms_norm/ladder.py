@@ -7,6 +7,7 @@ The steps are in ladder.cu, which has no torch in it: they are called as C funct
 
 import argparse
 import ctypes
+import itertools
 import tempfile
 from collections.abc import Callable
 from functools import partial
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import torch
 from add_rms_norm import HERE
-from bench import Inputs, digits, options, report
+from bench import Inputs, options, report
 from torch import Tensor
 from torch.utils import cpp_extension
 
@@ -36,16 +37,13 @@ def compile_steps() -> ctypes.CDLL:
     with tempfile.TemporaryDirectory() as folder:
         where = {"build_directory": folder, "is_python_module": False}
         cpp_extension.load("ladder", [str(HERE / "ladder.cu")], extra_cuda_cflags=["-O3"], **where)
-        library = ctypes.CDLL(str(Path(folder, "ladder.so")))
-    library.launch_forward_step.restype = library.launch_backward_step.restype = ctypes.c_char_p
-    return library
+        return ctypes.CDLL(str(Path(folder, "ladder.so")))
 
 
 def call(function: Callable, step: int, tensors: list[Tensor], *sizes: int) -> None:
     pointers = [ctypes.c_void_p(x.data_ptr()) for x in tensors]
     stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-    if error := function(step, *pointers, *map(ctypes.c_int64, sizes), stream):
-        raise RuntimeError(error.decode())
+    torch.cuda.check_error(function(step, *pointers, *map(ctypes.c_int64, sizes), stream))
 
 
 def forward(library: ctypes.CDLL, step: int, a: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, ...]:
@@ -66,10 +64,10 @@ def backward(library: ctypes.CDLL, step: int, *inputs: Tensor) -> tuple[Tensor, 
     return dx, dw
 
 
-def measure(library: ctypes.CDLL, rows: int, width: int, peak: float) -> list[dict]:
+def measure(args: argparse.Namespace, peak: float) -> list[dict]:
     """Check the results of every step against the last one's, then time it. peak is the memory's, in GB/s."""
-    found = []
-    for what, run in (("forward", forward), ("backward", backward)):
+    library, found = compile_steps(), []
+    for (rows, width), (what, run) in itertools.product(SHAPES, (("forward", forward), ("backward", backward))):
         inputs = Inputs(rows, width, backward=False)
         if what == "backward":  # four tensors, as forward: dx, dy, ds, s
             if width != 4096:
@@ -77,25 +75,23 @@ def measure(library: ctypes.CDLL, rows: int, width: int, peak: float) -> list[di
             made = [torch.ops.add_rms_norm.add_rms_norm(*each, 1e-6) for each in inputs.inputs]
             inputs.inputs = [(a, b, s, w, r) for (a, b, w), (_, s, r) in zip(inputs.inputs, made, strict=True)]
         expected = run(library, len(STEPS[what]), *inputs.inputs[0])
-        floor = inputs.bytes / peak * 1e-3
+        row = {"pass": what, "rows": rows, "width": width, "floor_us": inputs.bytes / peak * 1e-3}
         for i, name in enumerate(STEPS[what], 1):
             if width > 4096 and (i == 1 or name == "the row in registers"):
                 continue  # takes too long; does not fit
             step = partial(run, library, i)
             torch.testing.assert_close(step(*inputs.inputs[0]), expected, rtol=0.02, atol=0.02)
             us = inputs.time(step)
-            line = {"pass": what, "step": name, "rows": rows, "width": width, "us": us}
-            found.append(line | {"floor_us": digits(floor), "of_peak": digits(floor / us)})
-            print(f"{what:>8} {rows:>6} x {width:<5} {name:<48}{us:>10} us {floor / us:>8.1%} of the peak", flush=True)
+            share = row["floor_us"] / us
+            found.append(row | {"step": name, "us": us, "of_peak": share})
+            print(f"{what:>8} {rows:>6} x {width:<5} {name:<48}{us:>10.4g} us {share:>8.1%} of the peak", flush=True)
     return found
 
 
-def plot(path: Path, content: dict) -> None:
+def plot(figure, content: dict) -> None:
     """Time of each step, and the memory's floor; a panel for each shape."""
-    from matplotlib.figure import Figure
-
     names = [f"{what}: {name}" for what in STEPS for name in STEPS[what]]
-    figure = Figure(figsize=(14, 4), layout="constrained")
+    figure.set_size_inches(14, 4)
     panels = figure.subplots(1, len(SHAPES), sharey=True)
     for panel, (rows, width) in zip(panels, SHAPES, strict=True):
         lines = [row for row in content["results"] if (row["rows"], row["width"]) == (rows, width)]
@@ -109,13 +105,7 @@ def plot(path: Path, content: dict) -> None:
     panels[0].set_yticks([-i for i in range(len(names))], names)
     panels[0].legend(loc="lower right")
     figure.suptitle(f"residual add + RMSNorm in steps, bfloat16, {content['environment']['name']}")
-    figure.savefig(path)
-
-
-def measure_all(args: argparse.Namespace, peak: float) -> list[dict]:
-    library = compile_steps()
-    return [row for shape in SHAPES for row in measure(library, *shape, peak)]
 
 
 if __name__ == "__main__":
-    report(options(__doc__.splitlines()[0]).parse_args(), measure_all, plot)
+    report(options(__doc__.splitlines()[0]).parse_args(), measure, plot)
