@@ -132,8 +132,20 @@ def register() -> None:
         results = [op(*member(i)) for i in range(max(info.batch_size, 1))]
         return tuple(torch.stack(each)[: info.batch_size] for each in zip(*results, strict=True)), 0
 
+    @torch.library.register_vmap(forward)
+    def _(info, in_dims, a: Tensor, b: Tensor, weight: Tensor, eps: float):
+        if in_dims[2] is not None or a.dim() == (in_dims[0] is not None):  # a scalar has no row: the operator says so
+            return one_by_one(forward, info, in_dims, a, b, weight, eps)
+        a, b = (
+            x.expand(info.batch_size, *x.shape) if dim is None else x.movedim(dim, 0)
+            for x, dim in zip((a, b), in_dims[:2], strict=True)
+        )
+        return forward(a, b, weight, eps), 0  # a batch is one more leading dimension
+
+    # Each member has a gradient of the weight of its own.
+    torch.library.register_vmap(backward, functools.partial(one_by_one, backward))
+
     for op in (forward, backward):
-        torch.library.register_vmap(op, functools.partial(one_by_one, op))
         for key in ("AutogradCPU", "AutogradCUDA", "AutogradMeta"):
             check_and_call = functools.partial(refuse_tangents, torch.library.get_kernel(op, key))
             LIBRARY.impl(op, check_and_call, key, with_keyset=True)

@@ -57,15 +57,19 @@ __global__ void __launch_bounds__(kMostThreads)
   __shared__ F shared[kMostThreads / 32];
   const int64_t start = blockIdx.x * width;
   wait_for_previous();
-  F squares = 0;
+  F squares = 0, lost = 0;  // summed as Kahan does: a thread's share of a long row is long, too
 #pragma unroll 4
   for (int64_t i = threadIdx.x * kSize; i < width; i += kMostThreads * kSize) {
     auto sum = load<kSize>(a + start + i), other = load<kSize>(b + start + i);
+    F part = -lost;
     for (int k = 0; k < kSize; ++k) {
       round_to(sum.at[k], element(sum, k) + element(other, k));
-      squares += element(sum, k) * element(sum, k);
+      part += element(sum, k) * element(sum, k);
     }
     store(s + start + i, sum);
+    const F next = squares + part;
+    lost = (next - squares) - part;
+    squares = next;
   }
   const F scale = inverse_root(sum_over_block(squares, shared) / width + eps);
   if (threadIdx.x == 0) rstd[blockIdx.x] = scale;
