@@ -99,7 +99,10 @@ const auto kAdd2 = add2;
 
 extern "C" const char* launch_add2_cpu(void* c, const void* a, const void* b, int64_t n,
                                        Add2Dtype dtype) {
-  return launch_strided_cpu(c, a, b, {1, {n}, {1}, {1}}, dtype);
+  Add2Walk row;  // of one dimension; the others stay unset
+  row.count = row.a_steps[0] = row.b_steps[0] = 1;
+  row.sizes[0] = n;
+  return launch_strided_cpu(c, a, b, row, dtype);
 }
 
 const char* launch_strided_cpu(void* c, const void* a, const void* b, const Add2Walk& walk,
