@@ -47,7 +47,7 @@ def _is_watched() -> bool:
 
 
 def add2(a: Tensor, b: Tensor) -> Tensor:
-    if (  # _is_watched() without the call, which would take a third as long again
+    if (  # _is_watched() without the call, which would take a quarter as long again
         compiling()
         or function_mode()
         or dispatch_mode()

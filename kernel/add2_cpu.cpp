@@ -65,19 +65,22 @@ void add2(const Row& row, Add2Dtype dtype) {
 FOR_AVX2 void add_halves(const Row& row) {
   auto* out = static_cast<Half*>(row.c);
   auto *x = static_cast<const Half*>(row.a), *y = static_cast<const Half*>(row.b);
-  const auto is_vector = [](int64_t step) { return step == 0 || step == 1; };
-  int64_t i = 0;
-  for (; is_vector(row.a_step) && is_vector(row.b_step) && i + 8 <= row.n; i += 8) {
-    const auto *next_x = reinterpret_cast<const __m128i*>(x + i),
-               *next_y = reinterpret_cast<const __m128i*>(y + i);
-    const __m128i left = row.a_step ? _mm_loadu_si128(next_x) : _mm_set1_epi16(x->x);
-    const __m128i right = row.b_step ? _mm_loadu_si128(next_y) : _mm_set1_epi16(y->x);
-    const __m256 sum = _mm256_add_ps(_mm256_cvtph_ps(left), _mm256_cvtph_ps(right));
+  const int64_t a_step = row.a_step, b_step = row.b_step;  // read once: a store may change `row`
+  Half copies[2][8];  // of an element that is the same for the whole row: its step is 0
+  const Half *left = x, *right = y;
+  if (a_step == 0) left = copies[0], std::fill_n(copies[0], 8, *x);
+  if (b_step == 0) right = copies[1], std::fill_n(copies[1], 8, *y);
+  const int64_t vectors = a_step <= 1 && b_step <= 1 ? row.n / 8 : 0;
+  for (int64_t k = 0; k < vectors; ++k) {
+    const auto* next_left = reinterpret_cast<const __m128i*>(left) + k * a_step;
+    const auto* next_right = reinterpret_cast<const __m128i*>(right) + k * b_step;
+    const __m256 sum = _mm256_add_ps(_mm256_cvtph_ps(_mm_loadu_si128(next_left)),
+                                     _mm256_cvtph_ps(_mm_loadu_si128(next_right)));
     const __m128i rounded = _mm256_cvtps_ph(sum, _MM_FROUND_TO_NEAREST_INT);
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i), rounded);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out) + k, rounded);
   }
-  for (; i < row.n; ++i) {
-    const float sum = _cvtsh_ss(x[i * row.a_step].x) + _cvtsh_ss(y[i * row.b_step].x);
+  for (int64_t i = vectors * 8; i < row.n; ++i) {
+    const float sum = _cvtsh_ss(x[i * a_step].x) + _cvtsh_ss(y[i * b_step].x);
     out[i].x = _cvtss_sh(sum, _MM_FROUND_TO_NEAREST_INT);
   }
 }
