@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import textwrap
 from pathlib import Path
 
@@ -179,7 +180,8 @@ def test_environment_with_a_space_in_its_path(tiny, script, tmp_path):
     for folder in ("my venv", "bin"):
         (tmp_path / folder).mkdir()
     (tmp_path / "my venv" / "torch").symlink_to(Path(torch.__file__).parent)
-    for tool in ("c++", "g++", "cc", "cmake", "make", "gmake", "as", "ld", "ar", "which"):
+    of_python = {Path(sysconfig.get_config_var(name).split()[0]).name for name in ("CC", "CXX")}  # longer on Debian
+    for tool in {"c++", "g++", "cc", "cmake", "make", "gmake", "as", "ld", "ar", "which"} | of_python:
         if found := shutil.which(tool):
             (tmp_path / "bin" / tool).symlink_to(found)
     env = {"PYTHONPATH": str(tmp_path / "my venv"), "PATH": str(tmp_path / "bin")}
