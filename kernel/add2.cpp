@@ -1,5 +1,5 @@
 // The operator, as torch's dispatcher calls it: checks tensors, finds the current stream, launches.
-// It includes only torch's ABI-stable headers: they compile in one second instead of thirty, and
+// It includes only torch's ABI-stable headers: they compile in one second instead of 24, and
 // the library runs on every torch from 2.10 on, with or without CUDA. The build defines
 // TORCH_TARGET_VERSION to say so, and ADD2_WITH_CUDA where add2_kernel.cu is part of the library.
 #include <torch/csrc/stable/accelerator.h>

@@ -20,7 +20,7 @@ const char* text(cudaError_t error) {
 template <typename T, typename S>
 const char* launch(const Problem<T>& p, bool is_hopper, cudaStream_t stream) {
   const auto kernel = int4_linear<T, S>;
-  // For each call, as each device has its own setting: it takes the host less than a microsecond.
+  // For each call, as each device has its own setting.
   const cudaError_t error =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, S::kShared);
   if (error != cudaSuccess) return text(error);
