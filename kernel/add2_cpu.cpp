@@ -1,6 +1,6 @@
-// The CPU kernel of add2 and its launcher: a plain loop, shared out over torch's thread pool.
+// The CPU kernels of add2 and their launcher: loops over rows, split over torch's thread pool.
 //
-// On x86-64 it is compiled twice, for any processor and for those with AVX2, and the library
+// On x86-64 they are compiled twice, for any processor and for those with AVX2, and the library
 // chooses when it is loaded. So one library serves every x86-64.
 #include <torch/csrc/stable/ops.h>
 #include <torch/headeronly/util/BFloat16.h>
@@ -23,7 +23,7 @@ using torch::headeronly::Half;
 // Below this many elements a second thread costs more than it saves. torch uses the same.
 constexpr int64_t kGrainSize = 32768;
 
-// n elements of c, in a row; from one to the next of a and b it is a_step and b_step elements.
+// n consecutive elements of c; neighbours in a and b are a_step and b_step elements apart.
 struct Row {
   void* c;
   const void *a, *b;
@@ -65,12 +65,19 @@ void add2(const Row& row, Add2Dtype dtype) {
 FOR_AVX2 void add_halves(const Row& row) {
   auto* out = static_cast<Half*>(row.c);
   auto *x = static_cast<const Half*>(row.a), *y = static_cast<const Half*>(row.b);
-  const int64_t a_step = row.a_step, b_step = row.b_step;  // read once: a store may change `row`
+  // Copied: the compiler must assume that a store through __m128i changes `row`.
+  const int64_t n = row.n, a_step = row.a_step, b_step = row.b_step;
   Half copies[2][8];  // of an element that is the same for the whole row: its step is 0
   const Half *left = x, *right = y;
-  if (a_step == 0) left = copies[0], std::fill_n(copies[0], 8, *x);
-  if (b_step == 0) right = copies[1], std::fill_n(copies[1], 8, *y);
-  const int64_t vectors = a_step <= 1 && b_step <= 1 ? row.n / 8 : 0;
+  if (a_step == 0) {
+    left = copies[0];
+    std::fill_n(copies[0], 8, *x);
+  }
+  if (b_step == 0) {
+    right = copies[1];
+    std::fill_n(copies[1], 8, *y);
+  }
+  const int64_t vectors = a_step <= 1 && b_step <= 1 ? n / 8 : 0;
   for (int64_t k = 0; k < vectors; ++k) {
     const auto* next_left = reinterpret_cast<const __m128i*>(left) + k * a_step;
     const auto* next_right = reinterpret_cast<const __m128i*>(right) + k * b_step;
@@ -79,7 +86,7 @@ FOR_AVX2 void add_halves(const Row& row) {
     const __m128i rounded = _mm256_cvtps_ph(sum, _MM_FROUND_TO_NEAREST_INT);
     _mm_storeu_si128(reinterpret_cast<__m128i*>(out) + k, rounded);
   }
-  for (int64_t i = vectors * 8; i < row.n; ++i) {
+  for (int64_t i = vectors * 8; i < n; ++i) {
     const float sum = _cvtsh_ss(x[i * a_step].x) + _cvtsh_ss(y[i * b_step].x);
     out[i].x = _cvtss_sh(sum, _MM_FROUND_TO_NEAREST_INT);
   }
@@ -115,7 +122,7 @@ const char* launch_strided_cpu(void* c, const void* a, const void* b, const Add2
   int64_t n = 1;
   for (int d = 0; d < walk.count; ++d) n *= walk.sizes[d];
   torch::stable::parallel_for(0, n, kGrainSize, [&](int64_t begin, int64_t end) {
-    int64_t coordinates[Add2Walk::kMost], rest = begin;
+    int64_t coordinates[Add2Walk::kMaxDims], rest = begin;
     auto* out = static_cast<char*>(c) + begin * bytes;
     auto *x = static_cast<const char*>(a), *y = static_cast<const char*>(b);
     const auto move = [&](int d, int64_t by) {
@@ -127,7 +134,7 @@ const char* launch_strided_cpu(void* c, const void* a, const void* b, const Add2
       rest /= walk.sizes[d];
       move(d, coordinates[d]);
     }
-    for (int64_t left = end - begin; left > 0;) {  // a row, or what is left of it, in each turn
+    for (int64_t left = end - begin; left > 0;) {  // each turn adds one row, or the rest of one
       const int64_t length = std::min(left, walk.sizes[0] - coordinates[0]);
       kAdd2({out, x, y, length, walk.a_steps[0], walk.b_steps[0]}, dtype);
       left -= length;

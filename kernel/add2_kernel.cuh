@@ -1,7 +1,7 @@
 // The CUDA kernels of add2, and nothing else: NVRTC compiles this file as it is, and add2_kernel.cu
 // includes it. Read it from top to bottom: the kernel that every tutorial starts with, then the two
-// in use; strided.cuh has one more, for inputs with gaps. `python3 time.py --kernels` times each of
-// these three.
+// in use; strided.cuh has one more, for inputs with strides. `python3 time.py --kernels` times each
+// of these three.
 //
 // Memory bounds all of them: one addition for 12 bytes (float32) is nothing, so the number of bytes
 // under way at once decides. Figures in the comments come from an H200, whose memory does 4.8 TB/s,

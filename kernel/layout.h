@@ -13,11 +13,10 @@
 using Strides = std::vector<int64_t>;
 
 inline bool has_strides(const torch::stable::Tensor& x, const Strides& strides) {
-  bool has = true;
   for (int64_t i = 0; i < x.dim(); ++i) {
-    has = has && (x.size(i) == 1 || x.stride(i) == strides[i]);  // one element needs no stride
+    if (x.size(i) != 1 && x.stride(i) != strides[i]) return false;  // a size of 1 needs no stride
   }
-  return has || x.numel() == 0;
+  return true;
 }
 
 inline Strides row_major(const torch::stable::Tensor& x) {
@@ -28,9 +27,8 @@ inline Strides row_major(const torch::stable::Tensor& x) {
   return strides;
 }
 
-// Where an input is not contiguous. The result has no gaps, and its dimensions have the order that
-// they have in a; where a leaves that open, as an expanded tensor does, they have b's. Returns them
-// from the inside out.
+// The order of the result's dimensions, innermost first, for inputs that are not both contiguous.
+// As for torch.add, a's strides decide; where they leave it open, as in an expanded tensor, b's do.
 inline std::vector<int64_t> order_of_result(const torch::stable::Tensor& a,
                                             const torch::stable::Tensor& b) {
   const auto compare = [&](int64_t i, int64_t j) {  // < 0: i is inside j, > 0: j is inside i
@@ -72,8 +70,8 @@ inline Strides result_strides(const torch::stable::Tensor& a, const torch::stabl
   return strides;
 }
 
-// How a and b are walked in the order of the result's memory. Neighbouring dimensions that are one
-// to both of them become one.
+// How a and b are walked in the order of the result's memory. Dimensions that are contiguous with
+// each other in both a and b are merged.
 inline Add2Walk walk_in_order(const torch::stable::Tensor& a, const torch::stable::Tensor& b,
                               const std::vector<int64_t>& order) {
   Add2Walk walk = {1, {1}, {1}, {1}};

@@ -116,15 +116,17 @@ def test_scales(scale, dtype, device):
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
-@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf, "overflow"])
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf, "overflow", "square overflows"])
 def test_not_finite(value, dtype, device):
     """NaN and infinity are where torch has them, and the other rows are untouched."""
-    for width in (100, 1024):
+    values = {"overflow": torch.finfo(dtype).max, "square overflows": torch.finfo(dtype).max / 4}
+    for width in (100, 1024, 1001, 4097):
         a, b, weight, *_ = make((6, width), dtype, device)
-        a[2, 7] = b[2, 7] = torch.finfo(dtype).max if value == "overflow" else value
-        for ours, theirs in zip(lib.add_rms_norm(a, b, weight, EPS), lib.reference(a, b, weight, EPS), strict=True):
-            assert torch.equal(ours.isnan(), theirs.isnan())
-            assert torch.equal(ours.isinf(), theirs.isinf())
+        a[2, 7] = b[2, 7] = values.get(value, value)
+        on_a_cpu = lib.reference(a.cpu(), b.cpu(), weight.cpu(), EPS)
+        for ours, theirs in zip(lib.add_rms_norm(a, b, weight, EPS), on_a_cpu, strict=True):
+            assert torch.equal(ours.isnan().cpu(), theirs.isnan())
+            assert torch.equal(ours.isinf().cpu(), theirs.isinf())
             assert ours[[0, 1, 3, 4, 5]].isfinite().all()
 
 

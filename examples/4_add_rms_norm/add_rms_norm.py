@@ -134,7 +134,8 @@ def register() -> None:
 
     @torch.library.register_vmap(forward)
     def _(info, in_dims, a: Tensor, b: Tensor, weight: Tensor, eps: float):
-        if in_dims[2] is not None or a.dim() == (in_dims[0] is not None):  # a scalar has no row: the operator says so
+        is_scalar = a.dim() == 0 or (a.dim() == 1 and in_dims[0] is not None)
+        if is_scalar or in_dims[2] is not None:  # a scalar has no row: the operator says so
             return one_by_one(forward, info, in_dims, a, b, weight, eps)
         a, b = (
             x.expand(info.batch_size, *x.shape) if dim is None else x.movedim(dim, 0)

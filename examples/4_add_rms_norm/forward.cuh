@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(kMostThreads)
   __shared__ F shared[kMostThreads / 32];
   const int64_t start = blockIdx.x * width;
   wait_for_previous();
-  F squares = 0, lost = 0;  // summed as Kahan does: a thread's share of a long row is long, too
+  F squares = 0, lost = 0;  // Kahan summation: in a wide row each thread adds many squares
 #pragma unroll 4
   for (int64_t i = threadIdx.x * kSize; i < width; i += kMostThreads * kSize) {
     auto sum = load<kSize>(a + start + i), other = load<kSize>(b + start + i);
@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(kMostThreads)
     }
     store(s + start + i, sum);
     const F next = squares + part;
-    lost = (next - squares) - part;
+    lost = isinf(next) ? F(0) : (next - squares) - part;  // infinity stays what it is, as in torch
     squares = next;
   }
   const F scale = inverse_root(sum_over_block(squares, shared) / width + eps);

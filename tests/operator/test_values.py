@@ -60,13 +60,18 @@ def test_strides(add, device, dtype, view):
     assert same_bits(add(a, b.contiguous()), a + b)
 
 
-WALKS = {  # so many elements that several threads, or blocks, share them: their parts begin within a row
+def four_dimensions(x):
+    y = x.view(5, 20, 50, 40)[:, 1:, ::3].permute(2, 0, 3, 1)
+    return y, y.contiguous()
+
+
+WALKS = {  # large enough for several threads or blocks, so that parts start inside a row
     "slices": lambda x: (x[:, :300], x[:, 7:307]),
     "one transposed": lambda x: (x[:300, :300], x[:300, :300].t()),
     "short rows": lambda x: (x.view(-1, 4)[:, :3], x.view(-1, 4)[:, 1:]),
     "every other, and a row for all": lambda x: (x[:, ::2], x[3, ::2].expand(500, -1)),
     "a column for all": lambda x: (x, x[:, 3:4].expand(-1, 400)),
-    "four dimensions": lambda x: (y := x.view(5, 20, 50, 40)[:, 1:, ::3].permute(2, 0, 3, 1), y.contiguous()),
+    "four dimensions": four_dimensions,
 }
 
 
@@ -77,7 +82,9 @@ def test_many_elements_with_strides(add2, device, dtype, views):
 
 
 def test_more_elements_than_32_bits_count(add2, cuda):
-    """With strides; without, test_kernels shows it."""
+    """With strides."""
+    if torch.cuda.mem_get_info()[0] < 2**34:
+        pytest.skip("needs 17 GB of free memory")
     a, b = torch.randn(2, 70_000, device=cuda).bfloat16()
     a, b = a[:, None].expand(-1, 40_000), b[:40_000].expand(70_000, -1)
     assert torch.equal(add2.add2(a, b), a + b)
@@ -106,8 +113,7 @@ def test_layout_of_the_result(add2, device, first, second):
         expected = x + y
         found = add2.add2(x, y)
         assert same_bits(found, expected)
-        steps = [(s, t) for s, t, n in zip(found.stride(), expected.stride(), x.shape, strict=True) if n != 1]
-        assert all(s == t for s, t in steps) or x.numel() == 0
+        assert all(s == t for s, t, size in zip(found.stride(), expected.stride(), x.shape, strict=True) if size != 1)
         assert add2.add2(meta(x), meta(y)).stride() == expected.stride()
     batched = torch.func.vmap(add2.add2)(a, b)
     assert same_bits(batched, a + b)
