@@ -91,4 +91,4 @@ def test_interrupted(case, tmp_path):
     else:
         assert content["correct"]
         assert 16 in {row["n"] for row in content["results"]}
-        assert "float64" not in {row["dtype"] for row in content["results"]}
+        assert "bfloat16" not in {row["dtype"] for row in content["results"]}
