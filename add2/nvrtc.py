@@ -92,7 +92,7 @@ def _add(c: Tensor, a: Tensor, b: Tensor, n: int) -> None:
 
 
 def _laid_out(x: Tensor, strides: tuple[int, ...]) -> Tensor:
-    """x, or a copy of it in another layout: a kernel does not use strides."""
+    """x, or a copy of it in another layout: the kernels compiled here do not use strides."""
     if x.stride() == strides:
         return x
     return torch.empty_strided(x.shape, strides, dtype=x.dtype, device=x.device).copy_(x)

@@ -119,9 +119,7 @@ const char* launch_strided_cpu(void* c, const void* a, const void* b, const Add2
                                Add2Dtype dtype) {
   if (dtype < ADD2_FLOAT32 || dtype > ADD2_BFLOAT16) return "unknown dtype";
   const int64_t bytes = dtype == ADD2_FLOAT32 ? 4 : dtype == ADD2_FLOAT64 ? 8 : 2;
-  int64_t n = 1;
-  for (int d = 0; d < walk.count; ++d) n *= walk.sizes[d];
-  torch::stable::parallel_for(0, n, kGrainSize, [&](int64_t begin, int64_t end) {
+  torch::stable::parallel_for(0, walk.numel(), kGrainSize, [&](int64_t begin, int64_t end) {
     int64_t coordinates[Add2Walk::kMaxDims], rest = begin;
     auto* out = static_cast<char*>(c) + begin * bytes;
     auto *x = static_cast<const char*>(a), *y = static_cast<const char*>(b);

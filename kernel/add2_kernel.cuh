@@ -71,10 +71,9 @@ union Vector {
 // 256 threads per block: 2^13 elements of float32 are two blocks of 1024 threads, on two of 132
 // multiprocessors; eight blocks of 256 are faster. From 16 MB on 1024 threads are slightly faster.
 //
-// Tried and dropped: four vectors per thread (no faster); a grid that
-// fits the GPU, and a loop in it (4 to 5% slower than torch); the same by bulk copies to shared
-// memory, the TMA of sm_90 (3 to 5% slower than torch); stores marked as the first to leave the L2
-// cache (__stcs: no faster).
+// Tried and dropped: four vectors per thread (no faster); a grid that fits the GPU, and a loop in
+// it (4 to 5% slower than torch); the same by bulk copies to shared memory, the TMA of sm_90 (3 to
+// 5% slower than torch); stores marked as the first to leave the L2 cache (__stcs: no faster).
 //
 // Not __ldcs, the same for loads! In a benchmark of its own it is up to 10% faster. But where
 // another kernel's data fill the cache they stay, ours get the little that is left, and the kernel

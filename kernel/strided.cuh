@@ -70,8 +70,7 @@ const char* launch_strided(void* c, const void* a, const void* b, Add2Walk walk,
                            cudaStream_t stream) {
   auto* out = static_cast<T*>(c);
   auto *x = static_cast<const T*>(a), *y = static_cast<const T*>(b);
-  int64_t n = 1;
-  for (int d = 0; d < walk.count; ++d) n *= walk.sizes[d];
+  const int64_t n = walk.numel();
   if (n > 1ll << 31) {  // too many for 32 bits: one half of the outermost dimension, then the other
     while (walk.sizes[walk.count - 1] == 1) --walk.count;  // left by an earlier half
     const int outermost = walk.count - 1;

@@ -12,6 +12,12 @@ struct Add2Walk {
   static constexpr int kMaxDims = 48;
   int count;  // 1 or more
   int64_t sizes[kMaxDims], a_steps[kMaxDims], b_steps[kMaxDims];
+
+  int64_t numel() const {
+    int64_t n = 1;
+    for (int d = 0; d < count; ++d) n *= sizes[d];
+    return n;
+  }
 };
 
 // Like launch_add2_cpu and launch_add2_cuda, but with strides. No size may be 0.
