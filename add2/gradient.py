@@ -1,7 +1,7 @@
 """The derivatives: functions that torch's dispatcher calls before the kernel, on every call.
 
 torch.library.register_autograd makes such a function, too. It is shorter, but drops forward derivatives without a word,
-and torch.func.grad over it fails. This one has every derivative: page 12 says how.
+and torch.func.grad over it fails. This one has every derivative: page 4 says how.
 """
 
 import torch

@@ -1,4 +1,4 @@
-"""examples/4_add_rms_norm: values and gradients against float64, and everything that torch asks of an operator."""
+"""examples/add_rms_norm: values and gradients against float64, and everything that torch asks of an operator."""
 
 import itertools
 import os
@@ -12,7 +12,7 @@ from torch.utils import cpp_extension
 
 from lab import toolchain
 
-FOLDER = Path(__file__).resolve().parents[1] / "examples" / "4_add_rms_norm"
+FOLDER = Path(__file__).resolve().parents[1] / "examples" / "add_rms_norm"
 sys.path.insert(0, str(FOLDER))
 import add_rms_norm as lib  # noqa: E402
 

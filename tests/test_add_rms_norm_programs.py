@@ -1,4 +1,4 @@
-"""examples/4_add_rms_norm and examples/reduction: programs, nvcc's reports, and what torch traces."""
+"""examples/add_rms_norm and examples/reduction: programs, nvcc's reports, and what torch traces."""
 
 import os
 import re
@@ -14,7 +14,7 @@ from torch.autograd import forward_ad
 
 def test_program(run):
     """As a user runs it, and with nvcc, where there is one, also without a GPU."""
-    done = run("examples/4_add_rms_norm/add_rms_norm.py", CUDA_HOME=CUDA_HOME or "")
+    done = run("examples/add_rms_norm/add_rms_norm.py", CUDA_HOME=CUDA_HOME or "")
     assert "cpu: values and gradients are torch's" in done.stdout
     assert ("cuda: values and gradients are torch's" in done.stdout) == torch.cuda.is_available()
     assert "refused, as it should be" in done.stdout
@@ -40,7 +40,7 @@ def test_no_warning_and_no_spill(arch, tmp_path):
 @pytest.mark.anywhere
 @pytest.mark.parametrize("program", ["bench.py", "ladder.py"])
 def test_files_are_tested_first(program, run, tmp_path):
-    path = f"examples/4_add_rms_norm/{program}"
+    path = f"examples/add_rms_norm/{program}"
     own, other = "h200-add-rms-norm", "h200-add-rms-norm-steps"
     if program == "ladder.py":
         own, other = other, own

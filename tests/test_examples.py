@@ -65,7 +65,7 @@ def test_ways_in_python(name, monkeypatch):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("name", ["row_sum", "softmax"])
 def test_reduction(name, tmp_path):
-    """The kernels of docs/8_reduction.md: rows shorter and longer than a block, -inf, and a NaN wherever it stands."""
+    """The kernels of docs/9_reduction.md: rows shorter and longer than a block, -inf, and a NaN wherever it stands."""
     command = [toolchain.find_nvcc(), "-arch=native", "-shared", "-Xcompiler", "-fPIC", "-o", tmp_path / "kernel.so"]
     subprocess.run([*command, ROOT / "examples/reduction" / f"{name}.cu"], check=True)
     launch = getattr(ctypes.CDLL(str(tmp_path / "kernel.so")), f"launch_{name}")

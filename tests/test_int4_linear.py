@@ -1,4 +1,4 @@
-"""examples/5_int4_linear: values against float64, the module, and everything that torch asks of an operator."""
+"""examples/int4_linear: values against float64, the module, and everything that torch asks of an operator."""
 
 import importlib
 import os
@@ -16,7 +16,7 @@ from torch.utils import cpp_extension
 
 from lab import toolchain
 
-FOLDER = Path(__file__).resolve().parents[1] / "examples" / "5_int4_linear"
+FOLDER = Path(__file__).resolve().parents[1] / "examples" / "int4_linear"
 everywhere = pytest.mark.parametrize("device", ["cpu"] + ["cuda"] * torch.cuda.is_available())
 half = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 

@@ -1,8 +1,8 @@
-"""examples/1_minimal: its fake kernel and its Python function refuse what would give wrong results without an error."""
+"""examples/minimal: its fake kernel and its Python function refuse what would give wrong results without an error."""
 
 PROGRAM = """
 import sys, torch
-sys.path.insert(0, "examples/1_minimal")
+sys.path.insert(0, "examples/minimal")
 import minimal
 x = torch.ones(3)
 for call in (

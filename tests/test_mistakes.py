@@ -1,4 +1,4 @@
-"""examples/2_mistakes: each mistake has the symptom that docs/2_mistakes.md shows, and careful() does not make it."""
+"""examples/mistakes: each mistake has the symptom that docs/2_mistakes.md shows, and careful() does not make it."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from lab import toolchain
 
 ROOT = Path(__file__).resolve().parent.parent
-PROGRAM = ROOT / "examples" / "2_mistakes" / "mistakes.py"
+PROGRAM = ROOT / "examples" / "mistakes" / "mistakes.py"
 PAGE = (ROOT / "docs" / "2_mistakes.md").read_text()
 TITLES = dict(re.findall(r"^## (\w+): (.*)", PAGE, re.MULTILINE))
 

@@ -16,7 +16,7 @@ from lab.build import leftovers
 
 ROOT = Path(__file__).resolve().parent.parent
 PORT = ROOT / "examples" / "port"
-PAGE = (ROOT / "docs" / "4_port.md").read_text()
+PAGE = (ROOT / "docs" / "16_port.md").read_text()
 PATCHES = sorted((PORT / "steps").glob("*.patch"))
 SLOW = [pytest.mark.thorough, pytest.mark.slow]  # a minute each, for torch's large headers; two with nvcc
 

@@ -1,4 +1,4 @@
-"""examples/3_starter, as a reader uses it: copied out of the project and renamed, it builds and passes its tests."""
+"""examples/starter, as a reader uses it: copied out of the project and renamed, it builds and passes its tests."""
 
 import functools
 import os
@@ -13,7 +13,7 @@ import torch
 
 from lab.build import leftovers
 
-STARTER = Path(__file__).resolve().parent.parent / "examples" / "3_starter"
+STARTER = Path(__file__).resolve().parent.parent / "examples" / "starter"
 
 
 @pytest.fixture

@@ -84,7 +84,7 @@ def first_run() -> str:
 
 
 def clocks() -> str:
-    """docs/6_timing.md: the clocks, and one call by each of them, at all sizes that were timed by all."""
+    """docs/7_timing.md: the clocks, and one call by each of them, at all sizes that were timed by all."""
     found = {clock: timings(clock=clock) for clock in ("host", "events", "gpu", "gpu warm")}
     sizes = [2**k for k in range(31) if all((OURS, "float32", 2**k) in rows for rows in found.values())]
     lines = []
@@ -94,7 +94,7 @@ def clocks() -> str:
 
 
 def study() -> str:
-    """docs/6_timing.md: the study of add2, where the kernel is longer than its launch."""
+    """docs/7_timing.md: the study of add2, where the kernel is longer than its launch."""
     rows = [row for row in load(RUNS[0])["sync_study"] if (row["call"], row["n"]) == (OURS, 2**26)]
     cases = [(row, *CASES[row["before"], row["after"]]) for row in rows]
     lines = [[name, us(row["first_us"]), us(row["median_us"]), reads] for row, name, reads in cases]
@@ -102,7 +102,7 @@ def study() -> str:
 
 
 def steps() -> str:
-    """docs/7_kernels.md: each kernel of the lesson at some sizes of float32, GPU time in microseconds."""
+    """docs/8_kernels.md: each kernel of the lesson at some sizes of float32, GPU time in microseconds."""
     described = {
         "torch.add(out)": "`torch.add(a, b, out=c)`",
         "plain kernel": "plain: one element at a time",
@@ -115,7 +115,7 @@ def steps() -> str:
 
 
 def life() -> str:
-    """docs/7_kernels.md: bytes per thread, speed, and the life of a thread that follows from them, at 2^30 elements."""
+    """docs/8_kernels.md: bytes per thread, speed, and the life of a thread that follows from them, at 2^30 elements."""
     resident = 132 * 2048  # threads that an H200 holds at once: multiprocessors x threads on each
     found, lines = timings(), []
     for name, carried in {"plain float16": 6, "plain float32": 12, "plain float64": 24, "add2 float32": 48}.items():
@@ -137,13 +137,13 @@ cpu_ratios, others_zh = partial(ratios, "cpu-sweep", clock="host"), partial(othe
 
 
 def headers() -> str:
-    """docs/5_builds.md: seconds to compile each header."""
+    """docs/6_builds.md: seconds to compile each header."""
     rows = load("cpu-headers")["headers"]
     return table(["header", "seconds"], [[f"`{row['headers']}`", f"{row['seconds']:.1f}"] for row in rows])
 
 
 def host_cost() -> str:
-    """docs/12_gradients.md: the host's time for each call, without and with a gradient wanted."""
+    """docs/4_gradients.md: the host's time for each call, without and with a gradient wanted."""
     found = {row["call"]: f"{row['median_us']:.2f}" for row in load(RUNS[0])["host_cost"]}
     names = dict.fromkeys(name.removesuffix(", with grad") for name in found)
     lines = [[f"`{name}`", found.get(name, ""), found.get(f"{name}, with grad", "")] for name in names]
@@ -151,7 +151,7 @@ def host_cost() -> str:
 
 
 def training() -> str:
-    """docs/12_gradients.md: microseconds of a step, with add2 and with torch's own add in one run."""
+    """docs/4_gradients.md: microseconds of a step, with add2 and with torch's own add in one run."""
     lines = []
     for run in load("h200-training"):
         way = "compiled" if run["ways"]["compile"] else "CUDA graph" if run["ways"]["cuda_graph"] else "eager"
@@ -162,7 +162,7 @@ def training() -> str:
 
 
 def ways() -> str:
-    """docs/13_ways.md: the price of each way to make an operator."""
+    """docs/15_ways.md: the price of each way to make an operator."""
     found = {row["way"]: row for row in load("h200-ways")["ways"]}
     lines = []
     for way in ("torch.add", "torch.compile", "triton_op", "nvrtc", "jit", "setup", "cmake", "pybind11"):
@@ -177,7 +177,7 @@ def digits(x: float) -> str:
 
 
 def rms_norm_steps() -> str:
-    """docs/9_add_rms_norm.md: microseconds of each step of the ladder."""
+    """docs/10_add_rms_norm.md: microseconds of each step of the ladder."""
     found: dict[str, dict[str, str]] = {}
     for row in load("h200-add-rms-norm-steps")["results"]:
         found.setdefault(f"{row['pass']}: {row['step']}", {})[f"{row['rows']} x {row['width']}"] = digits(row["us"])
@@ -187,7 +187,7 @@ def rms_norm_steps() -> str:
 
 
 def rms_norm() -> str:
-    """docs/9_add_rms_norm.md: microseconds of a few shapes, ours and the best of the others."""
+    """docs/10_add_rms_norm.md: microseconds of a few shapes, ours and the best of the others."""
     found = {(row["pass"], row["width"], row["rows"]): row for row in load("h200-add-rms-norm")["results"]}
     lines = []
     shapes = [(1024, 1), (1024, 16384), (4096, 2048), (16384, 16384), (32768, 16384), (65536, 64), (65536, 2048)]
@@ -216,7 +216,7 @@ def main() -> int:
     if is_check:
         return 1 if stale else 0
     sweep = {"environment": load(RUNS[0])["environment"], "results": list(timings().values())}
-    plots.sweep(sweep).savefig(RESULTS / "h200-sweep.svg")  # of docs/6_timing.md, by the function of time.py
+    plots.sweep(sweep).savefig(RESULTS / "h200-sweep.svg")  # of docs/7_timing.md, by the function of time.py
     return 0
 
 

@@ -20,12 +20,12 @@ def exercise_1():
 def exercise_2():
     """a - b: four lines change, in three files."""
     with copy_of_project() as copy:
-        folder = copy / "examples" / "1_minimal"
+        folder = copy / "examples" / "minimal"
         edit(folder / "minimal.cpp", "z[i] = x[i] + y[i]", "z[i] = x[i] - y[i]")
         edit(folder / "minimal_kernel.cu", "c[i] = a[i] + b[i]", "c[i] = a[i] - b[i]")
         edit(folder / "minimal.py", "(grad, grad))", "(grad, -grad))")
         edit(folder / "minimal.py", "(a, b), a + b", "(a, b), a - b")
-        assert "the same as torch" in run("examples/1_minimal/minimal.py", folder=copy)
+        assert "the same as torch" in run("examples/minimal/minimal.py", folder=copy)
 
 
 def exercise_3():
@@ -33,11 +33,11 @@ def exercise_3():
     head = "Tensor add(const Tensor& {}, const Tensor& {}) {{"
     copies = "const Tensor a = torch::stable::contiguous(first), b = torch::stable::contiguous(second);"
     with copy_of_project() as copy:
-        folder = copy / "examples" / "1_minimal"
+        folder = copy / "examples" / "minimal"
         edit(folder / "minimal.cpp", head.format("a", "b"), head.format("first", "second") + copies)
         edit(folder / "minimal.py", "torch.empty_like(a)", "a.new_empty(a.shape)")
         edit(folder / "minimal.py", "requires_grad=True) for", "requires_grad=True).t() for")
-        assert "the same as torch" in run("examples/1_minimal/minimal.py", folder=copy)
+        assert "the same as torch" in run("examples/minimal/minimal.py", folder=copy)
 
 
 main()

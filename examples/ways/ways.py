@@ -3,7 +3,7 @@
     python3 examples/ways/ways.py                      # all that can run here
     python3 examples/ways/ways.py --way nvrtc --way triton_op --json ways.json
 
-Each way has a process of its own and an empty cache. docs/13_ways.md says which way to take when.
+Each way has a process of its own and an empty cache. docs/15_ways.md says which way to take when.
 """
 
 import argparse

@@ -202,7 +202,7 @@ def test_symbolic_trace(lane, device):
 def test_kernels_that_a_user_registers(lane, build, device):
     """Later ones, for CPU, CUDA or meta, are called, as with torch's own operators."""
     if build.compiler == "nvrtc":
-        pytest.skip("its fast lane goes from Python to Python (page 13)")
+        pytest.skip("its fast lane goes from Python to Python (page 15)")
     a, _ = tensors(device)
     for key, x in ((device.upper(), a), ("Meta", a.to("meta"))):
         with torch.library._scoped_library("add2", "FRAGMENT") as library:

@@ -1,0 +1,192 @@
+"""Time add_rms_norm against torch, torch.compile, Liger and QuACK, forward and backward. Needs a GPU.
+
+    python3 examples/add_rms_norm/bench.py
+    python3 examples/add_rms_norm/bench.py --rows 2048 --widths 4096,65536 --json FILE --plot FILE.svg
+
+GPU time without launches, by CUDA graphs. The data of a call comes from memory, not from the L2 cache: calls rotate
+among input sets of four times its size, and each keeps its outputs. In forward + backward, all forwards run first.
+Liger (`python3 -m pip install liger-kernel`) and QuACK (`quack-kernels`) take part where they are installed.
+"""
+
+import argparse
+import contextlib
+import importlib
+import itertools
+import json
+import math
+import sys
+import warnings
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import torch
+from add_rms_norm import add_rms_norm, build, reference
+from torch import Tensor
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from lab import cli, files  # of the workbench this file uses only the machine's description, files, and a clock
+from lab.bench import clock
+
+# autograd's node for each input was made on another stream; its gradient is not accumulated here, so that is no matter.
+warnings.filterwarnings("ignore", message="The AccumulateGrad node's stream")
+
+Norm = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+DTYPE = torch.bfloat16
+OURS = "add_rms_norm"
+COLOURS = {"torch": "#777777", "torch.compile": "#d95f02", "liger": "#7570b3", "quack": "#e6ab02", OURS: "#1b9e77"}
+
+
+def contestants() -> dict[str, Norm]:
+    """The functions to compare; compiled anew for each shape, as its fastest code is that for one shape."""
+    torch.compiler.reset()
+    compiled = torch.compile(lambda a, b, w: reference(a, b, w), fullgraph=True, dynamic=False)
+    found: dict[str, Norm] = {"torch": reference, "torch.compile": compiled, OURS: add_rms_norm}
+    with contextlib.suppress(ImportError):
+        quack = importlib.import_module("quack.rmsnorm").rmsnorm
+        found["quack"] = lambda a, b, w: quack(a, w, residual=b, eps=1e-6, prenorm=True)[:2]
+    with contextlib.suppress(ImportError):  # the last one: as it comes (in_place=True) it writes its gradient over dy
+        liger = importlib.import_module("liger_kernel.transformers.functional").liger_fused_add_rms_norm
+        found["liger"] = lambda a, b, w: liger(a, b, w, 1e-6)
+    return found
+
+
+class Inputs:
+    """Sets of a, b, weight, dy, ds for a GPU's cold cache."""
+
+    def __init__(self, rows: int, width: int, backward: bool) -> None:
+        self.bytes = 4 * rows * width * DTYPE.itemsize  # read and written, forward; backward as many again
+        self.backward = backward
+        wanted = max(2, math.ceil(4 * torch.cuda.get_device_properties(0).L2_cache_size / self.bytes))
+        count = min(wanted, 256)
+        self.flush = clock.flush(torch.device("cuda")) if count < wanted else None
+
+        def draw(*shapes: tuple[int, ...], grad: bool = False) -> list[Tensor]:
+            return [torch.randn(shape, device="cuda", dtype=DTYPE).requires_grad_(grad) for shape in shapes]
+
+        shape = (rows, width)
+        self.inputs = [draw(shape, shape, (width,), grad=backward) for _ in range(count)]
+        self.grads = [draw(shape, shape) for _ in range(count * backward)]
+
+    def time(self, norm: Norm) -> float:
+        """Median microseconds of one forward, or of one forward and its backward."""
+        kept: list = [None] * len(self.inputs)  # or the next call's outputs would go to the same memory
+
+        def forward(i: int) -> None:
+            kept[i] = norm(*self.inputs[i])
+
+        def gradient(i: int) -> None:
+            kept[i] = (kept[i], torch.autograd.grad(kept[i], self.inputs[i], self.grads[i]))
+
+        passes = [forward, gradient] if self.backward else [forward]
+        calls = [partial(each, i) for each in passes for i in range(len(kept))]
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):  # compiles, both ways
+            for each in passes:
+                each(0)
+        torch.cuda.synchronize()
+        calls *= math.ceil(12 / len(calls))  # a replay starts once; that must not count for much
+        return len(passes) * clock.gpu(calls, flush=self.flush).median_us
+
+
+def measure_shape(rows: int, width: int, backward: bool, peak: float) -> dict:
+    """Microseconds of each contestant, the floor at the peak in GB/s, and our share of that peak."""
+    inputs = Inputs(rows, width, backward)
+    floor = inputs.bytes * (2 if backward else 1) / peak * 1e-3
+    what = "forward + backward" if backward else "forward"
+    row = {"pass": what, "width": width, "rows": rows, "floor_us": floor}
+    for name, norm in contestants().items():
+        try:
+            row[name] = inputs.time(norm)
+        except RuntimeError as error:  # Liger refuses rows of 131072
+            if name == OURS:
+                raise
+            print(f"{name} is left out: {str(error).splitlines()[0]}", flush=True)
+        torch.cuda.empty_cache()
+    best = min(row[name] for name in COLOURS if name in row and name != OURS)
+    return row | {"of_best": row[OURS] / best, "of_peak": floor / row[OURS]}
+
+
+def measure(args: argparse.Namespace, peak: float) -> list[dict]:
+    results = []
+    memory = torch.cuda.get_device_properties(0).total_memory
+    for backward, width, rows in itertools.product((False, True), args.widths, args.rows):
+        if 12 * rows * width * DTYPE.itemsize > memory / 2:
+            continue  # two sets of inputs, outputs and gradients, and what torch needs in between
+        results.append(measure_shape(rows, width, backward, peak))
+        shown = (value if name == "pass" else f"{name} {value:.6g}" for name, value in results[-1].items())
+        print(*shown, sep="  ", flush=True)
+    return results
+
+
+def plot(figure, content: dict) -> None:
+    """Share of the memory's peak over the width, a panel for each pass and number of rows."""
+    results, where = content["results"], content["environment"]
+    passes = list(dict.fromkeys(row["pass"] for row in results))
+    rows = sorted({row["rows"] for row in results})
+    figure.set_size_inches(3.2 * len(rows) + 0.6, 2.8 * len(passes) + 0.8)
+    panels = figure.subplots(len(passes), len(rows), squeeze=False, sharey="col")
+    for panel, (what, count) in zip(panels.flat, itertools.product(passes, rows), strict=True):
+        for name, colour in COLOURS.items():
+            shown = [row for row in results if (row["pass"], row["rows"]) == (what, count) and name in row]
+            share = [100 * row["floor_us"] / row[name] for row in shown]
+            panel.plot([row["width"] for row in shown], share, marker=".", color=colour, label=name)
+        panel.set_xscale("log", base=2)
+        panel.set(title=f"{what}, {count} rows", xlabel="width", ylabel="% of peak bandwidth")
+        panel.grid(alpha=0.3)
+    for panel in panels[0]:  # each column shares its scale
+        panel.set_ylim(bottom=0)
+    figure.suptitle(f"residual add + RMSNorm, {where['dtype']}, {where['name']}")
+    figure.legend(*panel.get_legend_handles_labels(), loc="outside lower center", ncols=5)
+
+
+# Shared with ladder.py: options, and the files that hold results.
+def earlier(text: str) -> dict:
+    """The type of --from: the content of an earlier --json of the same program."""
+    try:
+        content = json.loads(Path(text).read_text())
+        if f"add_rms_norm/{Path(sys.argv[0]).name}" in content["environment"]["command"] and content["results"]:
+            return content
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise argparse.ArgumentTypeError(f"cannot read results from {text}: {error!r}") from None
+    raise argparse.ArgumentTypeError(f"{text} holds no results of this program")
+
+
+def options(description: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--json", type=files.target, metavar="FILE", help="write the results")
+    parser.add_argument("--plot", type=files.target, metavar="FILE", help="draw them (.svg, .png; needs matplotlib)")
+    parser.add_argument(
+        "--from", type=earlier, metavar="FILE", dest="content", help="draw results of an earlier --json"
+    )
+    return parser
+
+
+def report(args: argparse.Namespace, measure: Callable, plot: Callable) -> None:
+    """Measure, unless --from has results; write the files that the options name.
+
+    measure gets the options and the memory's peak in GB/s, and returns a list of dicts."""
+    content = args.content
+    if content is None:
+        if not torch.cuda.is_available() or not build():
+            sys.exit("this measures kernels: it needs a GPU that torch sees, and a CUDA toolkit (in $CUDA_HOME)")
+        where = cli.environment(torch.device("cuda")) | {"dtype": "bfloat16"}
+        content = {"environment": where, "results": measure(args, where["peak_gb_per_s"])}
+    if args.json and content["results"]:
+        files.write(args.json, files.to_json(content))
+    if args.plot:
+        import matplotlib
+        from matplotlib.figure import Figure
+
+        with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": OURS}):  # text stays text
+            figure = Figure(layout="constrained")
+            plot(figure, content)
+            figure.savefig(args.plot)
+
+
+if __name__ == "__main__":
+    parser = options(__doc__.splitlines()[0])
+    for name, default in (("--rows", "1,64,2048,16384"), ("--widths", "256,1024,4096,8192,16384,32768,65536,131072")):
+        parser.add_argument(name, default=default, metavar="N,N", type=lambda text: [int(n) for n in text.split(",")])
+    report(parser.parse_args(), measure, plot)

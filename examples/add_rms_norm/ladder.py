@@ -1,0 +1,111 @@
+"""Time the steps of docs/10_add_rms_norm.md, from a thread per row to the kernels in use. Needs a GPU and nvcc.
+
+    python3 examples/add_rms_norm/ladder.py --json FILE --plot FILE.svg
+
+The steps are in ladder.cu, which has no torch in it: they are called as C functions.
+"""
+
+import argparse
+import ctypes
+import itertools
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import torch
+from add_rms_norm import HERE
+from bench import Inputs, options, report
+from torch import Tensor
+from torch.utils import cpp_extension
+
+SHAPES = [(16384, 4096), (65536, 256), (64, 4096), (2048, 65536)]
+STEPS = {
+    "forward": [
+        "a thread per row",
+        "a block per row, sum by a tree in shared memory",
+        "sum by warp shuffles",
+        "16-byte vectors",
+        "the row in registers",
+        "the kernel in use",
+    ],
+    "backward": ["by columns, the rows read twice", "the row in registers", "the kernel in use: next row ahead"],
+}
+
+
+def compile_steps() -> ctypes.CDLL:
+    with tempfile.TemporaryDirectory() as folder:
+        where = {"build_directory": folder, "is_python_module": False}
+        cpp_extension.load("ladder", [str(HERE / "ladder.cu")], extra_cuda_cflags=["-O3"], **where)
+        return ctypes.CDLL(str(Path(folder, "ladder.so")))
+
+
+def call(function: Callable, step: int, tensors: list[Tensor], *sizes: int) -> None:
+    pointers = [ctypes.c_void_p(x.data_ptr()) for x in tensors]
+    stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+    torch.cuda.check_error(function(step, *pointers, *map(ctypes.c_int64, sizes), stream))
+
+
+def forward(library: ctypes.CDLL, step: int, a: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+    if step == len(STEPS["forward"]):
+        return torch.ops.add_rms_norm.add_rms_norm(a, b, w, 1e-6)
+    y, s, rstd = torch.empty_like(a), torch.empty_like(a), a.new_empty(len(a), dtype=torch.float32)
+    call(library.launch_forward_step, step, [y, s, rstd, a, b, w], *a.shape)
+    return y, s, rstd
+
+
+def backward(library: ctypes.CDLL, step: int, *inputs: Tensor) -> tuple[Tensor, ...]:
+    if step == len(STEPS["backward"]):
+        return torch.ops.add_rms_norm.add_rms_norm_backward(*inputs)
+    _, _, s, w, rstd = inputs  # after dy and ds
+    dx, dw, means = (torch.empty_like(x) for x in (s, w, rstd))
+    sums = rstd.new_empty(torch.cuda.get_device_properties(0).multi_processor_count, len(w))
+    call(library.launch_backward_step, step, [dx, dw, sums, means, *inputs], *s.shape, len(sums))
+    return dx, dw
+
+
+def measure(args: argparse.Namespace, peak: float) -> list[dict]:
+    """Check the results of every step against the last one's, then time it. peak is the memory's, in GB/s."""
+    library, found = compile_steps(), []
+    for (rows, width), (what, run) in itertools.product(SHAPES, (("forward", forward), ("backward", backward))):
+        inputs = Inputs(rows, width, backward=False)
+        if what == "backward":  # four tensors, as forward: dx, dy, ds, s
+            if width != 4096:
+                continue
+            made = [torch.ops.add_rms_norm.add_rms_norm(*each, 1e-6) for each in inputs.inputs]
+            inputs.inputs = [(a, b, s, w, r) for (a, b, w), (_, s, r) in zip(inputs.inputs, made, strict=True)]
+        expected = run(library, len(STEPS[what]), *inputs.inputs[0])
+        row = {"pass": what, "rows": rows, "width": width, "floor_us": inputs.bytes / peak * 1e-3}
+        for i, name in enumerate(STEPS[what], 1):
+            if width > 4096 and (i == 1 or name == "the row in registers"):
+                continue  # takes too long; does not fit
+            step = partial(run, library, i)
+            torch.testing.assert_close(step(*inputs.inputs[0]), expected, rtol=0.02, atol=0.02)
+            us = inputs.time(step)
+            share = row["floor_us"] / us
+            found.append(row | {"step": name, "us": us, "of_peak": share})
+            print(f"{what:>8} {rows:>6} x {width:<5} {name:<48}{us:>10.4g} us {share:>8.1%} of the peak", flush=True)
+    return found
+
+
+def plot(figure, content: dict) -> None:
+    """Time of each step, and the memory's floor; a panel for each shape."""
+    names = [f"{what}: {name}" for what in STEPS for name in STEPS[what]]
+    figure.set_size_inches(14, 4)
+    panels = figure.subplots(1, len(SHAPES), sharey=True)
+    for panel, (rows, width) in zip(panels, SHAPES, strict=True):
+        lines = [row for row in content["results"] if (row["rows"], row["width"]) == (rows, width)]
+        places = [-names.index(f"{row['pass']}: {row['step']}") for row in lines]
+        colours = ["#1b9e77" if row["pass"] == "forward" else "#7570b3" for row in lines]
+        us, floor = [row["us"] for row in lines], lines[0]["floor_us"]
+        panel.bar_label(panel.barh(places, us, color=colours), fmt="%.4g")
+        panel.axvline(floor, color="black", linestyle="--", linewidth=1, label="memory's floor")
+        panel.set(xscale="log", xlim=(floor / 1.5, 6 * max(us)), title=f"{rows} rows of {width}", xlabel="microseconds")
+        panel.minorticks_off()
+    panels[0].set_yticks([-i for i in range(len(names))], names)
+    panels[0].legend(loc="lower right")
+    figure.suptitle(f"residual add + RMSNorm in steps, bfloat16, {content['environment']['name']}")
+
+
+if __name__ == "__main__":
+    report(options(__doc__.splitlines()[0]).parse_args(), measure, plot)
