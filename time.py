@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch
 
-from lab import build, cli, files, toolchain
+from lab import build, cli, files
 from lab.bench import calls as bench
 from lab.bench import host_cost, kernels, sync_study
 
@@ -40,23 +40,20 @@ def main() -> int:
 def measure_build(args: argparse.Namespace) -> tuple[dict, int]:
     """Returns the content of --json, and the exit status."""
     # 1. Build, load, register.
-    builds = [build.load(args.compiler, rebuild=args.rebuild, library=args.library)]
-    if args.binding == "pybind11":
-        builds.append(build.load("pybind11", args.rebuild))
-    device = cli.choose_device(args, builds[0].library)
+    built = build.load(args.compiler, rebuild=args.rebuild, library=args.library)
+    device = cli.choose_device(args, built.library)
     environment = cli.environment(device)
-    print(cli.describe(environment, builds))
-    calls = bench.calls(builds[-1].module)
+    print(cli.describe(environment, [built]))
+    calls = bench.calls()
     if args.kernels:
-        calls |= kernels.kernels(builds[0].library, device)
+        calls |= kernels.kernels(built.library, device)
 
     # 2. Check against torch and time, size by size.
-    shown = [{name: value for name, value in vars(each).items() if name != "module"} for each in builds]
-    content, status = {"environment": environment, "build": shown, "results": [], "correct": True}, 0
+    content, status = {"environment": environment, "build": [vars(built)], "results": [], "correct": True}, 0
     try:
         for dtype, n in itertools.product(args.dtypes, args.sizes):
             sets = bench.buffers(n, bench.DTYPES[dtype], device)
-            found = bench.measure(builds[0].compiler, calls, sets, args.clocks)
+            found = bench.measure(built.compiler, calls, sets, args.clocks)
             del sets  # before the next ones are made
             print(bench.table(found, environment.get("peak_gb_per_s")))
             content["results"] += found
@@ -83,8 +80,6 @@ def measure_all_builds(args: argparse.Namespace) -> tuple[dict, int]:
     signal.signal(signal.SIGTERM, lambda *_: child.send_signal(signal.SIGINT))
     status = 0
     for compiler in build.COMPILERS:
-        if compiler == "nvrtc" and (not cli.has_gpu(args) or toolchain.lack_for_nvrtc()):
-            continue
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder, "times.json")
             # Of an option that stands twice the last one counts.
@@ -102,7 +97,6 @@ def measure_all_builds(args: argparse.Namespace) -> tuple[dict, int]:
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser = cli.parser("Build add2, check it against torch, time it against torch.", [*build.COMPILERS, "all"])
-    parser.add_argument("--binding", choices=["dispatcher", "pybind11"], default="dispatcher", help="time it, too")
     parser.add_argument("--dtype", choices=[*bench.DTYPES, "all"], default="float32", help="(default: float32)")
     parser.add_argument("--sizes", type=sizes, default="2^10,2^20,2^26", help="elements: 1000,2^20 or 2^10..2^28")
     parser.add_argument("--plot", type=files.target, metavar="FILE", help="draw the results: .png, .pdf or .svg")
@@ -112,8 +106,8 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--sync-study", action="store_true", help="also four ways to synchronize, and their times")
     args = cli.parse(parser, argv)
     args.dtypes = list(bench.DTYPES) if args.dtype == "all" else [args.dtype]
-    if args.compiler in ("nvrtc", "all") and (args.kernels or args.library):
-        parser.error("--kernels and --library cannot be combined with --compiler nvrtc or all")
+    if args.compiler == "all" and args.library:
+        parser.error("--library cannot be combined with --compiler all")
     return args
 
 

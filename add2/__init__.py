@@ -1,21 +1,14 @@
 """add2: c = a + b for float tensors, as a custom CUDA operator of PyTorch.
 
 Importing it loads the library that setup.py built in this folder, unless another build (jit, cmake) has registered
-the operator in this process already: an operator can be registered only once. With ADD2_NVRTC=1 in the environment it
-registers the operator that is written in Python (nvrtc.py).
+the operator in this process already: an operator can be registered only once.
 """
 
-import contextlib
-import os
 from pathlib import Path
 
 import torch  # first: it loads libtorch.so and libc10.so, which the library below is linked to
 
-if os.environ.get("ADD2_NVRTC") == "1" and not hasattr(torch.ops.add2, "add2"):
-    from . import nvrtc
-
-    nvrtc.register()
-elif not hasattr(torch.ops.add2, "add2"):
+if not hasattr(torch.ops.add2, "add2"):
     if not (_library := Path(__file__).with_name("_C.abi3.so")).exists():
         cures = "`python3 -m pip install --no-build-isolation -e .` in its folder, or lab.build.load('jit') first"
         raise ImportError(f"add2 is not built: there is no {_library}. Build it: {cures}")
@@ -23,6 +16,4 @@ elif not hasattr(torch.ops.add2, "add2"):
 
 from .ops import add2, torch_launch_add2
 
-if os.environ.get("ADD2_FAST") != "0":
-    with contextlib.suppress(ImportError, AttributeError):  # a later torch may not have all of its private names
-        from .fast import add2, torch_launch_add2  # noqa: F401
+__all__ = ["add2", "torch_launch_add2"]

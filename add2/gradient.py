@@ -26,30 +26,41 @@ class _WithGradient(torch.autograd.Function):
 
 def _add2_autograd(keys, a: Tensor, b: Tensor) -> Tensor:
     below = keys.remove(keys.highestPriorityTypeId())  # the key below Autograd
-    if _has_derivative(a) or _has_derivative(b):
+    if has_tangent(a, b):
         return torch.add(a, b)  # the same sum by torch's own functions, which have every derivative
     if torch.is_grad_enabled() and (a.requires_grad or b.requires_grad):
+        if _is_wrapped(a) or _is_wrapped(b):  # by a transform of torch.func, which takes the derivative
+            return torch.add(a, b)
         return _WithGradient.apply(below, a, b)
     return _add2.redispatch(below, a, b)
 
 
 def _launch_in_place(keys, c: Tensor, a: Tensor, b: Tensor, n: int) -> None:
-    """Refuse where torch.add(out=c) does, but before anything is written; and let a graph that has saved c notice."""
-    wanted = torch.is_grad_enabled() and any(x.requires_grad for x in (c, a, b))
-    if wanted or any(_has_derivative(x) for x in (c, a, b)):
+    check_write(c, a, b)
+    _launch.redispatch(keys.remove(keys.highestPriorityTypeId()), c, a, b, n)
+    torch.autograd.graph.increment_version(c)  # a graph that has saved c notices
+
+
+def check_write(c: Tensor, a: Tensor, b: Tensor) -> None:
+    """Refuse where torch.add(out=c) does, but before anything is written."""
+    is_recorded = torch.is_grad_enabled() and (c.requires_grad or a.requires_grad or b.requires_grad)
+    if is_recorded or has_tangent(c, a, b):
         raise RuntimeError("add2: torch_launch_add2 has no derivative, and an argument requires grad; use add2(a, b)")
     if c.is_inference() and not torch.is_inference_mode_enabled():
         raise RuntimeError("add2: c is an inference tensor, which can be written only under torch.inference_mode()")
-    _launch.redispatch(keys.remove(keys.highestPriorityTypeId()), c, a, b, n)
-    torch.autograd.graph.increment_version(c)
 
 
-def _has_derivative(x: Tensor) -> bool:
-    """A forward derivative, or any derivative that a transform of torch.func takes."""
-    is_wrapped = torch.func.debug_unwrap(x) is not x
-    if is_wrapped or torch.compiler.is_compiling():  # compiled code does not set unpack_dual's default level
-        return (is_wrapped and x.requires_grad) or forward_ad.unpack_dual(x, level=0).tangent is not None
-    return forward_ad.unpack_dual(x).tangent is not None
+def has_tangent(*tensors: Tensor) -> bool:
+    """Whether a tensor carries a forward derivative."""
+    if torch.compiler.is_compiling():  # unpack_dual has no default level then, and would add nodes to the graph
+        return any(_is_wrapped(x) and forward_ad.unpack_dual(x, level=0).tangent is not None for x in tensors)
+    if forward_ad.unpack_dual(tensors[0]).primal is tensors[0]:
+        return False  # outside of dual_level() and jvp there are none, and unpack_dual returns the tensor itself
+    return any(forward_ad.unpack_dual(x).tangent is not None for x in tensors)
+
+
+def _is_wrapped(x: Tensor) -> bool:
+    return torch.func.debug_unwrap(x) is not x
 
 
 _library = torch.library.Library("add2", "FRAGMENT")

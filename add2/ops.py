@@ -1,5 +1,5 @@
-"""The operator's public functions, vmap and autocast; gradient.py has the derivatives, shapes.py the fake kernels. All
-use torch's public interface only, so each part can be copied. (fast.py shortens the way of eager calls.)"""
+"""The operator's public functions, vmap and autocast; gradient.py has the derivatives, shapes.py the fake kernels.
+Only public names of torch are used, so each part can be copied."""
 
 import operator
 import sys
@@ -9,23 +9,25 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.overrides import has_torch_function
 
-from . import gradient  # noqa: F401  (registers the derivatives)
+from . import gradient
 from .shapes import batch_first  # registers the fake kernels, too
 
 _add2, _launch = torch.ops.add2.add2.default, torch.ops.add2.torch_launch_add2.default
+_launch_plain = torch.ops.add2.torch_launch_add2.plain
 
 
 def add2(a: Tensor, b: Tensor) -> Tensor:
-    """Return `a + b` as a new tensor with the bits (NaNs may differ) and the layout of `torch.add(a, b)`.
+    """Return `a + b` as a new tensor with the bits of torch.add (NaNs may differ), laid out as torch.empty_like(a).
 
     a has any shape and strides; float32, float64, float16 or bfloat16; on a CPU or a CUDA device. b has a's shape,
     dtype and device (torch.autocast promotes dtypes as for torch.add). Otherwise RuntimeError; TypeError for no tensor.
-    Differentiable any number of times. On CUDA asynchronous, on the current stream of the tensors' device.
+    An input whose strides differ from the result's is copied first. Differentiable any number of times. On CUDA
+    asynchronous, on the current stream of the tensors' device.
     """
-    if not (isinstance(a, Tensor) and isinstance(b, Tensor)) and not has_torch_function((a, b)):
-        raise TypeError(f"add2: a has type {type(a)} and b {type(b)}, expected two tensors")
-    if not type(a) is type(b) is Tensor and "torch.distributed.tensor" in sys.modules:
-        from . import sharding  # noqa: F401  (registers add2 for DTensors; not sooner, as that takes a second to import)
+    if not type(a) is type(b) is Tensor:
+        _check_types(a=a, b=b)
+        if "torch.distributed.tensor" in sys.modules:
+            from . import sharding  # noqa: F401  (for DTensors; not sooner, as that takes a second to import)
     if torch.compiler.is_compiling() and any(forward_ad.unpack_dual(x).tangent is not None for x in (a, b)):
         return torch.add(a, b)  # as gradient.py does, which cannot always see it in compiled code
     return _add2(a, b)
@@ -38,18 +40,39 @@ def torch_launch_add2(c: Tensor, a: Tensor, b: Tensor, n: int) -> None:
     otherwise (a strided one counts from its first element to its last). Nothing may require a gradient, except under
     torch.no_grad(). Where an error is raised, nothing has been written.
     """
-    if not all(isinstance(x, Tensor) for x in (c, a, b)) and not has_torch_function((c, a, b)):
-        raise TypeError(f"add2: c has type {type(c)}, a {type(a)} and b {type(b)}, expected three tensors")
+    is_plain = type(c) is type(a) is type(b) is Tensor and type(n) is int and 0 <= n < 2**63
+    if not is_plain or torch.compiler.is_compiling() or c.is_neg():
+        return _launch_any(c, a, b, n)
+    # What the Python function at Autograd would do, done here: the dispatcher takes 2 us to call back into Python.
+    gradient.check_write(c, a, b)
+    _launch_plain(c, a, b, n)
+    torch.autograd.graph.increment_version(c)
+
+
+def _launch_any(c: Tensor, a: Tensor, b: Tensor, n: int) -> None:
+    """Whatever is not a plain call: tracers, subclasses, other integers, arguments to be refused."""
+    _check_types(c=c, a=a, b=b)
     if not isinstance(n, (int, torch.SymInt)) and not has_torch_function((n,)):
         n = operator.index(n)  # TypeError for 2.7, and for a tensor of it
-    if not torch.compiler.is_compiling() and isinstance(n, int) and not -(2**63) <= n < 2**63:
+    if torch.compiler.is_compiling():
+        if any(forward_ad.unpack_dual(x).tangent is not None for x in (c, a, b)):
+            raise RuntimeError("add2: torch_launch_add2 has no derivative; use add2(a, b)")
+    elif isinstance(n, int) and not -(2**63) <= n < 2**63:
         raise RuntimeError(f"add2: n is {n}, expected 0 to {c.numel()}, all of c")
-    if not torch.compiler.is_compiling() and isinstance(c, Tensor) and c.is_neg():  # a minus sign still to be applied:
+    elif isinstance(c, Tensor) and c.is_neg():  # a minus sign still to be applied:
         plain = c.resolve_neg()  # torch 2.13 does this for an operator's inputs only
         _launch(plain, a, b, n)
         c.copy_(plain)
-    else:
-        return _launch(c, a, b, n)
+        return None
+    return _launch(c, a, b, n)
+
+
+def _check_types(**arguments: object) -> None:
+    if has_torch_function(tuple(arguments.values())):
+        return  # not a tensor for Python, but it knows what to do
+    for name, x in arguments.items():
+        if not isinstance(x, Tensor):
+            raise TypeError(f"add2: {name} has type {type(x)}, expected a tensor")
 
 
 def _add2_autocast(a: Tensor, b: Tensor) -> Tensor:
@@ -62,3 +85,6 @@ torch.library.register_vmap("add2::add2", lambda info, dims, a, b: (_add2(*batch
 _library = torch.library.Library("add2", "FRAGMENT")  # adds to kernel/add2.cpp's
 for _key in ("AutocastCPU", "AutocastCUDA"):
     _library.impl("add2", _add2_autocast, _key)
+# Modes, subclasses (the key Python) and tensors without data see the operator itself, not `plain`.
+for _key in ("Python", "Meta"):
+    _library.impl("torch_launch_add2.plain", lambda c, a, b, n: _launch(c, a, b, n), _key)

@@ -15,7 +15,17 @@ struct CUstream_st;  // a cudaStream_t points to it; declared here to need no CU
 extern "C" {
 #endif
 
-enum Add2Dtype { ADD2_FLOAT32 = 0, ADD2_FLOAT64 = 1, ADD2_FLOAT16 = 2, ADD2_BFLOAT16 = 3 };
+// The dtypes, listed here and nowhere else in C++: the enum's name, torch's, the types of the CUDA
+// kernels and of the CPU loop.
+#define ADD2_DTYPES(ROW)                     \
+  ROW(ADD2_FLOAT32, float32, float, float)   \
+  ROW(ADD2_FLOAT64, float64, double, double) \
+  ROW(ADD2_FLOAT16, float16, __half, Half)   \
+  ROW(ADD2_BFLOAT16, bfloat16, __nv_bfloat16, BFloat16)
+
+#define ADD2_ENUM(dtype, ...) dtype,
+enum Add2Dtype { ADD2_DTYPES(ADD2_ENUM) };
+#undef ADD2_ENUM
 
 // Each returns NULL on success, otherwise a static error message (do not free). Pointers are
 // aligned to their element; c may be a or b, but must not overlap them in any other way.
@@ -27,14 +37,6 @@ ADD2_API const char* launch_add2_cpu(void* c, const void* a, const void* b, int6
 // In memory of the current CUDA device; asynchronous, in the order of the stream.
 ADD2_API const char* launch_add2_cuda(void* c, const void* a, const void* b, int64_t n,
                                       enum Add2Dtype dtype, struct CUstream_st* stream);
-
-// The same by one kernel of kernel/add2_kernel.cuh, for comparison. VECTOR needs pointers at
-// multiples of 16 bytes.
-enum Add2Kernel { ADD2_KERNEL_PLAIN = 0, ADD2_KERNEL_VECTOR = 1, ADD2_KERNEL_UNALIGNED = 2 };
-
-ADD2_API const char* launch_add2_cuda_kernel(enum Add2Kernel kernel, void* c, const void* a,
-                                             const void* b, int64_t n, enum Add2Dtype dtype,
-                                             struct CUstream_st* stream);
 
 #ifdef __cplusplus
 }

@@ -12,7 +12,6 @@
 #include <string>
 
 #include "add2.h"
-#include "layout.h"
 
 using torch::stable::Tensor;
 
@@ -30,13 +29,15 @@ template <typename... Words>
   throw std::runtime_error(("add2: " + ... + std::string(words)));
 }
 
-const char* const kDtypes[] = {"float32", "float64", "float16", "bfloat16"};  // as in Add2Dtype
+#define NAME(dtype, name, ...) #name,
+const char* const kDtypes[] = {ADD2_DTYPES(NAME)};
 Add2Dtype known_dtype(const char* name, int32_t torch_dtype) {
-  if (torch_dtype == aoti_torch_dtype_float32()) return ADD2_FLOAT32;
-  if (torch_dtype == aoti_torch_dtype_float64()) return ADD2_FLOAT64;
-  if (torch_dtype == aoti_torch_dtype_float16()) return ADD2_FLOAT16;
-  if (torch_dtype == aoti_torch_dtype_bfloat16()) return ADD2_BFLOAT16;
-  refuse("the dtype is not float32, float64, float16 or bfloat16 (argument ", name, ")");
+#define FIND(dtype, name, ...) \
+  if (torch_dtype == aoti_torch_dtype_##name()) return dtype;
+  ADD2_DTYPES(FIND)
+  std::string known;
+  for (const char* each : kDtypes) known += (known.empty() ? "" : ", ") + std::string(each);
+  refuse("the dtype is not ", known, " (argument ", name, ")");
 }
 
 struct Argument {  // a tensor, and its properties that the checks ask for
@@ -93,22 +94,35 @@ void check_overlap(const Argument& c, const Argument& x) {
   }
 }
 
-Tensor empty(const Argument& like, const Strides& strides) {
-  const auto sizes = like.tensor.sizes();
-  AtenTensorHandle made = nullptr;  // torch::stable::empty_like takes 0.6 us longer
-  aoti_torch_empty_strided(sizes.size(), sizes.data(), strides.data(), like.torch_dtype,
-                           like.device_type, like.device_index, &made);
-  if (!made) refuse("no memory for shape ", shape(like), "; torch's reason is on stderr");
+// torch::stable::empty_like(x). For contiguous tensors, the usual ones, without the dispatcher,
+// which takes 0.6 us longer.
+Tensor empty_like(const Argument& x) {
+  if (!x.tensor.is_contiguous()) return torch::stable::empty_like(x.tensor);
+  const auto sizes = x.tensor.sizes(), strides = x.tensor.strides();
+  AtenTensorHandle made = nullptr;
+  aoti_torch_empty_strided(sizes.size(), sizes.data(), strides.data(), x.torch_dtype, x.device_type,
+                           x.device_index, &made);
+  if (!made) refuse("no memory for shape ", shape(x), "; torch's reason is on stderr");
   return Tensor(made);
 }
 
-// c[0:n] = a[0:n] + b[0:n], as they lie in memory, or as `walk` says. Returns nullptr or an error.
-const char* launch(const Tensor& c, const Tensor& a, const Tensor& b, int64_t n, Add2Dtype dtype,
-                   const Add2Walk* walk = nullptr) {
+// x, or a copy of it that lies in memory as c does. The strides of dimensions of size 1, and of
+// tensors without elements, are no difference.
+Tensor in_layout_of(const Tensor& c, const Tensor& x) {
+  bool is_copy_needed = false;
+  for (int64_t i = 0; i < c.dim(); ++i) {
+    if (c.size(i) != 1 && c.stride(i) != x.stride(i)) is_copy_needed = true;
+  }
+  if (!is_copy_needed || c.numel() == 0) return x;
+  Tensor copy = torch::stable::empty_like(c);
+  return torch::stable::copy_(copy, x);
+}
+
+// c[0:n] = a[0:n] + b[0:n], as they lie in memory. Returns nullptr or an error message.
+const char* launch(const Tensor& c, const Tensor& a, const Tensor& b, int64_t n, Add2Dtype dtype) {
   if (n == 0) return nullptr;
   void* out = c.mutable_data_ptr();
   const void *x = a.const_data_ptr(), *y = b.const_data_ptr();
-  if (c.is_cpu() && walk) return launch_strided_cpu(out, x, y, *walk, dtype);
   if (c.is_cpu()) return launch_add2_cpu(out, x, y, n, dtype);
 #ifdef ADD2_WITH_CUDA
   // A kernel runs on the current device. Ask CUDA which one that is: torch may name one that it has
@@ -121,7 +135,6 @@ const char* launch(const Tensor& c, const Tensor& a, const Tensor& b, int64_t n,
   void* current_stream;
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(device, &current_stream));
   auto* stream = static_cast<CUstream_st*>(current_stream);
-  if (walk) return launch_strided_cuda(out, x, y, *walk, dtype, stream);
   return launch_add2_cuda(out, x, y, n, dtype, stream);
 #else
   return "this library has no CUDA code; build it where nvcc is, or move the tensors to the CPU";
@@ -133,15 +146,9 @@ Tensor add2(const Tensor& a, const Tensor& b) {
   check_alike(b_is, a_is);
   const bool is_same_shape = a.sizes().equals(b.sizes());
   if (!is_same_shape) refuse("b has shape ", shape(b_is), ", expected ", shape(a_is));
-  if (a.is_contiguous() && b.is_contiguous()) {
-    const Tensor c = empty(a_is, row_major(a));
-    if (const char* error = launch(c, a, b, a_is.numel, a_is.dtype)) refuse(error);
-    return c;
-  }
-  const auto order = order_of_result(a, b);
-  const Tensor c = empty(a_is, result_strides(a, b, order));
-  const Add2Walk walk = walk_in_order(a, b, order);
-  if (const char* error = launch(c, a, b, a_is.numel, a_is.dtype, &walk)) refuse(error);
+  const Tensor c = empty_like(a_is);
+  const char* error = launch(c, in_layout_of(c, a), in_layout_of(c, b), a_is.numel, a_is.dtype);
+  if (error) refuse(error);
   return c;
 }
 
@@ -165,16 +172,20 @@ void torch_launch_add2(const Tensor& c, const Tensor& a, const Tensor& b, int64_
 }  // namespace
 
 // The schema is the contract: (a!) says that c is written, and a SymInt may be a symbol for
-// torch.compile. One function serves both devices. add2/ops.py adds autograd, fake tensors, vmap.
+// torch.compile. One function serves both devices. add2/gradient.py adds autograd, shapes.py fake
+// kernels, ops.py the rest. The overload `plain` gets no Autograd kernel: ops.py says what for.
 STABLE_TORCH_LIBRARY(add2, m) {
   m.def("add2(Tensor a, Tensor b) -> Tensor");
   m.def("torch_launch_add2(Tensor(a!) c, Tensor a, Tensor b, SymInt n) -> ()");
+  m.def("torch_launch_add2.plain(Tensor(a!) c, Tensor a, Tensor b, SymInt n) -> ()");
 }
 STABLE_TORCH_LIBRARY_IMPL(add2, CPU, m) {
   m.impl("add2", TORCH_BOX(&add2));
   m.impl("torch_launch_add2", TORCH_BOX(&torch_launch_add2));
+  m.impl("torch_launch_add2.plain", TORCH_BOX(&torch_launch_add2));
 }
 STABLE_TORCH_LIBRARY_IMPL(add2, CUDA, m) {
   m.impl("add2", TORCH_BOX(&add2));
   m.impl("torch_launch_add2", TORCH_BOX(&torch_launch_add2));
+  m.impl("torch_launch_add2.plain", TORCH_BOX(&torch_launch_add2));
 }

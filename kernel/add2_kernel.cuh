@@ -1,7 +1,6 @@
-// The CUDA kernels of add2, and nothing else: NVRTC compiles this file as it is, and add2_kernel.cu
-// includes it. Read it from top to bottom: the kernel that every tutorial starts with, then the two
-// in use; strided.cuh has one more, for inputs with strides. `python3 time.py --kernels` times each
-// of these three.
+// The CUDA kernels of add2, and nothing else: add2_kernel.cu includes this file, and NVRTC compiles
+// it as it is (examples/ways). Read it from top to bottom: the kernel that every tutorial starts
+// with, then the two in use. `python3 time.py --kernels` times each.
 //
 // Memory bounds all of them: one addition for 12 bytes (float32) is nothing, so the number of bytes
 // under way at once decides. Figures in the comments come from an H200, whose memory does 4.8 TB/s,
@@ -12,7 +11,7 @@
 
 using Index = long long;  // 64 bits; NVRTC has no <cstdint>
 
-// The geometry of a launch. add2_kernel.cu uses these numbers, and add2/nvrtc.py reads them here.
+// The geometry of a launch. add2_kernel.cu uses these numbers.
 constexpr int kThreads = 256;          // per block
 constexpr int kLargeThreads = 1024;    // per block of add2_vector, if a tensor has
 constexpr int kLargeBytes = 16777216;  // 16 MB or more

@@ -98,6 +98,5 @@ def describe(environment: dict, builds: Sequence[Build] = ()) -> str:
     """A line for the machine, and one for each build."""
     lines = ["{device}: {name}; torch {torch}, CUDA {cuda}, Python {python}, {threads} threads".format(**environment)]
     for build in builds:
-        text = f"add2 by {build.compiler} ({build.binding}): built and loaded in {build.seconds:.2f} s"
-        lines.append(f"{text}: {build.library}" if build.library else text)
+        lines.append(f"add2 by {build.compiler}: built and loaded in {build.seconds:.2f} s: {build.library}")
     return "\n".join(lines)

@@ -1,7 +1,6 @@
 """Examine this machine: a line for each thing that a build needs, and the cure where it is wrong (exit status 1).
 
 python3 -m lab.doctor
-python3 time.py 2>&1 | python3 -m lab.doctor --explain    # the cause of an error message
 """
 
 import argparse
@@ -39,27 +38,21 @@ def _cuda_home() -> str:
     if nvcc is None:
         return "not needed without nvcc"
     if not (home and Path(home, "bin/nvcc").exists() and Path(home, "include/cuda_runtime.h").exists()):
-        cure = f"a project of your own will not link: `export CUDA_HOME={toolchain.cuda_root(nvcc)}`"
+        cure = f"a project of your own may not build: `export CUDA_HOME={toolchain.cuda_root(nvcc)}`"
         raise RuntimeError(f"torch takes {home}, which is no toolkit; {cure}")
     if not list(Path(home).glob("lib*/libcudart.so")):
         cure = f"`cd {home}/lib && ln -s libcudart.so.* libcudart.so`"
-        raise RuntimeError(f"there is no libcudart.so in {home}; a project of your own will not link: {cure}")
+        raise RuntimeError(f"there is no libcudart.so in {home}; a project of your own that links -lcudart fails: {cure}")
     return home
 
 
 CHECKS = {"torch": _torch, "GPU": _gpu, "nvcc": _nvcc, "CUDA_HOME": _cuda_home, "C++": toolchain.host_compiler}
 CHECKS |= {tool: functools.partial(toolchain.require, tool) for tool in ("ninja", "cmake")}
 CHECKS["setuptools"] = lambda: importlib.metadata.version("setuptools")
-CHECKS["nvrtc"] = lambda: f"--compiler nvrtc: {toolchain.lack_for_nvrtc() or 'works'}"
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python3 -m lab.doctor", description="Examine this machine.")
-    parser.add_argument("--explain", action="store_true", help="read an error message from stdin, and tell its cure")
-    if parser.parse_args().explain:
-        verdict = toolchain.explain(sys.stdin.read())
-        print(verdict or "No symptom that the doctor knows; docs/troubleshooting.md lists those.")
-        return 0 if verdict else 1
+    argparse.ArgumentParser(prog="python3 -m lab.doctor", description="Examine this machine.").parse_args()
     status = 0
     for subject, check in CHECKS.items():
         try:

@@ -15,21 +15,44 @@ from pathlib import Path
 
 import torch
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "troubleshooting.md"  # the table of symptoms
-
-
 class Failure(RuntimeError):
     """An error that the user can cure. Its text says what was found and what to do; no traceback is needed."""
 
 
+# What a tool says (a regular expression), the cause and the cure. docs/troubleshooting.md has these and more.
+SYMPTOMS = {
+    "undefined symbol|undefined reference": (
+        "the library was built against another torch, or without a source file that it needs",
+        "rebuild it with `--rebuild`",
+    ),
+    "[Uu]nknown CUDA arch|[Uu]nsupported gpu architecture|is not defined for option 'gpu-": (
+        "torch or nvcc does not know the GPU to compile for",
+        "set TORCH_CUDA_ARCH_LIST to GPUs that both know, with +PTX after the last; or install a newer torch or nvcc",
+    ),
+    "unsupported (GNU|clang) version|host compiler .* not supported": (
+        "nvcc refuses the C++ compiler, because it is newer than nvcc supports",
+        "install an older one and name it: `CXX=g++-13 NVCC_PREPEND_FLAGS='-ccbin g++-13' python3 time.py ...`",
+    ),
+    "No space left on device|Disk quota exceeded": (
+        "the disk is full",
+        "set TORCH_EXTENSIONS_DIR and TMPDIR to folders on another disk",
+    ),
+    "Read-only file system|Permission denied|Not a directory|File exists|failed to map segment": (
+        "the build cannot write there, or no code may run from there (a disk mounted with noexec)",
+        "set TORCH_EXTENSIONS_DIR to a folder elsewhere; for setup and cmake, move the project",
+    ),
+    "Killed|out of memory allocating": (
+        "the machine ran out of memory while compiling",
+        "set MAX_JOBS=1; then files compile one at a time",
+    ),
+}
+
+
 def explain(message: str) -> str | None:
-    """The cause and the cure of an error message, in two lines; None if docs/troubleshooting.md does not list it."""
-    for line in PAGE.read_text().splitlines() if PAGE.exists() else []:
-        symptoms, _, answer = line.partition("`: ")
-        for symptom in symptoms.split("`")[1::2] if " *Cure:* " in answer else []:
-            if re.search(".*".join(map(re.escape, symptom.split("..."))), message, re.DOTALL):
-                cause, cure = re.sub(r"\[(.*?)\]\(.*?\)", r"\1", answer).split(" *Cure:* ")
-                return f"Cause: {cause}\nCure: {cure.rpartition(' (')[0]}"  # the tests stand in brackets
+    """The cause and the cure of a tool's error message, in two lines; None if it is none of SYMPTOMS."""
+    for symptom, (cause, cure) in SYMPTOMS.items():
+        if re.search(symptom, message):
+            return f"Cause: {cause}.\nCure: {cure}."
     return None
 
 
@@ -50,7 +73,7 @@ def require(tool: str, cure: str = "") -> str:
 def host_compiler() -> str:
     """The path of the C++ compiler: CXX, or c++."""
     cures = "`sudo apt-get install g++`, `sudo dnf install gcc-c++`, `conda install cxx-compiler`"
-    return require(os.environ.get("CXX", "c++"), f"{cures}, or set CXX to another.{_or_nvrtc()}")
+    return require(os.environ.get("CXX", "c++"), f"{cures}, or set CXX to another.")
 
 
 def find_nvcc() -> Path | None:
@@ -97,7 +120,7 @@ def cuda_cure() -> str:
         return "ADD2_WITH_CUDA=0 is set in the environment; unset it."
     if torch.version.cuda is None:
         return f"torch {torch.__version__} has no CUDA in it; install a CUDA build: `python3 -m pip install torch`."
-    return f"no nvcc is found. {nvcc_cure()}{_or_nvrtc()}"
+    return f"no nvcc is found. {nvcc_cure()}"
 
 
 def nvcc_cure() -> str:
@@ -108,21 +131,6 @@ def nvcc_cure() -> str:
         packages = " ".join(f'"{name}=={cuda}.*"' for name in names)  # one version: they belong together
         pip = f"`python3 -m pip install {packages}`, or "
     return f"torch {torch.__version__} was built with CUDA {cuda}: {pip}set CUDA_HOME to such a toolkit's folder."
-
-
-def _or_nvrtc() -> str:  # where there is a GPU, the way that needs no compiler
-    return " Or use `--compiler nvrtc`, which needs none." if torch.cuda.is_available() else ""
-
-
-def lack_for_nvrtc() -> str | None:
-    """Why the nvrtc build cannot run here, and the cure; None if it can."""
-    if torch.version.cuda is None:
-        return cuda_cure()
-    if not torch.cuda.is_available():
-        return "it compiles for the GPU of this machine, and none is found. `nvidia-smi` says if there is a driver."
-    if importlib.util.find_spec("cuda") and importlib.util.find_spec("cuda.core"):  # an import would take 0.2 s
-        return None
-    return "the package cuda-core is missing. Install it: `python3 -m pip install cuda-core`."
 
 
 def arch_list() -> str:

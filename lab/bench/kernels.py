@@ -9,7 +9,9 @@ import torch
 
 from .calls import DTYPES
 
-ENUM_ADD2_KERNEL = ("plain", "vector", "unaligned")  # of include/add2.h
+# launch_add2_cuda_kernel of kernel/add2_kernel.cu: kernel, c, a, b, n, dtype, stream -> an error message or NULL.
+KERNELS = ("plain", "vector", "unaligned")  # enum Add2Kernel
+ARGUMENTS = [ctypes.c_int] + [ctypes.c_void_p] * 3 + [ctypes.c_int64, ctypes.c_int, ctypes.c_void_p]
 
 
 def kernels(library: Path, device: torch.device) -> dict[str, Callable]:
@@ -17,14 +19,13 @@ def kernels(library: Path, device: torch.device) -> dict[str, Callable]:
     if device.type == "cpu":
         return {}
     launcher = ctypes.CDLL(str(library)).launch_add2_cuda_kernel
-    launcher.argtypes = [ctypes.c_int] + [ctypes.c_void_p] * 3 + [ctypes.c_int64, ctypes.c_int, ctypes.c_void_p]
-    launcher.restype = ctypes.c_char_p
+    launcher.argtypes, launcher.restype = ARGUMENTS, ctypes.c_char_p
     dtypes = list(DTYPES.values())
 
     def launch(kernel: int, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, n: int) -> None:
         stream = torch.cuda.current_stream(device).cuda_stream
         error = launcher(kernel, c.data_ptr(), a.data_ptr(), b.data_ptr(), n, dtypes.index(c.dtype), stream)
         if error:
-            raise RuntimeError(f"{ENUM_ADD2_KERNEL[kernel]} kernel: {error.decode()}")
+            raise RuntimeError(f"{KERNELS[kernel]} kernel: {error.decode()}")
 
-    return {f"{name} kernel": partial(launch, kernel) for kernel, name in enumerate(ENUM_ADD2_KERNEL)}
+    return {f"{name} kernel": partial(launch, kernel) for kernel, name in enumerate(KERNELS)}

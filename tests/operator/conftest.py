@@ -1,12 +1,11 @@
 """The operator's own tests, in one process with one build: jit, or what --build or --library say. Made to be copied."""
 
-import os
 from pathlib import Path
 
 import pytest
 import torch
 
-from lab.build import Build, load
+from lab.build import load
 
 DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
@@ -15,9 +14,6 @@ DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
 @pytest.fixture(scope="session", autouse=True)
 def build(request, own_jit_cache):
     library, compiler = request.config.getoption("--library"), request.config.getoption("--build")
-    if compiler == "nvrtc" and not torch.cuda.is_available():  # what Python does can be tested without a GPU
-        os.environ["ADD2_NVRTC"] = "1"
-        return Build("nvrtc", "dispatcher", None)
     return load(compiler, library=library and Path(library))
 
 
@@ -25,7 +21,6 @@ def build(request, own_jit_cache):
 def add2(build):
     """The module. A test cannot import it at the head of its file, before the build is loaded."""
     import add2
-    import add2.ops
 
     return add2
 
@@ -33,8 +28,6 @@ def add2(build):
 @pytest.fixture
 def library(build):
     """The build's library, for a process of its own."""
-    if build.library is None:
-        pytest.skip("nvrtc leaves no library")
     return build.library
 
 
@@ -67,7 +60,7 @@ def add(request, add2):
     return add2.add2 if request.param == "add2" else launch
 
 
-@pytest.fixture(params=["add2", "add2.ops", "torch.ops.add2"])
+@pytest.fixture(params=["add2", "torch.ops.add2"])
 def lane(request, add2):
-    """The functions, as an object with add2 and torch_launch_add2."""
-    return {"add2": add2, "add2.ops": add2.ops, "torch.ops.add2": torch.ops.add2}[request.param]
+    """The functions, as an object with add2 and torch_launch_add2: Python's, and the operators themselves."""
+    return {"add2": add2, "torch.ops.add2": torch.ops.add2}[request.param]

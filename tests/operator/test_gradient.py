@@ -6,14 +6,9 @@ from torch.autograd import gradcheck, gradgradcheck
 from torch.func import grad, hessian, jacfwd, jacrev, jvp, vmap
 
 
-@pytest.fixture(params=["add2.add2", "ops", "torch.ops", "by hand"])
+@pytest.fixture(params=["add2.add2", "torch.ops"])
 def add(request, add2):
-    """All that is differentiable: the public function on both lanes, the operator, the Function by hand."""
-    from add2.function import Add2
-
-    by_hand = Add2()
-    ways = {"add2.add2": add2.add2, "ops": add2.ops.add2, "torch.ops": torch.ops.add2.add2, "by hand": by_hand}
-    return ways[request.param]
+    return {"add2.add2": add2.add2, "torch.ops": torch.ops.add2.add2}[request.param]
 
 
 def leaf(*shape, device, dtype=torch.float64):
@@ -104,11 +99,10 @@ def test_torch_func(add, transform, device):
 
 
 @pytest.mark.parametrize("transform", ["grad", "jacrev", "hessian", "jvp", "vmap of grad"])
-@pytest.mark.parametrize("add", ["add2.add2", "torch.ops"], indirect=True)
 def test_compiled_torch_func(add, transform):
     x, y = torch.randn(2, 3, 5, dtype=torch.float64)
     torch.compiler.reset()
-    found = torch.compile(lambda: derivative(transform, add, x, y), fullgraph=True, backend="aot_eager")()
+    found = torch.compile(lambda: derivative(transform, add, x, y), fullgraph=True)()
     torch.testing.assert_close(found, derivative(transform, torch.add, x, y))
 
 
@@ -117,24 +111,6 @@ def test_vmap(add, device, dims):
     x, y = torch.randn(2, 3, 3, device=device)
     x, y = (tensor[0] if dim is None else tensor for tensor, dim in zip((x, y), dims, strict=True))
     assert torch.equal(vmap(add, dims)(x, y), vmap(torch.add, dims)(x, y))
-
-
-def test_by_hand_needs_equal_shapes(device):
-    """The raw call counts elements, so the Function by hand has to look at the shapes."""
-    from add2.function import Add2
-
-    with pytest.raises(RuntimeError, match=r"b has shape \[2, 3\], expected \[3, 2\]"):
-        Add2()(torch.ones(3, 2, device=device), torch.ones(2, 3, device=device))
-
-
-def test_check_gradients_in_double_precision():
-    """gradcheck compares with (f(x + eps) - f(x - eps)) / 2 eps, and in float32 a small eps drowns in rounding."""
-    torch.manual_seed(0)
-    single = torch.randn(4, 3, requires_grad=True)
-    for eps, passes in ((1e-3, True), (1e-4, False)):
-        with pytest.warns(UserWarning, match="not a double precision"):
-            assert gradcheck(torch.sigmoid, single, eps=eps, raise_exception=False) == passes
-        assert gradcheck(torch.sigmoid, single.detach().double().requires_grad_(), eps=eps)
 
 
 def test_vmap_nested(add, device):

@@ -16,7 +16,7 @@ from lab.bench import kernels
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture(params=kernels.ENUM_ADD2_KERNEL)
+@pytest.fixture(params=kernels.KERNELS)
 def kernel(request, library, cuda):
     """A kernel's launcher as a function of (c, a, b, n)."""
     launch = kernels.kernels(library, torch.device(cuda))[f"{request.param} kernel"]

@@ -60,36 +60,6 @@ def test_strides(add, device, dtype, view):
     assert same_bits(add(a, b.contiguous()), a + b)
 
 
-def four_dimensions(x):
-    y = x.view(5, 20, 50, 40)[:, 1:, ::3].permute(2, 0, 3, 1)
-    return y, y.contiguous()
-
-
-WALKS = {  # large enough for several threads or blocks, so that parts start inside a row
-    "slices": lambda x: (x[:, :300], x[:, 7:307]),
-    "one transposed": lambda x: (x[:300, :300], x[:300, :300].t()),
-    "short rows": lambda x: (x.view(-1, 4)[:, :3], x.view(-1, 4)[:, 1:]),
-    "every other, and a row for all": lambda x: (x[:, ::2], x[3, ::2].expand(500, -1)),
-    "a column for all": lambda x: (x, x[:, 3:4].expand(-1, 400)),
-    "four dimensions": four_dimensions,
-}
-
-
-@pytest.mark.parametrize("views", WALKS.values(), ids=WALKS.keys())
-def test_many_elements_with_strides(add2, device, dtype, views):
-    a, b = views(torch.randn(500, 400, device=device, dtype=dtype))
-    assert same_bits(add2.add2(a, b), a + b)
-
-
-def test_more_elements_than_32_bits_count(add2, cuda):
-    """With strides."""
-    if torch.cuda.mem_get_info()[0] < 2**34:
-        pytest.skip("needs 17 GB of free memory")
-    a, b = torch.randn(2, 70_000, device=cuda).bfloat16()
-    a, b = a[:, None].expand(-1, 40_000), b[:40_000].expand(70_000, -1)
-    assert torch.equal(add2.add2(a, b), a + b)
-
-
 LAYOUTS = {  # all of shape 4, 6, 5
     "row-major": lambda: torch.randn(4, 6, 5),
     "transposed": lambda: torch.randn(5, 6, 4).permute(2, 1, 0),
@@ -107,22 +77,33 @@ LAYOUTS = {  # all of shape 4, 6, 5
 @pytest.mark.parametrize("second", LAYOUTS)
 @pytest.mark.parametrize("first", LAYOUTS)
 def test_layout_of_the_result(add2, device, first, second):
-    """As torch.add's: of the result, of what a fake kernel promises, under vmap, and of the gradients."""
+    """That of empty_like(a): of the result, and of what a fake kernel promises. Equal dense strides: torch.add's."""
     a, b = LAYOUTS[first]().to(device), LAYOUTS[second]().to(device)
     for x, y in ((a, b), (a[:, 1:2], b[:, 1:2]), (a[1:1], b[1:1]), (a[0], b[0])):
-        expected = x + y
-        found = add2.add2(x, y)
-        assert same_bits(found, expected)
-        assert all(s == t for s, t, size in zip(found.stride(), expected.stride(), x.shape, strict=True) if size != 1)
-        assert add2.add2(meta(x), meta(y)).stride() == expected.stride()
-    batched = torch.func.vmap(add2.add2)(a, b)
-    assert same_bits(batched, a + b)
-    gradients = []
-    for add in (add2.add2, torch.add):
-        x, y = a.detach().requires_grad_(), b.detach().requires_grad_()
-        (add(x, y) * a).sum().backward()
-        gradients.append((x.grad.stride(), y.grad.stride()))
-    assert gradients[0] == gradients[1]
+        found, expected = add2.add2(x, y), torch.empty_like(x)
+        assert same_bits(found, x + y)
+        assert found.stride() == expected.stride()
+        promised = add2.add2(meta(x), meta(y)).stride()
+        assert promised == torch.empty_like(meta(x)).stride()
+        if x.numel():  # torch's own empty_like differs here between data and none; and in dimensions of size 1
+            assert all(s == t for s, t, size in zip(promised, found.stride(), x.shape, strict=True) if size != 1)
+    assert same_bits(torch.func.vmap(add2.add2)(a, b), a + b)
+    if first == second and a.untyped_storage().nbytes() == a.nbytes:  # dense
+        assert add2.add2(a, b).stride() == (a + b).stride()
+    x, y = a.detach().requires_grad_(), b.detach().requires_grad_()
+    (add2.add2(x, y) * a).sum().backward()
+    assert torch.equal(x.grad, a)
+    assert torch.equal(y.grad, a)
+
+
+@pytest.mark.parametrize("layout", ["transposed", "channels last"])
+def test_nothing_is_copied_that_lies_alike(add2, layout):
+    """Pairs of one dense layout are added as they lie: only the result is allocated."""
+    a, b = LAYOUTS[layout](), LAYOUTS[layout]()
+    with torch.profiler.profile() as profile:
+        c = add2.add2(a, b)
+    assert [event.name for event in profile.events() if event.name == "aten::copy_"] == []
+    assert torch.equal(c, a + b)
 
 
 def meta(x):
