@@ -42,7 +42,9 @@ def _cuda_home() -> str:
         raise RuntimeError(f"torch takes {home}, which is no toolkit; {cure}")
     if not list(Path(home).glob("lib*/libcudart.so")):
         cure = f"`cd {home}/lib && ln -s libcudart.so.* libcudart.so`"
-        raise RuntimeError(f"there is no libcudart.so in {home}; a project of your own that links -lcudart fails: {cure}")
+        raise RuntimeError(
+            f"there is no libcudart.so in {home}; a project of your own that links -lcudart fails: {cure}"
+        )
     return home
 
 

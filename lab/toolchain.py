@@ -15,6 +15,7 @@ from pathlib import Path
 
 import torch
 
+
 class Failure(RuntimeError):
     """An error that the user can cure. Its text says what was found and what to do; no traceback is needed."""
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lab import build, toolchain
+from lab import toolchain
 
 COMPILERS = ["jit", "setup", "cmake"]
 LATER = [pytest.mark.thorough, pytest.mark.anywhere]
@@ -205,7 +205,7 @@ def test_another_list_of_gpus_and_nvcc_behind_a_script(tiny, script, tmp_path, n
             library = Path(load(compiler, TORCH_CUDA_ARCH_LIST=gpu))
             return library.read_bytes() if build.has_cuda_code(library) else None
 
-        for each in ("jit", "setup", "cmake"): found[each] = code(each, "7.5") != code(each, "9.0")
+        for each in ("jit", "setup", "cmake"): found[each] = code(each, "7.5") != code(each, "Hopper")
     """
     env = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "ADD2_WITH_CUDA": "1"}
     found = script(code, root=tiny, drop=OUTSIDE, **env)
@@ -239,16 +239,3 @@ def test_operator(compiler, project, run):
     tests = [f"tests/operator/test_{name}.py" for name in ("values", "cuda", "kernels")]
     options = ["-q", "-p", "no:cacheprovider", "--all", "-k", "not compiler_warns", "--build", compiler]
     run("-m", "pytest", *options, *tests, root=project, PYTHONPATH=str(project))
-
-
-@pytest.mark.thorough
-def test_pybind11():
-    """The classic binding: values, and a check."""
-    module = build.load("pybind11").module
-    for device in ["cpu"] + ["cuda"] * torch.cuda.is_available():
-        a, b, c = torch.randn(3, 1003, device=device)
-        module.torch_launch_add2(c, a, b, 1003)
-        assert torch.equal(c, a + b)
-        assert torch.equal(module.forward(a, b), a + b)
-        with pytest.raises(RuntimeError):
-            module.torch_launch_add2(c, a, b, 1004)

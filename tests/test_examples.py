@@ -51,7 +51,7 @@ def test_ways(run, project, tmp_path):
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize("name", ["triton_add", "cuda_core_add"])
+@pytest.mark.parametrize("name", ["triton_add", "nvrtc_add"])
 def test_ways_in_python(name, monkeypatch):
     """The two operators in one Python file: gradient, contract, torch.compile."""
     monkeypatch.syspath_prepend(ROOT / "examples" / "ways")
@@ -60,6 +60,35 @@ def test_ways_in_python(name, monkeypatch):
     a.requires_grad_()
     torch.library.opcheck(add, (a, b))
     assert torch.equal(torch.compile(add, fullgraph=True)(a, b), a + b)
+
+
+def test_nvrtc_compiles(monkeypatch):
+    """Without a GPU, for each architecture that this NVRTC knows: the kernel is there under its name."""
+    pytest.importorskip("cuda.core", exc_type=ImportError)
+    monkeypatch.syspath_prepend(ROOT / "examples" / "ways")
+    import nvrtc_add
+    from cuda.bindings import nvrtc
+
+    for number in nvrtc.nvrtcGetSupportedArchs()[1]:
+        if number >= 75:
+            code = nvrtc_add.compile(f"sm_{number}")
+            [lowered] = code.symbol_mapping.values()
+            assert b".text." + lowered in code.code
+
+
+@pytest.mark.thorough
+@pytest.mark.anywhere
+def test_articles(run, tmp_path):
+    """The way of 2021 still works, and gradcheck says what the page says."""
+    told = run("examples/articles/articles.py", TORCH_EXTENSIONS_DIR=str(tmp_path)).stdout
+    assert "the same values as torch.sigmoid" in told
+    assert re.findall("gradcheck in (.*)", told) == [
+        "float32 with eps 0.001: passes",
+        "float32 with eps 0.0001: fails",
+        "float64 with eps 0.001: passes",
+        "float64 with eps 0.0001: passes",
+    ]
+    assert ("torch_launch_add2: the same sums" in told) == torch.cuda.is_available()
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -85,8 +114,8 @@ def test_reduction(name, tmp_path):
 @pytest.mark.thorough
 @pytest.mark.skipif(toolchain.find_nvcc() is None, reason="needs nvcc")
 def test_findcuda(project, run, tmp_path):
-    """The .cu on its way through FindCUDA, as docs/cmake.md tells it; the library adds."""
-    told = run(project / "examples/findcuda/follow.py", cwd=tmp_path, TORCH_EXTENSIONS_DIR=str(tmp_path)).stdout
+    """The .cu on its way through FindCUDA, as docs/articles.md tells it; the library adds."""
+    told = run(project / "examples/articles/follow.py", cwd=tmp_path, TORCH_EXTENSIONS_DIR=str(tmp_path)).stdout
     steps = (
         "run_nvcc.cmake",
         "add2_generated_add2_kernel.cu.o.Release.cmake",

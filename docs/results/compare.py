@@ -2,12 +2,12 @@
 
     python3 docs/results/compare.py FOLDER FILE
 
-FOLDER is extension_cpp_stable in a clone of github.com/pytorch/extension-cpp; FILE is written, as JSON. articles/ has
-the code of the articles that this project started from.
+FOLDER is extension_cpp_stable in a clone of github.com/pytorch/extension-cpp; FILE is written, as JSON. The code of the
+articles that this project started from is in examples/articles.
 
 Builds: a new process, from nothing to a loaded operator, for this GPU only; the second of two runs counts.
-Host times: one process with all operators, and one without the fast lane (ADD2_FAST=0), which is how readers copy add2;
-each has torch's own call next to it. extension-cpp's operator with a gradient is compared with torch's a * b + 1.
+Host times: one process with all operators; each has torch's own call next to it. extension-cpp's operator with a
+registered gradient is mymuladd, compared with torch's a * b + 1.
 """
 
 import functools
@@ -31,19 +31,18 @@ from lab.bench import calls, clock, host_cost  # noqa: E402
 from lab.build import leftovers  # noqa: E402
 
 SETUP = "python3 setup.py -q build_ext --inplace && python3 -c 'import torch, {}'"
-LOAD = "from torch.utils import cpp_extension\n"
-LOAD += "module = cpp_extension.load('article', ['binding.cpp', 'kernel.cu'], extra_cflags=['-O3'])"
+LOAD = "import articles; articles.module(with_cuda=True)"
 BUILDS = {  # each runs in the folder of its operator
     ("extension-cpp", "build setup"): SETUP.format("extension_cpp_stable"),
     ("add2", "build setup"): SETUP.format("add2"),
-    ("articles", "build jit"): f'python3 -c "{LOAD}"',
+    ("articles", "build jit"): f"python3 -c '{LOAD}'",
     ("add2", "build jit"): "python3 -c 'from lab import build; build.load(\"jit\")'",
 }
 
 
 def build(folder: Path, official: Path) -> list[dict]:
     """Build everything in an empty folder."""
-    for name, source in {"extension-cpp": official, "articles": RESULTS / "articles", "add2": ROOT}.items():
+    for name, source in {"extension-cpp": official, "articles": ROOT / "examples/articles", "add2": ROOT}.items():
         shutil.copytree(source, folder / name, ignore=leftovers)
     (folder / "README.md").touch()  # the setup.py of extension-cpp reads it
     rows = []
@@ -57,14 +56,13 @@ def build(folder: Path, official: Path) -> list[dict]:
 def measure_calls(folder: Path) -> list[dict]:
     """Host and GPU times of the operators that were built in this folder."""
     device = torch.device("cuda", 0)
-    sys.path[:0] = [str(folder / name) for name in ("extension-cpp", "add2")]
+    sys.path[:0] = [str(folder / name) for name in ("extension-cpp", "add2", "articles")]
+    import articles
     import extension_cpp_stable
 
     import add2
 
-    os.chdir(folder / "articles")
-    exec(LOAD, found := {})
-    theirs, mymul, article = extension_cpp_stable.ops, torch.ops.extension_cpp_stable.mymul.default, found["module"]
+    theirs, article = extension_cpp_stable.ops, articles.module(with_cuda=True)
     a, b, c = torch.randn(3, n := 1024, device=device)
     grad = torch.randn(n, device=device, requires_grad=True)
     host = {
@@ -74,7 +72,8 @@ def measure_calls(folder: Path) -> list[dict]:
         ("out", "articles"): lambda: article.torch_launch_add2(c, a, b, n),
         ("new", "torch"): lambda: a + b,
         ("new", "add2"): lambda: add2.add2(a, b),
-        ("new", "extension-cpp"): lambda: mymul(a, b),
+        ("new, muladd", "torch"): lambda: a * b + 1.0,
+        ("new, muladd", "extension-cpp"): lambda: theirs.mymuladd(a, b, 1.0),
         ("grad", "torch"): lambda: grad + b,
         ("grad", "add2"): lambda: add2.add2(grad, b),
         ("grad, muladd", "torch"): lambda: grad * b + 1.0,
@@ -93,7 +92,7 @@ def measure_calls(folder: Path) -> list[dict]:
         us["gpu", operator] = clock.events([functools.partial(call, *each) for each in sets], flush).median_us
     rows = []
     for (what, operator), value in us.items():
-        if (what, operator) != ("grad, muladd", "torch"):
+        if not (operator == "torch" and what.endswith("muladd")):
             ratio = value / us[what, "torch"]
             rows.append({"what": what.split(",")[0], "operator": operator, "us": value, "ratio_to_torch": ratio})
     return rows
@@ -106,12 +105,8 @@ def main(official: Path, target: Path) -> None:
         with tempfile.TemporaryDirectory() as folder:
             os.environ["TORCH_EXTENSIONS_DIR"] = f"{folder}/cache"
             rows = build(Path(folder), official)
-            for fast in ("1", "0"):
-                command, env = [sys.executable, __file__, "calls in", folder], os.environ | {"ADD2_FAST": fast}
-                found = json.loads(subprocess.check_output(command, env=env, text=True).splitlines()[-1])
-                if fast == "0":  # then only add2 differs from the other process
-                    found = [row | {"operator": "add2, ADD2_FAST=0"} for row in found if row["operator"] == "add2"]
-                rows += found
+            command = [sys.executable, __file__, "calls in", folder]
+            rows += json.loads(subprocess.check_output(command, text=True).splitlines()[-1])
     files.write(target, files.to_json({"environment": cli.environment(torch.device("cuda", 0)), "compare": rows}))
 
 

@@ -50,9 +50,9 @@ def us(row: dict | float) -> str:
     return f"{value:.{2 if value < 100 else 1 if value < 1000 else 0}f}{mark}"
 
 
-OPERATORS = ("torch", "add2", "add2, ADD2_FAST=0", "extension-cpp", "articles")
-HEAD = ["on an H200", "torch", "add2", "add2 as you copy it", "[extension-cpp][official]", "[articles][articles]"]
-HEAD_ZH = ["在一块 H200 上", "torch", "add2", "add2（仅公开 API）", "[extension-cpp][official]", "[文章][articles]"]
+OPERATORS = ("torch", "add2", "extension-cpp", "articles")
+HEAD = ["on an H200", "torch", "add2", "[extension-cpp][official]", "[articles][articles]"]
+HEAD_ZH = ["在一块 H200 上", "torch", "add2", "[extension-cpp][official]", "[文章][articles]"]
 ROWS = {  # of h200-others.json: what was measured
     "out": ["host time, writing into `c`", "CPU 端开销：写入已有的 `c`"],
     "new": ["host time, returning a tensor", "CPU 端开销：返回新张量"],
@@ -165,7 +165,7 @@ def ways() -> str:
     """docs/15_ways.md: the price of each way to make an operator."""
     found = {row["way"]: row for row in load("h200-ways")["ways"]}
     lines = []
-    for way in ("torch.add", "torch.compile", "triton_op", "nvrtc", "jit", "setup", "cmake", "pybind11"):
+    for way in ("torch.add", "torch.compile", "triton_op", "nvrtc", "jit", "setup", "cmake"):
         row = found[way]
         host = f"{row['us']:.1f} ({row['torch_us']:.1f})"
         lines.append([way, f"{row['first_s']:.2g}", host, f"{row['gb_per_s']:.0f}"])

@@ -27,7 +27,6 @@ sys.path.insert(0, str(RESULTS.parents[1]))
 from lab import cli, files  # noqa: E402
 
 SIZES = "2^10,2^12,2^14,2^16,2^18,2^20,1048577,2^21,2^22,2^24,16777217,2^26,2^28,2^30"
-BETWEEN = ",".join(str(round(2 ** (k / 4))) for k in range(4 * 8, 4 * 30 + 1))  # four sizes for each power of two
 SWEEP = f"time.py --kernels --sizes {SIZES}"
 GPU = {  # end of the file's name: the commands whose results it has
     "first-run": ["time.py --rebuild"],
@@ -35,9 +34,7 @@ GPU = {  # end of the file's name: the commands whose results it has
     "float64": [f"{SWEEP} --dtype float64"],
     "float16": [f"{SWEEP} --dtype float16"],
     "bfloat16": [f"{SWEEP} --dtype bfloat16"],
-    "between": [f"time.py --dtype all --sizes {BETWEEN}"],
     "clocks": ["time.py --clocks --dtype all --sizes 2^10,2^14,2^22,2^26"],
-    "nvrtc": ["time.py --compiler nvrtc --sizes 2^10 --host-cost"],
     "ways": ["examples/ways/ways.py"],
     "training": [
         "train.py --check --epochs 1000",
@@ -48,7 +45,7 @@ GPU = {  # end of the file's name: the commands whose results it has
         "train.py --model residual --check --epochs 10 --dtype bfloat16",
     ],
 }
-ON_A_CPU = "time.py --device cpu --binding pybind11 --dtype all --sizes " + ",".join(f"2^{k}" for k in range(4, 27, 2))
+ON_A_CPU = "time.py --device cpu --dtype all --sizes " + ",".join(f"2^{k}" for k in range(4, 27, 2))
 CPU = {"sweep": [ON_A_CPU], "headers": []}  # no command of the project: measure_headers()
 STABLE = "torch/csrc/stable/library.h torch/csrc/stable/ops.h torch/csrc/stable/tensor.h"
 ATEN = "torch/library.h ATen/core/Tensor.h ATen/ops/empty_like.h"
@@ -62,8 +59,6 @@ def run(command: str) -> dict:
         words = [sys.executable, *shlex.split(command), "--json", str(file)]
         subprocess.run(words, cwd=RESULTS.parents[1], check=True)
         found = json.loads(file.read_text())
-    if BETWEEN in command:  # many sizes, so only the ratios of one call
-        found["results"] = [row for row in found["results"] if row["call"] == "torch_launch_add2"]
     found["environment"]["command"] = f"python3 {command} --json FILE.json"
     for row in found.get("build", []):  # its name, not where it lay
         row["library"] = row["library"] and Path(row["library"]).name

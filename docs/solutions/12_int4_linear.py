@@ -4,24 +4,6 @@ import torch
 from workshop import main
 
 
-def exercise_1():
-    """The bytes of a quantized weight."""
-    from int4_linear import quantize
-
-    packed, scale, zero = quantize(torch.randn(8192, 8192, dtype=torch.bfloat16))
-    codes, affine = packed.nbytes, scale.nbytes + zero.nbytes
-    bits = 8 * (codes + affine) / 2**26
-    print(f"{codes / 1e6:.1f} MB of codes, {affine / 1e6:.1f} MB of scales and zeros: {bits:.2f} bits")
-    assert (codes, affine) == (2**25, 3 * 2**19)
-
-
-def exercise_2():
-    """Code 5 under the exponent of 16."""
-    bits = torch.tensor([0x4180 | 5 << 3], dtype=torch.int16)
-    print(hex(bits.item()), bits.view(torch.bfloat16).item())
-    assert bits.view(torch.bfloat16).item() == 16 + 5
-
-
 def exercise_3():
     """Both sides in float32, and with the two sums rounded to bfloat16."""
     torch.manual_seed(0)

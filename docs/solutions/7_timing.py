@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from workshop import main, need_gpus, run, show
+from workshop import main, need_gpu
 
 from lab import build
 from lab.bench import sync_study
@@ -15,7 +15,7 @@ from lab.bench import sync_study
 
 def exercise_1():
     """A clock that does not wait for the kernel reads more TB/s than any memory has."""
-    need_gpus()
+    need_gpu()
     a, b = torch.ones(2, 1 << 26, device="cuda")
     c = torch.add(a, b)
     torch.add(a, b, out=c)  # the first call of its kind takes longer
@@ -24,11 +24,6 @@ def exercise_1():
     torch.add(a, b, out=c)
     seconds = time.perf_counter() - start
     print(f"   {seconds * 1e6:.1f} us, {3 * c.nbytes / seconds / 1e12:.0f} TB/s")
-
-
-def exercise_2():
-    """On a CPU a call has finished when it returns: the four agree."""
-    show(run("time.py", "--sync-study", "--device", "cpu", "--sizes", "2^20"), "before", "after", "neither")
 
 
 def trace(call, device, file):

@@ -25,9 +25,9 @@ sys.path[:0] = [str(HERE.parents[1]), str(HERE)]
 from lab import build, cli, files  # noqa: E402
 from lab.bench import calls, clock, host_cost  # noqa: E402
 
-FILES = {"torch.compile": "compiled", "triton_op": "triton_add", "custom_op and cuda.core": "cuda_core_add"}
-WAYS = ("torch.add", *FILES, *build.COMPILERS, "pybind11")
-ON_A_GPU = ("triton_op", "custom_op and cuda.core", "nvrtc")
+FILES = {"torch.compile": "compiled", "triton_op": "triton_add", "nvrtc": "nvrtc_add"}
+WAYS = ("torch.add", *FILES, *build.COMPILERS)
+ON_A_GPU = ("triton_op", "nvrtc")
 SMALL, LARGE = 1024, 2**26
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -38,8 +38,6 @@ def prepare(way: str):
         return torch.add
     if way in FILES:
         return importlib.import_module(FILES[way]).add
-    if way == "pybind11":
-        return build.load("pybind11").module.forward
     build.load(way, rebuild=way in ("setup", "cmake"))  # these leave their libraries in the project, not in a cache
     import add2
 

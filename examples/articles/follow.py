@@ -29,7 +29,7 @@ def main() -> int:
     if nvcc is None:
         raise toolchain.Failure(f"FindCUDA is only about nvcc, and there is none: {toolchain.cuda_cure()}")
 
-    configure = [cmake, "-S", ROOT / "examples/findcuda", "-B", folder, "--fresh", "-G", "Ninja"]
+    configure = [cmake, "-S", ROOT / "examples/articles", "-B", folder, "--fresh", "-G", "Ninja"]
     configure += [f"-DTORCH_DIR={TORCH}", f"-DCUDA_TOOLKIT_ROOT_DIR={toolchain.cuda_root(nvcc)}"]
     configure += ["-DCMAKE_BUILD_TYPE=Release"]
     env = toolchain.environment()
