@@ -6,7 +6,9 @@ and torch.func.grad over it fails. This one has every derivative: page 4 says ho
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
+from torch.autograd.forward_ad import unpack_dual
+from torch.compiler import is_compiling
+from torch.func import debug_unwrap
 
 _add2, _launch = torch.ops.add2.add2.default, torch.ops.add2.torch_launch_add2.default
 
@@ -26,19 +28,21 @@ class _WithGradient(torch.autograd.Function):
 
 def _add2_autograd(keys, a: Tensor, b: Tensor) -> Tensor:
     below = keys.remove(keys.highestPriorityTypeId())  # the key below Autograd
-    if has_tangent(a, b):
+    is_wrapped = debug_unwrap(a) is not a or debug_unwrap(b) is not b  # by a transform of torch.func
+    if (is_wrapped or is_compiling() or may_have_tangent(a)) and (_has_derivative(a) or _has_derivative(b)):
         return torch.add(a, b)  # the same sum by torch's own functions, which have every derivative
     if torch.is_grad_enabled() and (a.requires_grad or b.requires_grad):
-        if (a.requires_grad and _is_wrapped(a)) or (b.requires_grad and _is_wrapped(b)):
-            return torch.add(a, b)  # a transform of torch.func has wrapped it, and takes the derivative
         return _WithGradient.apply(below, a, b)
     return _add2.redispatch(below, a, b)
 
 
 def _launch_in_place(keys, c: Tensor, a: Tensor, b: Tensor, n: int) -> None:
     """Refuse where torch.add(out=c) does, but before anything is written."""
-    is_recorded = torch.is_grad_enabled() and any(x.requires_grad for x in (c, a, b))
-    if is_recorded or has_tangent(c, a, b):
+    tensors = [c, a, b]
+    is_recorded = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
+    if is_compiling():  # _has_derivative() of others leaves aliases of them in the graph, and inductor miscounts c's
+        tensors = [x for x in tensors if debug_unwrap(x) is not x]
+    if is_recorded or any(map(_has_derivative, tensors)):
         raise RuntimeError("add2: torch_launch_add2 has no derivative, and an argument requires grad; use add2(a, b)")
     if c.is_inference() and not torch.is_inference_mode_enabled():
         raise RuntimeError("add2: c is an inference tensor, which can be written only under torch.inference_mode()")
@@ -46,20 +50,17 @@ def _launch_in_place(keys, c: Tensor, a: Tensor, b: Tensor, n: int) -> None:
     torch.autograd.graph.increment_version(c)  # a graph that has saved c notices
 
 
-def has_tangent(*tensors: Tensor) -> bool:
-    """Whether a tensor carries a forward derivative."""
-    if torch.compiler.is_compiling():  # unpack_dual has no default level then, and would add nodes to the graph
-        return any(_is_wrapped(x) and forward_ad.unpack_dual(x, level=0).tangent is not None for x in tensors)
-    return may_have_tangents(tensors[0]) and any(forward_ad.unpack_dual(x).tangent is not None for x in tensors)
+def may_have_tangent(x: Tensor) -> bool:
+    """False outside of dual_level(): there unpack_dual returns the tensor itself, inside a view of it."""
+    return unpack_dual(x).primal is not x
 
 
-def may_have_tangents(x: Tensor) -> bool:
-    """False outside of dual_level() and jvp: there unpack_dual returns the tensor itself, inside a view of it."""
-    return forward_ad.unpack_dual(x).primal is not x
-
-
-def _is_wrapped(x: Tensor) -> bool:
-    return torch.func.debug_unwrap(x) is not x
+def _has_derivative(x: Tensor) -> bool:
+    """A forward derivative, or any derivative that a transform of torch.func takes."""
+    is_wrapped = debug_unwrap(x) is not x
+    if is_wrapped or is_compiling():  # compiled code does not set unpack_dual's default level
+        return (is_wrapped and x.requires_grad) or unpack_dual(x, level=0).tangent is not None
+    return unpack_dual(x).tangent is not None
 
 
 _library = torch.library.Library("add2", "FRAGMENT")
