@@ -1,0 +1,55 @@
+"""Shared by the lessons' programs that measure (bench.py, ladder.py): options, files, pictures, results of an earlier run."""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from . import cli, files
+
+
+def options(description: str) -> argparse.ArgumentParser:
+    """A parser with --json, --plot and --from. report() expects its arguments."""
+    parser = argparse.ArgumentParser(description=description.splitlines()[0])
+    parser.add_argument("--json", type=files.target, metavar="FILE", help="write the results")
+    parser.add_argument("--plot", type=files.target, metavar="FILE", help="draw them (.svg, .png; needs matplotlib)")
+    parser.add_argument("--from", type=_earlier, metavar="FILE", dest="content", help="results of an earlier --json")
+    return parser
+
+
+def _earlier(text: str) -> dict:
+    try:
+        content = json.loads(Path(text).read_text())
+        if "/".join(Path(sys.argv[0]).resolve().parts[-2:]) in content["environment"]["command"] and content["results"]:
+            return content
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise argparse.ArgumentTypeError(f"cannot read results from {text}: {error!r}") from None
+    raise argparse.ArgumentTypeError(f"{text} holds no results of this program")
+
+
+def report(args: argparse.Namespace, is_ready: Callable[[], bool], measure: Callable, plot: Callable | None = None):
+    """Measure, unless --from has results; write the files that the options name. Returns the content of --json.
+
+    is_ready: builds the lesson, False without kernels. measure(environment) returns a list of dicts; plot(figure,
+    content) draws. Ends the program with one line if there is no GPU or no kernel.
+    """
+    content = args.content
+    if content is None:
+        if not torch.cuda.is_available() or not is_ready():
+            sys.exit("this measures kernels: it needs a GPU that torch sees, and a CUDA toolkit (in $CUDA_HOME)")
+        where = cli.environment(torch.device("cuda")) | {"dtype": "bfloat16"}
+        content = {"environment": where, "results": measure(where)}
+    if args.json and content["results"]:  # without any, a file of an earlier run is worth more
+        files.write(args.json, files.to_json(content))
+    if args.plot and plot:
+        import matplotlib
+        from matplotlib.figure import Figure
+
+        with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "lesson"}):  # text stays text
+            figure = Figure(layout="constrained")
+            plot(figure, content)
+            figure.savefig(args.plot)
+    return content
