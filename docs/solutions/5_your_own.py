@@ -19,13 +19,11 @@ def exercise_1():
         folder = copy / STARTER
         for name in ("scaled_relu.cpp", "scaled_relu_kernel.cu"):
             edit(folder / "csrc" / name, "T(x < 0 ? Wide(0) : x);", "T(x < 0 ? x * Wide(0.1) : x);")
-        python = folder / "scaled_relu" / "__init__.py"
+        python = folder / "src" / "scaled_relu" / "__init__.py"
         edit(python, "(grad * ctx.scale).masked_fill(y <= 0, 0)", "torch.where(y <= 0, 0.1 * grad, grad) * ctx.scale")
-        leaky = "return torch.nn.functional.leaky_relu(scale"
-        edit(python, "return torch.relu(scale * (a + b))", f"{leaky} * (a + b), 0.1)")
-        tests = folder / "tests" / "test_scaled_relu.py"
-        edit(tests, "return torch.relu(scale", leaky)
-        edit(tests, "b.to(wide))).to(a.dtype)", "b.to(wide)), 0.1).to(a.dtype)")
+        for path in (python, folder / "tests" / "test_scaled_relu.py"):
+            edit(path, "return torch.relu(scale", "return torch.nn.functional.leaky_relu(scale")
+            edit(path, "b.to(wide))).to(a.dtype)", "b.to(wide)), 0.1).to(a.dtype)")
         show(build_and_test(folder, "values or derivatives"), "passed", " in ")
 
 
@@ -33,7 +31,7 @@ def exercise_2():
     """opcheck in test_contract notices, because it also gets a transposed tensor."""
     with copy_of_project() as copy:
         folder = copy / STARTER
-        python = folder / "scaled_relu" / "__init__.py"
+        python = folder / "src" / "scaled_relu" / "__init__.py"
         edit(python, "empty_like(a, memory_format=torch.contiguous_format)", "empty_like(a)")
         show(build_and_test(folder, "contract", status=1), "FAILED")
 
