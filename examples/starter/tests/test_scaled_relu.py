@@ -69,7 +69,7 @@ def test_compile(device):
 def test_refusals(device):
     a = torch.ones(3, device=device)
     wrong = {"b is Double": (a, a.double()), r"shape \[2\]": (a, a[1:]), "on meta": (a, a.to("meta"))}
-    for words, inputs in (wrong | {"no kernel for Int": (a.int(), a.int())}).items():
+    for words, inputs in (wrong | {"no kernel for Int": (a.int(), a.int()), "is None": (a, None)}).items():
         with pytest.raises(RuntimeError, match=words):
             scaled_relu(*inputs)
     with pytest.raises(TypeError, match="expected a number"):
