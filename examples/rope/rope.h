@@ -18,7 +18,11 @@ C10_HOST_DEVICE void rotate_pairs(int64_t i, float* y, const float* x, const Vie
   const auto load = [](const float* p) { return *reinterpret_cast<const Pack<N>*>(p); };
   const auto a = load(x), b = load(x + v.half * v.strides[3]), c = load(cos + entry),
              s = load(sin + entry);
-  auto *first = reinterpret_cast<Pack<N>*>(y), *second = reinterpret_cast<Pack<N>*>(y + v.half);
-  for (int j = 0; j < N; ++j) first->at[j] = a.at[j] * c.at[j] - b.at[j] * s.at[j];
-  for (int j = 0; j < N; ++j) second->at[j] = b.at[j] * c.at[j] + a.at[j] * s.at[j];
+  Pack<N> first, second;
+  for (int j = 0; j < N; ++j) {
+    first.at[j] = a.at[j] * c.at[j] - b.at[j] * s.at[j];
+    second.at[j] = b.at[j] * c.at[j] + a.at[j] * s.at[j];
+  }
+  *reinterpret_cast<Pack<N>*>(y) = first;
+  *reinterpret_cast<Pack<N>*>(y + v.half) = second;
 }
