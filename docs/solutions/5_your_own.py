@@ -9,8 +9,8 @@ STARTER = "examples/starter"
 
 def build_and_test(folder: Path, which: str, status: int = 0) -> str:
     run("setup.py", "build_ext", "--inplace", folder=folder)
-    options = ("-q", "-p", "no:xdist", "-p", "no:cacheprovider", "-c", "pyproject.toml", "--rootdir", ".", "-k", which)
-    return run("-m", "pytest", *options, "tests", folder=folder, status=status)
+    options = ("-q", "-p", "no:xdist", "-p", "no:cacheprovider", "-c", "pyproject.toml", "--rootdir", ".")
+    return run("-m", "pytest", *options, "-o", "pythonpath=src", "-k", which, "tests", folder=folder, status=status)
 
 
 def exercise_1():
