@@ -50,6 +50,27 @@ def test_patches_lead_from_before_to_after(tmp_path):
     assert files(step(tmp_path / "last", len(PATCHES))) == files(PORT / "after")
 
 
+AFTER = """
+import torch, blend
+torch._dynamo.config.capture_dynamic_output_shape_ops = True
+a, b = torch.rand(2, 3, 4)
+for name, call in {"blend": lambda x: blend.blend(x, b), "sum_list": lambda x: blend.sum_list([x, b])}.items():
+    for transform in (lambda x: torch.func.jvp(call, (x,), (x,))[1], torch.func.grad(lambda x: call(x).sum())):
+        for is_whole in (True, False):
+            torch.compiler.reset()
+            try:
+                print("a wrong derivative:", torch.compile(transform, fullgraph=is_whole)(a))
+            except Exception as error:
+                refused = "derivatives are not implemented" in str(error) or "setup_context" in str(error)
+                print(name, "refused" if refused else error)
+assert torch.equal(torch.vmap(blend.blend)(a, b), blend.blend(a, b))
+both = torch.vmap(lambda x, y: blend.sum_list([x, y]), in_dims=(1, None))
+assert torch.equal(both(a, b[:, 0]), a.t() + b[:, 0])
+chosen = lambda x: (blend.blend(x[x > 0.5], x[x > 0.5]), blend.sum_list([x[x > 0.5], x[x > 0.5]]))
+torch.testing.assert_close(torch.compile(chosen, fullgraph=True)(a), (a[a > 0.5], 2 * a[a > 0.5]))
+"""
+
+
 @pytest.mark.parametrize("number", [pytest.param(n, marks=SLOW) for n in range(7)] + [7])
 def test_every_step_works(run, env, tmp_path, number):
     """Step 0 is `before`, the last one is `after`."""
@@ -57,6 +78,11 @@ def test_every_step_works(run, env, tmp_path, number):
     run("setup.py", "-q", "build_ext", "--inplace", root=folder, **env)
     tests = ["-m", "pytest", "-q", "-c", os.devnull, "-p", "no:cacheprovider", PORT / "test_blend.py"]
     run(*tests, root=folder, PYTHONPATH=str(folder))
+    if number == len(PATCHES):  # as the page says: vmap works, derivatives that do not are refused
+        assert run("-c", AFTER, PYTHONPATH=str(folder)).stdout.split() == 4 * ["blend", "refused"] + 4 * [
+            "sum_list",
+            "refused",
+        ]
 
 
 def test_one_wheel_for_every_python(run, env, tmp_path):

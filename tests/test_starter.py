@@ -4,6 +4,8 @@ import functools
 import os
 import re
 import shutil
+import subprocess
+import sys
 import sysconfig
 import zipfile
 from pathlib import Path
@@ -14,6 +16,7 @@ import torch
 from lab.build import leftovers
 
 STARTER = Path(__file__).resolve().parent.parent / "examples" / "starter"
+OWN_TESTS = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist")
 
 
 @pytest.fixture
@@ -28,14 +31,26 @@ def python(run, project):
     return functools.partial(run, root=project, drop=("CUDA_HOME", "CUDA_PATH"), PATH=path)
 
 
+@pytest.fixture
+def cpu_build(python):
+    """Build in place, with a torch that has CUDA as well, only the CPU's part: it compiles in seconds."""
+    return functools.partial(python, "setup.py", "-q", "build_ext", "--inplace", PATH=os.defpath, CUDA_HOME="none")
+
+
 def contents(folder):
     return {path.relative_to(folder): path.read_text() for path in folder.rglob("*") if path.is_file()}
 
 
+def edit(path, old, new):
+    text = path.read_text()
+    assert text.count(old) == 1, f"{path.name}: {old}"
+    path.write_text(text.replace(old, new))
+
+
 def test_it_is_short_and_stands_alone(project):
     files = contents(project)
-    assert len(files) <= 10
-    assert sum(len(text.splitlines()) for text in files.values()) <= 420
+    assert len(files) <= 11
+    assert sum(len(text.splitlines()) for text in files.values()) <= 440
     assert not re.search(r"\badd2|\blab\b|\.\./(?!my_op)", "".join(files.values()))
 
 
@@ -44,12 +59,114 @@ def test_rename(python, project):
     before = contents(project)
     for name in ("", "double", "torch", "json", "while", "tests", "launch", "My_op", "my-op", "a__b", "_x", "2x"):
         assert "rename.py: " in python("rename.py", name, status=1).stderr, name
+    for name in ("aten", "quantized", "prims", "prim"):  # two libraries cannot define one namespace
+        assert "a namespace of torch's own" in python("rename.py", name, status=1).stderr, name
+    for name in ("xor", "union"):
+        assert "no name for a C++ function" in python("rename.py", name, status=1).stderr, name
     assert contents(project) == before
     assert "copy the folder first" in python("rename.py", "my_op", root=STARTER, status=1).stderr
     for name in ("first_name", "softmax2"):
         python("rename.py", name)
+    after = contents(project)
+    readme = after.pop(Path("README.md"))
+    assert "softmax2" in readme
+    assert not re.search(r"scaled_relu|starter|rename\.py|\n\n\n", readme)  # nothing is left to copy and rename
     renamed = {Path(str(path).replace("scaled_relu", name)): text for path, text in before.items()}
-    assert contents(project) == {path: text.replace("scaled_relu", name) for path, text in renamed.items()}
+    del renamed[Path("README.md")]
+    assert after == {path: text.replace("scaled_relu", name) for path, text in renamed.items()}
+
+
+@pytest.mark.parametrize("name", ["Layout", "DeviceType", "MemoryFormat"])
+def test_names_are_free(project, name):
+    """The code names what it takes from torch, so a type of the reader's own is not ambiguous."""
+    source = project / "csrc" / "scaled_relu.cpp"
+    own = f"struct {name} {{ int rows; }};\nint rows({name} own) {{ return own.rows; }}\n"
+    edit(source, "using torch::stable::Tensor;\n", f"using torch::stable::Tensor;\n{own}")
+    include = Path(torch.__file__).parent / "include"
+    subprocess.run(["c++", "-std=c++17", "-fsyntax-only", "-I", include, source], check=True)
+
+
+SAME_BITS = """
+import torch
+from scaled_relu import scaled_relu
+for dtype in (torch.float16, torch.bfloat16, torch.float32):
+    for factor in (1, 60000):
+        a, b = (factor * torch.rand(2, 20000, dtype=torch.float64)).to(dtype)
+        y = scaled_relu(a, b, 0.1)
+        watched = lambda a, b: torch.func.jvp(lambda x: scaled_relu(x, b, 0.1), (a,), (a,))[0]
+        for call in (watched, torch.compile(watched, fullgraph=True)):
+            assert torch.equal(y, call(a, b)), (dtype, factor)
+        assert torch.equal(y, torch.func.vjp(lambda x: scaled_relu(x, b, 0.1), a)[0])
+        (x,), grad = [a.clone().requires_grad_()], torch.rand_like(a)
+        eager, = torch.autograd.grad(scaled_relu(x, b, 0.1), x, grad)
+        assert torch.equal(eager, torch.func.vjp(lambda x: scaled_relu(x, b, 0.1), a)[1](grad)[0]), dtype
+"""
+TANGENT = """
+import torch
+from torch.autograd import forward_ad
+from scaled_relu import scaled_relu
+def tangent(a):
+    with forward_ad.dual_level():
+        return forward_ad.unpack_dual(scaled_relu(forward_ad.make_dual(a, a), a, 0.5)).tangent
+a = torch.rand(5)
+assert torch.equal(tangent(a), 0.5 * a)
+assert torch.equal(torch.compile(tangent, fullgraph=True)(a), 0.5 * a)
+"""
+
+
+@pytest.mark.thorough
+def test_derivatives_in_the_kernels_precision(python, cpu_build):
+    cpu_build()
+    for program in (SAME_BITS, TANGENT):
+        python("-c", program, PYTHONPATH="src")
+
+
+@pytest.mark.thorough
+def test_failed_build_leaves_no_library(python, project, cpu_build):
+    cpu_build()
+    python("-c", "import scaled_relu", PYTHONPATH="src")
+    edit(project / "csrc" / "scaled_relu.cpp", "double scale) {\n  check", "double scale) {\n  mistake(); check")
+    command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
+    assert subprocess.run(command, cwd=project, capture_output=True, check=False).returncode != 0
+    program = "try: import scaled_relu\nexcept ImportError as error: print(error)"
+    assert "_C.so is missing: run `python3 setup.py" in python("-c", program, PYTHONPATH="src").stdout
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("how", [(), ("-e",)], ids=["installed", "editable"])
+def test_installed(python, project, tmp_path, how):
+    """Into a virtual environment that sees the packages of this one. `python3 -m pytest` looks here first."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
+    (site,) = (tmp_path / "venv").glob("lib/*/site-packages")
+    (site / "others.pth").write_text(sysconfig.get_path("purelib"))
+    words = ("-m", "pip", "install", "-q", "--no-build-isolation", "--no-deps", "--no-index", *how, ".")
+    path = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "CUDA_HOME": "none"}
+    for arguments in (words, (*OWN_TESTS, "-k", "values or strides")):
+        command = [tmp_path / "venv" / "bin" / "python", *arguments]
+        done = subprocess.run(command, cwd=project, env=os.environ | path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert (site / "scaled_relu" / "_C.so").exists() == (how == ())
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(" fma " not in Path("/proc/cpuinfo").read_text(), reason="needs a CPU that fuses product and sum")
+def test_tolerance_allows_fused_product_and_sum(python, project, cpu_build):
+    """A formula with a product and a sum, compiled as nvcc does by default: the reader's tests pass."""
+    edit(
+        project / "csrc" / "scaled_relu.cpp",
+        "Wide(scale) * (Wide(a[i]) + Wide(b[i]))",
+        "scale * Wide(a[i]) - Wide(a[i]) * Wide(b[i])",
+    )
+    edit(
+        project / "tests" / "test_scaled_relu.py",
+        "scale * (a.to(wide) + b.to(wide))",
+        "scale * a.to(wide) - a.to(wide) * b.to(wide)",
+    )
+    edit(
+        project / "csrc" / "scaled_relu.cpp", "double scale, int64_t n) {\n  auto*", "Wide scale, int64_t n) {\n  auto*"
+    )
+    cpu_build(CFLAGS="-mfma")
+    assert "5 passed" in python(*OWN_TESTS, "-k", "(values or strides) and cpu", PYTHONPATH="src").stdout
 
 
 @pytest.mark.thorough
@@ -57,9 +174,9 @@ def test_it_builds_and_passes(python, project, tmp_path):
     python("rename.py", "my_op")
     python("-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "--no-index", "-w", tmp_path, ".")
     (wheel,) = tmp_path.glob("my_op-0.1.0-py3-none-linux_*.whl")
-    zipfile.ZipFile(wheel).extract("my_op/_C.so", project)
+    zipfile.ZipFile(wheel).extract("my_op/_C.so", project / "src")
     has_nvcc = bool(torch.version.cuda and shutil.which("nvcc"))
-    assert (b"my_op_kernel" in (project / "my_op" / "_C.so").read_bytes()) == has_nvcc
-    said = python("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-rs").stdout
+    assert (b"my_op_kernel" in (project / "src" / "my_op" / "_C.so").read_bytes()) == has_nvcc
+    said = python(*OWN_TESTS, "-rs", PYTHONPATH="src").stdout
     assert ("SKIPPED" in said) != has_nvcc, said  # where there is nvcc, the kernel is compiled for named GPUs
-    assert "my_op" in python("benchmark.py").stdout
+    assert "my_op" in python("benchmark.py", PYTHONPATH="src").stdout

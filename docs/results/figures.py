@@ -151,7 +151,7 @@ def host_cost() -> str:
 
 
 def training() -> str:
-    """docs/4_gradients.md: microseconds of a step, with add2 and with torch's own add in one run."""
+    """docs/several-gpus.md: microseconds of a step, with add2 and with torch's own add in one run."""
     lines = []
     for run in load("h200-training"):
         way = "compiled" if run["ways"]["compile"] else "CUDA graph" if run["ways"]["cuda_graph"] else "eager"

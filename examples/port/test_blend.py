@@ -33,6 +33,16 @@ def test_gradients(device):
     assert torch.autograd.gradcheck(lambda *tensors: blend.sum_list(list(tensors)), (a, b, a))
 
 
+@pytest.mark.parametrize("device", DEVICES)
+def test_gradients_that_are_not_finite(device):
+    """Where the mask is false, b has no part in the result: its gradient is 0 whatever arrives."""
+    a, b = torch.ones(2, 4, device=device).requires_grad_()
+    mask = torch.tensor([True, False, False, True], device=device)
+    arriving = torch.tensor([1.0, float("inf"), float("nan"), 2.0], device=device)
+    (grad_b,) = torch.autograd.grad(blend.blend(a, b, mask, 0.25), b, arriving)
+    assert grad_b.tolist() == [0.75, 0.0, 0.0, 1.5]
+
+
 def test_forward_derivatives_are_refused():
     a = torch.ones(3)
     with forward_ad.dual_level(), pytest.raises(RuntimeError, match="not implemented"):

@@ -1,4 +1,4 @@
-"""Leaves scaled_relu/_C.so, or with `pip wheel` one wheel for every Python and every torch from 2.10 on. It reads
+"""Leaves src/scaled_relu/_C.so, or with `pip wheel` one wheel for every Python and every torch from 2.10 on. It reads
 CUDA_HOME (the toolkit's folder) and TORCH_CUDA_ARCH_LIST (such as "8.0;9.0+PTX"; default: this machine's GPUs)."""
 
 import os
@@ -42,5 +42,7 @@ class Wheel(bdist_wheel):
         return "py3", "none", super().get_tag()[2]
 
 
+if not {"--inplace", "editable_wheel"}.isdisjoint(sys.argv):  # a build that fails must not leave the old library
+    Path("src/scaled_relu/_C.so").unlink(missing_ok=True)
 build = BuildExtension.with_options(no_python_abi_suffix=True)
 setup(ext_modules=[extension], cmdclass={"build_ext": build, "bdist_wheel": Wheel})

@@ -9,7 +9,7 @@
 #include <stdexcept>
 #include <string>
 
-using namespace torch::headeronly;  // ScalarType, Half, BFloat16
+using torch::headeronly::BFloat16, torch::headeronly::Half, torch::headeronly::ScalarType;
 using torch::stable::Tensor;
 
 // In scaled_relu_kernel.cu. Returns nullptr on success, otherwise an error message.
@@ -18,8 +18,7 @@ const char* launch_scaled_relu(void* y, const void* a, const void* b, double sca
 // Weak, so that a library with CUDA code also loads where torch has no CUDA.
 extern "C" __attribute__((weak)) AOTITorchError aoti_torch_get_current_cuda_stream(int32_t, void**);
 
-// Python sees a RuntimeError with this text. (STD_TORCH_CHECK formats numbers through iostreams,
-// which crashes where the compiler links the C++ runtime statically.)
+// A RuntimeError in Python. (STD_TORCH_CHECK crashes if the C++ runtime is linked statically.)
 [[noreturn]] void refuse(const std::string& text) {
   throw std::runtime_error("scaled_relu: " + text);
 }

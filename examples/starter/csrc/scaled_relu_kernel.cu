@@ -1,7 +1,7 @@
 // The CUDA kernel, one thread per element, and its launcher. No tensors here, only pointers.
 #include <torch/headeronly/core/ScalarType.h>
 
-using namespace torch::headeronly;  // ScalarType, Half, BFloat16
+using torch::headeronly::BFloat16, torch::headeronly::Half, torch::headeronly::ScalarType;
 
 template <typename T, typename Wide>  // computes in Wide, rounds to T once
 __global__ void scaled_relu_kernel(T* y, const T* a, const T* b, Wide scale, int64_t n) {

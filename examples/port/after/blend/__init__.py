@@ -24,7 +24,9 @@ def sum_list(tensors: list[Tensor]) -> Tensor:
 
 def _result(first: Tensor, *others: Tensor) -> Tensor:
     for x in others:
-        torch._check(x.device == first.device and x.shape == first.shape, lambda: "blend: tensors differ")
+        torch._check(x.device == first.device and x.dim() == first.dim(), lambda: "blend: tensors differ")
+        for m, n in zip(x.shape, first.shape, strict=True):  # one at a time: a size may depend on data
+            torch._check(m == n, lambda: "blend: tensors differ")
     return torch.empty_like(first, memory_format=torch.contiguous_format)
 
 
@@ -32,8 +34,14 @@ torch.library.register_fake("blend::blend", lambda a, b, mask, alpha: _result(a,
 torch.library.register_fake("blend::sum_list", lambda tensors: _result(*tensors))
 
 
+@torch.library.register_vmap("blend::sum_list")  # torch loops over the members by itself, except for lists of tensors
+def _(info, dims, tensors: list[Tensor]):
+    pairs = zip(tensors, dims[0], strict=True)
+    return sum_list([x.expand(info.batch_size, *x.shape) if d is None else x.movedim(d, 0) for x, d in pairs]), 0
+
+
 def _refuse_tangents(*tensors: Tensor) -> None:  # register_autograd would drop them without a message
-    if not torch.compiler.is_compiling() and any(unpack_dual(x).tangent is not None for x in tensors):
+    if any(unpack_dual(x).tangent is not None for x in tensors):
         raise RuntimeError("blend: forward derivatives are not implemented")
 
 
@@ -46,7 +54,7 @@ def _blend_backward(ctx, grad: Tensor):
     (mask,) = ctx.saved_tensors
     grad_a, grad_b = grad * ctx.alpha, grad * (1 - ctx.alpha)
     if mask is not None:
-        grad_a, grad_b = torch.where(mask, grad_a, grad), grad_b * mask
+        grad_a, grad_b = torch.where(mask, grad_a, grad), torch.where(mask, grad_b, 0)  # grad_b * mask: inf * 0 is NaN
     return grad_a, grad_b, None, None
 
 

@@ -20,7 +20,7 @@ struct Blend : torch::autograd::Function<Blend> {
     at::Tensor grad_a = grad * alpha, grad_b = grad * (1 - alpha);
     if (mask.defined()) {
       grad_a = at::where(mask, grad_a, grad);
-      grad_b = grad_b * mask;
+      grad_b = at::where(mask, grad_b, 0);  // not grad_b * mask: infinity * 0 is NaN
     }
     return {grad_a, grad_b, at::Tensor(), at::Tensor()};
   }

@@ -5,8 +5,11 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
+from torch.autograd.forward_ad import unpack_dual
 
-torch.ops.load_library(Path(__file__).with_name("_C.so"))
+if not (_library := Path(__file__).with_name("_C.so")).exists():
+    raise ImportError(f"{_library} is missing: run `python3 setup.py build_ext --inplace`")
+torch.ops.load_library(_library)
 _op = torch.ops.scaled_relu.scaled_relu.default
 
 
@@ -56,12 +59,14 @@ class _Gradient(torch.autograd.Function):
 # torch.library.register_autograd is shorter, but forward derivatives through it are silently zero.
 @torch.compiler.disable  # torch.compile calls this to trace through it, and must not compile it by itself
 def _autograd(keyset, a: Tensor, b: Tensor, scale: float) -> Tensor:
-    for x in (a, b):
-        if torch.func.debug_unwrap(x) is not x or torch.autograd.forward_ad.unpack_dual(x).tangent is not None:
-            # torch.func's grad, vmap, jvp, ..., or a forward derivative: slower, but torch has every derivative of this
-            return torch.relu(scale * (a + b))
+    level = 0 if torch.compiler.is_compiling() else None  # compiled code does not set the default level
+    tensors = [x for x in (a, b) if x is not None]  # None: the C++ function says so
+    for x in tensors:  # inside torch.func (grad, jvp, ...), or with a forward derivative?
+        if torch.func.debug_unwrap(x) is not x or unpack_dual(x, level=level).tangent is not None:
+            wide = torch.promote_types(a.dtype, torch.float32)  # the kernel's `Wide`, for the same bits
+            return torch.relu(scale * (a.to(wide) + b.to(wide))).to(a.dtype)  # slower, but has every derivative
     below = keyset.remove(keyset.highestPriorityTypeId())  # without Autograd: on to the C++ function
-    if torch.is_grad_enabled() and (a.requires_grad or b.requires_grad):
+    if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
         return _Gradient.apply(below, a, b, scale)
     return _op.redispatch(below, a, b, scale)
 

@@ -1,0 +1,138 @@
+"""examples/rope: the recipe of docs/5_your_own.md. Strided inputs, tables, and every part of torch."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+
+from lab import toolchain
+
+ROPE = Path(__file__).resolve().parent.parent / "examples" / "rope"
+DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
+
+
+@pytest.fixture(scope="module")
+def rope():
+    patch = pytest.MonkeyPatch()
+    patch.syspath_prepend(ROPE)
+    import rope
+
+    yield rope
+    patch.undo()
+
+
+def tables(tokens, half, device, dtype=torch.float32):
+    angle = torch.rand(tokens, half, device=device, dtype=dtype) * 6
+    return angle.cos(), angle.sin()
+
+
+def views(device):
+    """Dense, transposed, parts of a larger tensor, expanded, odd steps, an address that is no multiple of 16, empty."""
+    qkv = torch.randn(2, 7, 3, 4, 16, device=device)  # [batch, tokens, 3, heads, d]
+    yield "contiguous", torch.randn(2, 4, 7, 16, device=device)
+    yield "transposed", qkv[:, :, 1].transpose(1, 2)
+    yield "every other feature", torch.randn(2, 4, 7, 32, device=device)[..., ::2]
+    yield "features first", torch.randn(16, 7, 4, 2, device=device).permute(3, 2, 1, 0)
+    yield "expanded", torch.randn(1, 1, 7, 16, device=device).expand(2, 4, 7, 16)
+    yield "rows of 17", torch.randn(2, 4, 7, 17, device=device)[..., :16]
+    yield "off by one", torch.randn(2 * 4 * 7 * 16 + 1, device=device)[1:].view(2, 4, 7, 16)
+    yield "half of 3", torch.randn(2, 7, 4, 6, device=device).transpose(1, 2)
+    yield "empty", torch.randn(2, 4, 0, 16, device=device)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_values(rope, device):
+    for name, x in views(device):
+        cos, sin = tables(x.shape[2], x.shape[3] // 2, device)
+        for c, s in ((cos, sin), (cos.t().contiguous().t(), sin)):  # a table may have any strides, too
+            y = rope.rotate(x, c, s)
+            assert y.is_contiguous(), name
+            torch.testing.assert_close(y, rope.by_torch(x, c, s), msg=lambda text, name=name: f"{name}: {text}")
+        unaligned = torch.cat([cos.new_zeros(1), cos.flatten()])[1:].view(cos.shape)
+        assert torch.equal(rope.rotate(x, unaligned, sin), y), name
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_contract(rope, device):
+    x = torch.randn(2, 7, 4, 16, device=device).transpose(1, 2)
+    cos, sin = tables(7, 8, device)
+    torch.library.opcheck(rope.rotate, (x, cos, sin))
+    torch.library.opcheck(rope.rotate, (x.detach().requires_grad_(), cos, sin))
+    y = torch.compile(lambda x: rope.rotate(x, cos, sin) + 1, fullgraph=True)(x)
+    torch.testing.assert_close(y, rope.by_torch(x, cos, sin) + 1)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_derivatives(rope, device):
+    """float32: compared with those of torch's own functions, not with finite differences."""
+    x, grad = torch.randn(2, 2, 7, 4, 16, device=device).transpose(2, 3)
+    cos, sin = tables(7, 8, device)
+    for call in (rope.rotate, torch.compile(lambda *inputs: rope.rotate(*inputs), fullgraph=True)):
+        is_eager = call is rope.rotate  # torch.compile has no second derivative of anything
+        results = []
+        for function in (call, rope.by_torch):
+            t = x.detach().clone().requires_grad_()
+            (first,) = torch.autograd.grad(function(t, cos, sin).square(), t, grad, create_graph=is_eager)
+            second = torch.autograd.grad(first.sin().sum(), t) if is_eager else ()
+            results.append((first, *second))
+        torch.testing.assert_close(*results)
+    f, g = (lambda x, call=call: call(x, cos, sin).sin() for call in (rope.rotate, rope.by_torch))
+    for transform in (
+        lambda f, x: torch.func.grad(lambda x: f(x).sum())(x),
+        lambda f, x: torch.func.jvp(f, (x,), (2 * x,))[1],
+        lambda f, x: torch.func.vmap(torch.func.grad(lambda x: f(x).sum()))(torch.stack([x, grad])),
+    ):
+        torch.testing.assert_close(transform(f, x), transform(g, x))
+        # contiguous: compiled, a jvp of torch's own chunk of a transposed tensor fails (torch 2.13)
+        dense = x.contiguous()
+        compiled = torch.compile(lambda x, t=transform: t(f, x), fullgraph=True)
+        torch.testing.assert_close(compiled(dense), transform(g, dense))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_vmap(rope, device):
+    cos, sin = tables(7, 8, device)
+    for dim in range(5):
+        x = torch.randn(2, 4, 7, 16, 3, device=device).movedim(-1, dim)
+        y = torch.vmap(lambda x: rope.rotate(x, cos, sin), in_dims=dim)(x)
+        torch.testing.assert_close(y, rope.by_torch(x.movedim(dim, 0), cos, sin))
+    with pytest.raises(NotImplementedError, match="must be the same for all"):
+        torch.vmap(rope.rotate, in_dims=(None, 0, None))(x[:, 0], cos.expand(3, 7, 8), sin)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_refusals(rope, device):
+    x = torch.randn(2, 4, 7, 16, device=device)
+    cos, sin = tables(7, 8, device)
+    for wrong in ((x.double(), cos, sin), (x[0], cos, sin), (x, cos[1:], sin), (x, cos, sin[:, 1:])):
+        with pytest.raises(RuntimeError, match="rotate: expected"):
+            rope.rotate(*wrong)
+    with pytest.raises(RuntimeError, match="several devices"):
+        rope.rotate(x, cos.to("meta"), sin)
+    with pytest.raises(RuntimeError, match="detach it"):  # no gradient is lost without a word
+        rope.rotate(x, cos, sin.requires_grad_())
+    sin = sin.detach()
+    for f in (torch.func.grad, lambda f: lambda sin: torch.func.jvp(f, (sin,), (sin,))[1]):  # torch.func has them
+        mine, right = (f(lambda sin, g=g: g(x, cos, sin).square().sum())(sin) for g in (rope.rotate, rope.by_torch))
+        torch.testing.assert_close(mine, right)
+
+
+@pytest.mark.skipif(toolchain.find_nvcc() is None, reason="needs nvcc")
+@pytest.mark.thorough
+def test_kernel(tmp_path):
+    """It compiles without a warning, and its wide version has loads and stores of 16 bytes."""
+    include = Path(torch.__file__).parent / "include"
+    command = [
+        toolchain.find_nvcc(),
+        "-arch=sm_90",
+        "-std=c++17",
+        "-Werror=all-warnings",
+        f"-isystem={include}",
+        "-ptx",
+    ]
+    subprocess.run([*command, ROPE / "rope_kernel.cu", "-o", tmp_path / "rope.ptx"], check=True, env=os.environ)
+    text = (tmp_path / "rope.ptx").read_text()
+    assert text.count("ld.global.v4") + text.count("ld.v4") == 4
+    assert text.count("st.global.v4") + text.count("st.v4") == 2
