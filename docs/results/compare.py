@@ -5,7 +5,8 @@
 FOLDER is extension_cpp_stable in a clone of github.com/pytorch/extension-cpp; FILE is written, as JSON. The code of the
 articles that this project started from is in examples/articles.
 
-Builds: a new process, from nothing to a loaded operator, for this GPU only; the second of two runs counts.
+Builds: a new process, from nothing to a loaded operator, for this GPU only. Run the tests first, so that the disk's
+cache has the compilers and torch's headers.
 Host times: one process with all operators; each has torch's own call next to it. extension-cpp's operator with a
 registered gradient is mymuladd, compared with torch's a * b + 1.
 """
@@ -101,12 +102,11 @@ def measure_calls(folder: Path) -> list[dict]:
 def main(official: Path, target: Path) -> None:
     gpu = "{}.{}".format(*torch.cuda.get_device_capability())
     os.environ |= toolchain.environment() | {"TORCH_CUDA_ARCH_LIST": gpu}
-    for _ in range(2):
-        with tempfile.TemporaryDirectory() as folder:
-            os.environ["TORCH_EXTENSIONS_DIR"] = f"{folder}/cache"
-            rows = build(Path(folder), official)
-            command = [sys.executable, __file__, "calls in", folder]
-            rows += json.loads(subprocess.check_output(command, text=True).splitlines()[-1])
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["TORCH_EXTENSIONS_DIR"] = f"{folder}/cache"
+        rows = build(Path(folder), official)
+        command = [sys.executable, __file__, "calls in", folder]
+        rows += json.loads(subprocess.check_output(command, text=True).splitlines()[-1])
     files.write(target, files.to_json({"environment": cli.environment(torch.device("cuda", 0)), "compare": rows}))
 
 
