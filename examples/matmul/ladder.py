@@ -10,6 +10,7 @@ GPU time without launches, by CUDA graphs, with a cold cache: calls rotate among
 import argparse
 import ctypes
 import functools
+import json
 import math
 import statistics
 from collections.abc import Callable
@@ -112,8 +113,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw them (.svg, .png; needs matplotlib)")
+    parser.add_argument("--from", type=Path, metavar="FILE", dest="earlier", help="draw results of an earlier --json")
     parser.add_argument("--once", type=int, metavar="N", help="only run each rung once, at N x N x N")
     args = parser.parse_args()
+    if args.earlier:
+        return plot(args.plot, json.loads(args.earlier.read_text())["results"])
     where, library = environment(), compile_rungs()
     if args.once:
         a, b = (torch.randn(args.once, args.once, device="cuda").bfloat16() for _ in "ab")

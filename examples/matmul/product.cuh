@@ -97,8 +97,8 @@ __device__ void store_result(const CUtensorMap& map, bf16 (*buffers)[64 * 64], i
   }
 }
 
-// C = A B^T, or its gated half. While a group rounds and stores a tile, the producer already loads
-// the next one.
+// 7. C = A B^T, or its gated half. While a group rounds and stores a tile, the producer already
+// loads the next one.
 template <int kWidth, int kCluster, bool kGated>
 __global__ void __launch_bounds__(384, 1)
     multiply(const __grid_constant__ CUtensorMap a_map, const __grid_constant__ CUtensorMap b_map,
