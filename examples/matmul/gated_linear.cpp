@@ -8,6 +8,7 @@
 #include <limits>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 using namespace torch::headeronly;  // ScalarType, IntHeaderOnlyArrayRef
 using torch::stable::Tensor;

@@ -5,7 +5,7 @@
 
 namespace {
 
-// What every rung gets.
+// The same for every rung.
 struct Problem {
   bf16* c;
   const bf16 *a, *b;
@@ -184,7 +184,7 @@ __global__ void __launch_bounds__(128) tensor_cores(Problem p) {
   }
 }
 
-// Stores what wgmma leaves in a group's registers: 64 rows of a tile.
+// Stores the sums that wgmma leaves in a group's registers: 64 rows of a tile.
 template <int kSums>
 __device__ void store_sums(const Problem& p, const float (&d)[kSums], int row, int column) {
   const int thread = threadIdx.x % 128;

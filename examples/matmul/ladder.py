@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from bench import environment, save, steady_us
+from bench import environment, files, save, steady_us
 from gated_linear import ARCHITECTURES, HERE
 from torch import Tensor
 from torch.utils import cpp_extension
@@ -111,8 +111,8 @@ def plot(path: Path, results: list[dict]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw them (.svg, .png; needs matplotlib)")
+    parser.add_argument("--json", type=files.target, metavar="FILE", help="write the results")
+    parser.add_argument("--plot", type=files.target, metavar="FILE", help="draw them (.svg, .png; needs matplotlib)")
     parser.add_argument("--from", type=Path, metavar="FILE", dest="earlier", help="draw results of an earlier --json")
     parser.add_argument("--once", type=int, metavar="N", help="only run each rung once, at N x N x N")
     args = parser.parse_args()

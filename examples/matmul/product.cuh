@@ -29,7 +29,7 @@ __device__ Tile find_tile(int i, int rows, int columns) {
   return {(first + place % here) * kHeight * kCluster, place / here * kWidth};
 }
 
-// What a block of a cluster has in hand: the same code counts stages for producer and consumers.
+// A place in the ring of stages, and the parity of its phase. Producer and consumers walk alike.
 template <int kStages>
 struct Ring {
   int stage = 0, phase = 0;
