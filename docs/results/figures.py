@@ -201,6 +201,23 @@ def rms_norm() -> str:
     return table(["width", "rows", *columns, "and backward: best other", *columns[1:]], lines)
 
 
+def matmul() -> str:
+    """docs/11_matmul.md: speed of each rung, what a profiler counts at 4096 cubed, and the lines of its kernel."""
+    results = [row for row in load("h200-matmul")["results"] if row["m"] == row["n"] == row["k"]]
+    found = {(row["rung"], row["m"]): row for row in results}
+    folder, lines = ROOT / "examples" / "matmul", []
+    code = "".join((folder / name).read_text() for name in ("ladder.cu", "product.cuh"))
+    for number, row in enumerate(load("h200-matmul-ncu")["results"], 1):
+        name = row["rung"]
+        kernel = re.search(rf"^// {number}\. .*?^}}$", code, re.MULTILINE | re.DOTALL)
+        lines.append([f"{number}. {name}" if kernel else name, digits(found[name, 4096]["tflops"])])
+        lines[-1] += [f"{found[name, n]['of_torch']:.3f}" if (name, n) in found else "" for n in (4096, 8192)]
+        lines[-1] += [f"{row['tensor_percent']:.0f}%", f"{row['l2_to_sm_bytes'] / 1e9:.2g}"]
+        lines[-1] += [digits(row["instructions"] / 1e6), str(kernel[0].count("\n") + 1) if kernel else ""]
+    head = ["rung", "TFLOP/s, 4096", "of torch", "at 8192", "tensor cores", "GB from L2", "10^6 instructions", "lines"]
+    return table(head, lines)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="write nothing; exit status 1 if a table would change")

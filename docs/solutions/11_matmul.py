@@ -1,0 +1,24 @@
+"""Solutions of docs/11_matmul.md."""
+
+from workshop import main
+
+
+def exercise_1():
+    """Bytes from L2 per operation: a tile of 128 x 128, and one of 128 x 256 of which a block loads half of B."""
+
+    def bytes_per_operation(height, width, share=1):
+        return 2 * (height + width / share) / (2 * height * width)  # for each column of A and B
+
+    small, shared = bytes_per_operation(128, 128), bytes_per_operation(128, 256, share=2)
+    print(f"1/{1 / small:.0f} and 1/{1 / shared:.0f} bytes per operation")
+    assert (small, shared) == (1 / 64, 1 / 128)
+
+
+def exercise_2():
+    """Arrivals at `empty`: every warp that reads what a block has loaded for all four blocks."""
+    warps = [(block, warp) for block in range(4) for warp in range(8)]
+    print(f"{len(warps)} arrivals")
+    assert len(warps) == 32
+
+
+main()

@@ -1,0 +1,152 @@
+"""silu(x Wg^T) * (x Wu^T), the first half of a Llama's feed-forward, in one kernel on Hopper GPUs.
+
+    python3 examples/matmul/gated_linear.py
+
+builds it and checks it. docs/11_matmul.md explains the kernel, ladder.py shows the way to it, bench.py measures it.
+"""
+
+import functools
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd import forward_ad
+from torch.utils import cpp_extension
+
+HERE = Path(__file__).resolve().parent
+LIBRARY = torch.library.Library("gated_linear", "FRAGMENT")
+# Machine code for Hopper, and for other GPUs PTX that the driver compiles: without Hopper's instructions.
+ARCHITECTURES = ["-gencode=arch=compute_80,code=compute_80", "-gencode=arch=compute_90a,code=sm_90a"]
+
+
+def has_toolkit() -> bool:
+    """Whether torch has CUDA, and a CUDA toolkit is where torch looks for it: $CUDA_HOME, or the nvcc on PATH."""
+    home = cpp_extension.CUDA_HOME
+    return bool(torch.version.cuda and home and Path(home, "include", "cuda_runtime.h").exists())
+
+
+@functools.cache  # a second call must not register everything again
+def build() -> None:
+    """Compile and load the operator; for the CPU only where there is no CUDA toolkit. Call it once, before use."""
+    with_cuda = has_toolkit()
+    if torch.cuda.is_available() and not with_cuda:
+        print(f"building for the CPU only: no CUDA toolkit in {cpp_extension.CUDA_HOME} (set CUDA_HOME to its folder)")
+    cpp_extension.load(
+        "gated_linear",
+        [str(HERE / "gated_linear.cpp")] + [str(HERE / "gated_linear_kernel.cu")] * with_cuda,
+        extra_cflags=["-O3", "-std=c++17", "-DTORCH_TARGET_VERSION=0x020a000000000000"] + ["-DWITH_CUDA"] * with_cuda,
+        extra_cuda_cflags=["-O3", "-std=c++17", *ARCHITECTURES],
+        extra_ldflags=["-Wl,--no-as-needed", "-ltorch"],
+        is_python_module=False,
+    )
+    register()
+
+
+def interleave(wg: Tensor, wu: Tensor) -> Tensor:
+    """The weights of gate and up, [H, K] each, as [2 H, K]: 8 rows of one, 8 of the other, ... H a multiple of 8."""
+    if wg.dim() != 2 or wg.shape != wu.shape or len(wg) % 8:
+        raise ValueError(f"interleave: found {list(wg.shape)} and {list(wu.shape)}, expected [multiple of 8, K] twice")
+    return torch.stack((wg.unflatten(0, (-1, 8)), wu.unflatten(0, (-1, 8))), 1).flatten(0, 2)
+
+
+def gated_linear(x: Tensor, w: Tensor) -> Tensor:
+    """Return silu(x Wg^T) * (x Wu^T), [..., H], for x: [..., K] and w = interleave(Wg, Wu). Call build() first.
+
+    One device, and one dtype: float32, float64, float16 or bfloat16 (torch.autocast casts as for F.linear). Otherwise
+    RuntimeError. Any strides. bfloat16 on Hopper, K a multiple of 8: one kernel, which rounds once, at the end.
+    Anything else: torch's own operators. Every derivative of torch; the backward pass computes both products again.
+    """
+    return torch.ops.gated_linear.gated_linear(x, w)
+
+
+def gate(both: Tensor) -> Tensor:
+    """silu(gate) * up of products with an interleaved weight, [..., 2 H]."""
+    gates, ups = both.unflatten(-1, (both.shape[-1] // 16, 2, 8)).unbind(-2)
+    return (F.silu(gates) * ups).flatten(-2)
+
+
+def reference(x: Tensor, w: Tensor) -> Tensor:
+    """The same by torch's own operators."""
+    return gate(F.linear(x, w))
+
+
+class _WithGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, keys, x: Tensor, w: Tensor) -> Tensor:
+        ctx.save_for_backward(x, w)
+        return torch.ops.gated_linear.gated_linear.default.redispatch(keys, x, w)
+
+    @staticmethod
+    def backward(ctx, dy: Tensor) -> tuple[None, Tensor | None, Tensor | None]:
+        x, w = ctx.saved_tensors
+        both = F.linear(x, w)  # not kept since forward: it is twice as large as the result
+        (grad,) = torch.func.vjp(gate, both)[1](dy)
+        dx = grad @ w if ctx.needs_input_grad[1] else None
+        dw = grad.reshape(-1, len(w)).t() @ x.reshape(-1, w.shape[1]) if ctx.needs_input_grad[2] else None
+        return None, dx, dw
+
+
+def _autograd(keys, x: Tensor, w: Tensor) -> Tensor:
+    """docs/4_gradients.md has this pattern."""
+    if _has_derivative(x) or _has_derivative(w):
+        return reference(x, w)
+    below = keys.remove(keys.highestPriorityTypeId())
+    if torch.is_grad_enabled() and (x.requires_grad or w.requires_grad):
+        return _WithGradient.apply(below, x, w)
+    return torch.ops.gated_linear.gated_linear.default.redispatch(below, x, w)
+
+
+def _has_derivative(x: Tensor) -> bool:
+    """A forward derivative, or any derivative that a transform of torch.func takes."""
+    is_wrapped = torch.func.debug_unwrap(x) is not x
+    if is_wrapped or torch.compiler.is_compiling():  # compiled code does not set unpack_dual's default level
+        return (is_wrapped and x.requires_grad) or forward_ad.unpack_dual(x, level=0).tangent is not None
+    return forward_ad.unpack_dual(x).tangent is not None
+
+
+def _autocast(x: Tensor, w: Tensor) -> Tensor:
+    device = x.device.type
+    dtype = torch.get_autocast_dtype(device)
+    with torch.autocast(device, enabled=False):
+        return gated_linear(*(each if each.dtype == torch.float64 else each.to(dtype) for each in (x, w)))
+
+
+def register() -> None:
+    """The operator's Python side: derivatives, autocast, fake kernel, vmap."""
+    LIBRARY.impl("gated_linear", _autograd, "Autograd", with_keyset=True)
+    for key in ("AutocastCPU", "AutocastCUDA"):
+        LIBRARY.impl("gated_linear", _autocast, key)
+
+    @torch.library.register_fake("gated_linear::gated_linear")
+    def _(x: Tensor, w: Tensor) -> Tensor:
+        text = f"gated_linear: x is {x.dtype}{list(x.shape)} and w {w.dtype}{list(w.shape)}"
+        is_known = x.dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+        torch._check(is_known and x.dtype == w.dtype and x.device == w.device, lambda: text)
+        torch._check(x.dim() > 0 and w.dim() == 2, lambda: text)
+        torch._check(x.shape[-1] == w.shape[1], lambda: text)
+        torch._check(w.shape[0] % 16 == 0, lambda: text)
+        return x.new_empty(*x.shape[:-1], w.shape[0] // 2)
+
+    @torch.library.register_vmap("gated_linear::gated_linear")
+    def _(info, in_dims, x: Tensor, w: Tensor):
+        x = x.expand(info.batch_size, *x.shape) if in_dims[0] is None else x.movedim(in_dims[0], 0)
+        if in_dims[1] is None:
+            return gated_linear(x, w), 0  # a batch is one more leading dimension
+        w = w.movedim(in_dims[1], 0)
+        both = x.unsqueeze(1).flatten(1, -2) @ w.transpose(1, 2)
+        return gate(both).reshape(*x.shape[:-1], w.shape[1] // 2), 0
+
+
+def main() -> None:
+    build()
+    for device in ["cpu"] + ["cuda"] * (torch.cuda.is_available() and has_toolkit()):
+        x, wg, wu = (torch.randn(size, 512, dtype=torch.bfloat16, device=device) for size in (64, 256, 256))
+        right = reference(x.double(), interleave(wg, wu).double())
+        error = (gated_linear(x, interleave(wg, wu)) - right).norm() / right.norm()
+        assert error < torch.finfo(x.dtype).eps
+        print(f"{device}: silu(x Wg^T) * (x Wu^T) for 64 rows of 512, 2 x 256 rows of weights: off by {error:.1e}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,322 @@
+// C = A B^T in bfloat16 with float32 sums, in seven rungs: each changes what the profiler showed of
+// the one before. A is m x k, B is n x k (as in nn.Linear), row-major, any size. ladder.py checks
+// and times them; docs/11_matmul.md tells the story. Rung 7 is in product.cuh.
+#include "product.cuh"
+
+namespace {
+
+// The same for every rung.
+struct Problem {
+  bf16* c;
+  const bf16 *a, *b;
+  int m, n, k;
+};
+
+__device__ float element(const bf16* x, int row, int column, int rows, int columns) {
+  if (row >= rows || column >= columns) return 0;
+  return __bfloat162float(x[static_cast<int64_t>(row) * columns + column]);
+}
+
+// Stores two neighbours of a row of C, as far as they are inside.
+__device__ void store_pair(const Problem& p, int row, int column, float x, float y) {
+  if (row >= p.m || column >= p.n) return;
+  bf16* to = p.c + static_cast<int64_t>(row) * p.n + column;
+  if (p.n % 2 == 0) {
+    *reinterpret_cast<__nv_bfloat162*>(to) = __floats2bfloat162_rn(x, y);
+  } else {
+    to[0] = __float2bfloat16(x);
+    if (column + 1 < p.n) to[1] = __float2bfloat16(y);
+  }
+}
+
+// 1. One thread per element of C. Each product reads two numbers from the caches.
+__global__ void one_per_thread(Problem p) {
+  const int column = blockIdx.x * 32 + threadIdx.x, row = blockIdx.y * 8 + threadIdx.y;
+  if (row >= p.m || column >= p.n) return;
+  const bf16* a = p.a + static_cast<int64_t>(row) * p.k;
+  const bf16* b = p.b + static_cast<int64_t>(column) * p.k;
+  float sum = 0;
+  for (int i = 0; i < p.k; ++i) sum += __bfloat162float(a[i]) * __bfloat162float(b[i]);
+  p.c[static_cast<int64_t>(row) * p.n + column] = __float2bfloat16(sum);
+}
+
+// 2. Tiles in shared memory. A block of 32 x 32 threads loads each number once for 32 products.
+__global__ void tiles_in_shared_memory(Problem p) {
+  __shared__ float a[32][33], b[32][33];  // a row of 33: threads of a warp read different banks
+  const int x = threadIdx.x, y = threadIdx.y, row = blockIdx.y * 32, column = blockIdx.x * 32;
+  float sum = 0;
+  for (int start = 0; start < p.k; start += 32) {
+    a[y][x] = element(p.a, row + y, start + x, p.m, p.k);
+    b[y][x] = element(p.b, column + y, start + x, p.n, p.k);
+    __syncthreads();
+    for (int i = 0; i < 32; ++i) sum += a[y][i] * b[x][i];
+    __syncthreads();
+  }
+  if (row + y < p.m && column + x < p.n) {
+    p.c[static_cast<int64_t>(row + y) * p.n + column + x] = __float2bfloat16(sum);
+  }
+}
+
+// 3. 8 x 8 sums per thread: 16 numbers from shared memory serve 64 products. 256 threads, 128 x
+// 128.
+__global__ void __launch_bounds__(256) many_sums_per_thread(Problem p) {
+  constexpr int kStep = 16;
+  __shared__ __align__(16) float a[kStep][132],
+      b[kStep][132];  // turned: a thread reads 4 at a time
+  const int row = blockIdx.y * 128, column = blockIdx.x * 128;
+  const int x = threadIdx.x % 16 * 4, y = threadIdx.x / 16 * 4;
+  float sums[8][8] = {};
+  for (int start = 0; start < p.k; start += kStep) {
+    for (int i = threadIdx.x; i < 128 * kStep; i += 256) {
+      const int line = i / kStep, depth = i % kStep;
+      a[depth][line] = element(p.a, row + line, start + depth, p.m, p.k);
+      b[depth][line] = element(p.b, column + line, start + depth, p.n, p.k);
+    }
+    __syncthreads();
+#pragma unroll
+    for (int depth = 0; depth < kStep; ++depth) {
+      float left[8], right[8];
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        left[i] = a[depth][y + i / 4 * 64 + i % 4];
+        right[i] = b[depth][x + i / 4 * 64 + i % 4];
+      }
+#pragma unroll
+      for (int i = 0; i < 64; ++i) sums[i / 8][i % 8] += left[i / 8] * right[i % 8];
+    }
+    __syncthreads();
+  }
+#pragma unroll
+  for (int i = 0; i < 64; i += 2) {
+    const int to_row = row + y + i / 32 * 64 + i / 8 % 4;
+    const int to_column = column + x + i % 8 / 4 * 64 + i % 4;
+    store_pair(p, to_row, to_column, sums[i / 8][i % 8], sums[i / 8][i % 8 + 1]);
+  }
+}
+
+// Where 8 elements of a tile lie, 64 columns wide. The pieces of a row are swizzled: 8 rows of one
+// column of pieces lie in different banks.
+__device__ bf16* piece_of(bf16* tile, int row, int piece) {
+  return tile + row * kDepth + (piece ^ row % 8) * 8;
+}
+
+// Copies 128 rows of 64 columns in the background. cp.async takes 16 bytes from an aligned address;
+// other matrices are read one element at a time.
+template <bool kAligned>
+__device__ void copy_tile(bf16* tile, const bf16* x, int row, int column, int rows, int columns) {
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const int line = i * 16 + threadIdx.x / 8, piece = threadIdx.x % 8;
+    const int from_row = row + line, from_column = column + piece * 8;
+    bf16* to = piece_of(tile, line, piece);
+    if (kAligned) {
+      const bool is_inside = from_row < rows && from_column < columns;
+      const bf16* from = is_inside ? x + static_cast<int64_t>(from_row) * columns + from_column : x;
+      asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address(to)), "l"(from),
+                   "r"(is_inside ? 16 : 0)  // the rest of 16 becomes zero
+                   : "memory");
+    } else {
+      for (int j = 0; j < 8; ++j) {
+        to[j] = __float2bfloat16(element(x, from_row, from_column + j, rows, columns));
+      }
+    }
+  }
+}
+
+__device__ void load_matrices(uint32_t (&x)[4], const bf16* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
+               : "r"(address(row))
+               : "memory");
+}
+
+// 4. Tensor cores: mma.sync multiplies 16 x 16 by 16 x 8 per warp. 4 warps of 64 x 64 each; copies
+// of the next two tiles are under way. Serves any alignment.
+template <bool kAligned>
+__global__ void __launch_bounds__(128) tensor_cores(Problem p) {
+  extern __shared__ __align__(1024) uint8_t memory[];
+  constexpr int kStages = 3, kTile = 128 * kDepth;
+  auto* tiles = reinterpret_cast<bf16*>(memory);  // for each stage one of A and one of B
+  const int row = blockIdx.y * 128, column = blockIdx.x * 128, steps = (p.k + kDepth - 1) / kDepth;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const auto copy = [&](int step) {
+    if (step < steps) {
+      bf16* tile = tiles + step % kStages * 2 * kTile;
+      copy_tile<kAligned>(tile, p.a, row, step * kDepth, p.m, p.k);
+      copy_tile<kAligned>(tile + kTile, p.b, column, step * kDepth, p.n, p.k);
+    }
+    asm volatile("cp.async.commit_group;" ::: "memory");
+  };
+  for (int step = 0; step < kStages - 1; ++step) copy(step);
+  float d[4][8][4] = {};
+  for (int step = 0; step < steps; ++step) {
+    asm volatile("cp.async.wait_group %0;" ::"n"(kStages - 2) : "memory");
+    __syncthreads();  // this step's tiles are here, and all have left those of the step before
+    copy(step + kStages - 1);
+    bf16 *a = tiles + step % kStages * 2 * kTile, *b = a + kTile;
+#pragma unroll
+    for (int piece = 0; piece < kDepth / 8; piece += 2) {
+      uint32_t left[4][4], right[4][4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int a_row = warp / 2 * 64 + i * 16 + lane % 16;
+        const int b_row = warp % 2 * 64 + i * 16 + lane / 16 * 8 + lane % 8;
+        load_matrices(left[i], piece_of(a, a_row, piece + lane / 16));
+        load_matrices(right[i], piece_of(b, b_row, piece + lane / 8 % 2));
+      }
+#pragma unroll
+      for (int i = 0; i < 32; ++i) {
+        float (&sum)[4] = d[i / 8][i % 8];
+        const uint32_t *x = left[i / 8], *y = right[i % 8 / 2] + i % 2 * 2;
+        asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, "
+            "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+            : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+            : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "r"(y[0]), "r"(y[1]));
+      }
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < 32; ++i) {
+    const int to_row = row + warp / 2 * 64 + i / 8 * 16 + lane / 4;
+    const int to_column = column + warp % 2 * 64 + i % 8 * 8 + lane % 4 * 2;
+    store_pair(p, to_row, to_column, d[i / 8][i % 8][0], d[i / 8][i % 8][1]);
+    store_pair(p, to_row + 8, to_column, d[i / 8][i % 8][2], d[i / 8][i % 8][3]);
+  }
+}
+
+// Stores the sums that wgmma leaves in a group's registers: 64 rows of a tile.
+template <int kSums>
+__device__ void store_sums(const Problem& p, const float (&d)[kSums], int row, int column) {
+  const int thread = threadIdx.x % 128;
+  row += thread / 32 * 16 + thread % 32 / 4;
+#pragma unroll
+  for (int i = 0; i < kSums; i += 4) {
+    const int to_column = column + i * 2 + thread % 4 * 2;
+    store_pair(p, row, to_column, d[i], d[i + 1]);
+    store_pair(p, row + 8, to_column, d[i + 2], d[i + 3]);
+  }
+}
+
+// The ring of tiles of rungs 5 and 6: four steps of 128 rows of A and 256 of B.
+constexpr int kStages = 4, kColumns = 256;
+struct Tiles {
+  bf16 a[kStages][kHeight * kDepth], b[kStages][kColumns * kDepth];
+  uint64_t full[kStages], empty[kStages];
+};
+
+__device__ void load_step(Tiles& s, int step, const CUtensorMap& a_map, const CUtensorMap& b_map) {
+  uint64_t* full = &s.full[step % kStages];
+  expect_bytes(full, sizeof(s.a[0]) + sizeof(s.b[0]));
+  load_tile(s.a[step % kStages], a_map, full, step * kDepth, blockIdx.y * kHeight);
+  load_tile(s.b[step % kStages], b_map, full, step * kDepth, blockIdx.x * kColumns);
+}
+
+// 5. wgmma reads both tiles from shared memory, TMA fills it. Two groups of 128 threads, each with
+// 64 x 256 sums. All threads meet before one of them fills a tile again.
+__global__ void __launch_bounds__(256, 1)
+    wgmma_and_tma(const __grid_constant__ CUtensorMap a_map,
+                  const __grid_constant__ CUtensorMap b_map, Problem p) {
+  extern __shared__ __align__(1024) uint8_t memory[];
+  Tiles& s = *reinterpret_cast<Tiles*>(memory);
+  const int group = threadIdx.x / 128, steps = (p.k + kDepth - 1) / kDepth;
+  if (threadIdx.x == 0) {
+    for (uint64_t& barrier : s.full) init_barrier(&barrier, 1);
+    publish_barriers();
+    for (int step = 0; step < min(kStages, steps); ++step) load_step(s, step, a_map, b_map);
+  }
+  __syncthreads();
+  float d[kColumns / 2];
+  for (int step = 0; step < steps; ++step) {
+    const int stage = step % kStages;
+    wait(&s.full[stage], step / kStages % 2);
+    start_product(d, s.a[stage] + group * 64 * kDepth, s.b[stage], step == 0);
+    wait_products<0>();
+    __syncthreads();
+    if (threadIdx.x == 0 && step + kStages < steps) load_step(s, step + kStages, a_map, b_map);
+  }
+  release(d);
+  store_sums(p, d, blockIdx.y * kHeight + group * 64, blockIdx.x * kColumns);
+}
+
+// 6. One warp produces: it waits until a stage is empty, and fills it. Two groups consume: they
+// wait until it is full, and never for each other. The producer gives its registers to them.
+__global__ void __launch_bounds__(384, 1)
+    producer_and_consumers(const __grid_constant__ CUtensorMap a_map,
+                           const __grid_constant__ CUtensorMap b_map, Problem p) {
+  extern __shared__ __align__(1024) uint8_t memory[];
+  Tiles& s = *reinterpret_cast<Tiles*>(memory);
+  const int group = threadIdx.x / 128, steps = (p.k + kDepth - 1) / kDepth;
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < kStages; ++i) {
+      init_barrier(&s.full[i], 1);   // the producer's expect_bytes
+      init_barrier(&s.empty[i], 8);  // one thread of each consuming warp
+    }
+    publish_barriers();
+  }
+  __syncthreads();
+  if (group == 2) {
+    HOPPER("setmaxnreg.dec.sync.aligned.u32 40;");
+    if (threadIdx.x == 256) {
+      for (int step = 0; step < steps; ++step) {
+        wait(&s.empty[step % kStages], step / kStages % 2 ^ 1);
+        load_step(s, step, a_map, b_map);
+      }
+    }
+  } else {
+    HOPPER("setmaxnreg.inc.sync.aligned.u32 232;");
+    float d[kColumns / 2];
+    for (int step = 0; step < steps; ++step) {
+      const int stage = step % kStages;
+      wait(&s.full[stage], step / kStages % 2);
+      start_product(d, s.a[stage] + group * 64 * kDepth, s.b[stage], step == 0);
+      wait_products<1>();  // one product runs while the next one is started
+      if (step > 0 && threadIdx.x % 32 == 0) arrive(&s.empty[(step - 1) % kStages]);
+    }
+    wait_products<0>();
+    release(d);
+    store_sums(p, d, blockIdx.y * kHeight + group * 64, blockIdx.x * kColumns);
+  }
+}
+
+const char* text(cudaError_t error) {
+  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
+}
+
+dim3 grid(const Problem& p, int rows, int columns) {
+  return dim3((p.n + columns - 1) / columns, (p.m + rows - 1) / rows);
+}
+
+template <typename Kernel>
+const char* launch_hopper(Kernel kernel, int threads, const Problem& p, cudaStream_t stream) {
+  CUtensorMap a_map, b_map;
+  const char* error = describe_matrix(&a_map, p.a, p.m, p.k, kHeight);
+  if (!error) error = describe_matrix(&b_map, p.b, p.n, p.k, kColumns);
+  if (error) return error;
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Tiles));
+  kernel<<<grid(p, kHeight, kColumns), threads, sizeof(Tiles), stream>>>(a_map, b_map, p);
+  return text(cudaGetLastError());
+}
+
+}  // namespace
+
+// shape: of rung 7's tiles, -1 for its plan. Returns NULL, or why this rung does not run here.
+extern "C" const char* launch_rung(int rung, bf16* c, const bf16* a, const bf16* b, int m, int n,
+                                   int k, int shape, cudaStream_t stream) {
+  const Problem p = {c, a, b, m, n, k};
+  if (m < 1 || n < 1 || k < 1) return "m, n and k must be at least 1";
+  if (rung > 4 && !is_hopper()) return "rungs 5 to 7 need compute capability 9.0 (Hopper)";
+  if (rung == 1) one_per_thread<<<grid(p, 8, 32), dim3(32, 8), 0, stream>>>(p);
+  if (rung == 2) tiles_in_shared_memory<<<grid(p, 32, 32), dim3(32, 32), 0, stream>>>(p);
+  if (rung == 3) many_sums_per_thread<<<grid(p, 128, 128), 256, 0, stream>>>(p);
+  if (rung == 4) {
+    const bool is_aligned = k % 8 == 0 && (uintptr_t(a) | uintptr_t(b)) % 16 == 0;
+    const auto kernel = is_aligned ? tensor_cores<true> : tensor_cores<false>;
+    const int bytes = 3 * 2 * 128 * kDepth * sizeof(bf16);
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    kernel<<<grid(p, 128, 128), 128, bytes, stream>>>(p);
+  }
+  if (rung == 5) return launch_hopper(wgmma_and_tma, 256, p, stream);
+  if (rung == 6) return launch_hopper(producer_and_consumers, 384, p, stream);
+  if (rung == 7) return launch_product<false>(c, a, b, m, n, k, shape, stream);
+  return text(cudaGetLastError());
+}

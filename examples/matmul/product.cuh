@@ -1,0 +1,241 @@
+// The top of the ladder: persistent blocks in clusters of two, a producer warp and two groups of
+// consumers, results by TMA. Rung 7 stores the product; gated_linear's epilogue halves it first.
+#pragma once
+#include "hopper.cuh"
+
+// kWidth rows of B per tile. kCluster blocks that lie below each other share the tiles of B.
+template <int kWidth>
+struct Shared {
+  static constexpr int kStages = 4 * (kHeight + 256) / (kHeight + kWidth);
+  bf16 a[kStages][kHeight * kDepth];
+  bf16 b[kStages][kWidth * kDepth];
+  bf16 c[2][2][64 * 64];  // two buffers for each group of consumers
+  uint64_t full[kStages], empty[kStages];
+};
+
+struct Tile {
+  int row, column;
+};
+
+// Tiles in the order that suits L2: down a band of 2048 rows, then one column further. So blocks
+// that run together read about 2048 rows of A and 2048 of B.
+template <int kWidth, int kCluster>
+__device__ Tile find_tile(int i, int rows, int columns) {
+  const int high = (rows + kHeight * kCluster - 1) / (kHeight * kCluster);
+  const int wide = (columns + kWidth - 1) / kWidth;
+  constexpr int kBand = 16 / kCluster;
+  const int band = i / (kBand * wide), first = band * kBand;
+  const int here = min(kBand, high - first), place = i - first * wide;
+  return {(first + place % here) * kHeight * kCluster, place / here * kWidth};
+}
+
+// A place in the ring of stages, and the parity of its phase. Producer and consumers walk alike.
+template <int kStages>
+struct Ring {
+  int stage = 0, phase = 0;
+  __device__ void advance() {
+    if (++stage == kStages) {
+      stage = 0;
+      phase ^= 1;
+    }
+  }
+};
+
+// x / (1 + exp(-x)). Two instructions of the special function unit; denormals become zero.
+__device__ inline float silu(float x) {
+  float power, inverse;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x * -1.44269504f));
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(1 + power));
+  return x * inverse;
+}
+
+__device__ inline uint32_t round_pair(float x, float y) {
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(x, y);
+  return reinterpret_cast<const uint32_t&>(pair);
+}
+
+__device__ inline void sync_group(int group) {
+  asm volatile("bar.sync %0, 128;" ::"r"(group + 1) : "memory");
+}
+
+// Rounds a group's sums and stores them, 64 columns at a time: to shared memory as TMA reads it, in
+// rows of 128 bytes whose 16-byte pieces are swizzled, then by TMA, which copies in the background.
+// stmatrix takes four 8 x 8 matrices as wgmma leaves them: of each group of 8 columns a thread has
+// two neighbours. kGated: of 16 columns the first 8 are gates, so one thread has both of a pair.
+template <bool kGated, int kSums>
+__device__ void store_result(const CUtensorMap& map, bf16 (*buffers)[64 * 64], int& turn,
+                             const float (&d)[kSums], int row, int column) {
+  constexpr int kShare = kGated ? 2 : 1;
+  const int group = threadIdx.x / 128, thread = threadIdx.x % 128, lane = thread % 32;
+  const int to_row = thread / 32 * 16 + lane % 16;
+#pragma unroll
+  for (int start = 0; start < kSums; start += 32 * kShare) {
+    bf16* buffer = buffers[turn];
+    turn ^= 1;
+    if (thread == 0) wait_stores<1>();
+    sync_group(group);  // the buffer is free
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      [[maybe_unused]] uint32_t x[4];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        if constexpr (kGated) {
+          const float* pair = d + start + i * 16 + j / 2 * 8 + j % 2 * 2;
+          x[j] = round_pair(silu(pair[0]) * pair[4], silu(pair[1]) * pair[5]);
+        } else {
+          x[j] = round_pair(d[start + i * 8 + j * 2], d[start + i * 8 + j * 2 + 1]);
+        }
+      }
+      [[maybe_unused]] const int piece = (i * 2 + lane / 16) ^ to_row % 8;
+      HOPPER("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
+                 address(buffer + to_row * 64 + piece * 8)),
+             "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]) : "memory");
+    }
+    HOPPER("fence.proxy.async.shared::cta;" :: : "memory");  // TMA reads what threads wrote
+    sync_group(group);
+    if (thread == 0) store_tile(map, buffer, column / kShare + start * 2 / kShare, row);
+  }
+}
+
+// 7. C = A B^T, or its gated half. While a group rounds and stores a tile, the producer already
+// loads the next one.
+template <int kWidth, int kCluster, bool kGated>
+__global__ void __launch_bounds__(384, 1)
+    multiply(const __grid_constant__ CUtensorMap a_map, const __grid_constant__ CUtensorMap b_map,
+             const __grid_constant__ CUtensorMap c_map, int m, int n, int k, int tiles) {
+  extern __shared__ __align__(1024) uint8_t memory[];
+  using Memory = Shared<kWidth>;
+  Memory& s = *reinterpret_cast<Memory*>(memory);
+  constexpr int kStages = Memory::kStages;
+  const int group = threadIdx.x / 128, thread = threadIdx.x % 128, lane = thread % 32;
+  const int rank = blockIdx.x % kCluster, clusters = gridDim.x / kCluster;
+  const int steps = (k + kDepth - 1) / kDepth;
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < kStages; ++i) {
+      init_barrier(&s.full[i], 1);              // the producer's expect_bytes
+      init_barrier(&s.empty[i], 8 * kCluster);  // each warp that reads what this block has loaded
+    }
+    publish_barriers();
+  }
+  sync_cluster();
+  Ring<kStages> ring;
+  if (group == 2) {
+    HOPPER("setmaxnreg.dec.sync.aligned.u32 40;");
+    if (thread == 0) {
+      for (int i = blockIdx.x / kCluster; i < tiles; i += clusters) {
+        const Tile tile = find_tile<kWidth, kCluster>(i, m, n);
+        for (int step = 0; step < steps; ++step, ring.advance()) {
+          const int stage = ring.stage, column = step * kDepth;
+          uint64_t* full = &s.full[stage];
+          wait(&s.empty[stage], ring.phase ^ 1);
+          expect_bytes(full, sizeof(s.a[0]) + sizeof(s.b[0]));
+          load_tile(s.a[stage], a_map, full, column, tile.row + rank * kHeight);
+          if (kCluster == 1) {
+            load_tile(s.b[stage], b_map, full, column, tile.column);
+          } else {  // each block loads a part of B's tile for both
+            const int part = rank * kWidth / kCluster;
+            load_tile_to(3, s.b[stage] + part * kDepth, b_map, full, column, tile.column + part);
+          }
+        }
+      }
+    }
+    __syncwarp();  // the cluster's barrier below takes whole warps
+  } else {
+    HOPPER("setmaxnreg.inc.sync.aligned.u32 232;");
+    int turn = 0;                            // of the two buffers for results
+    const auto give_back = [&](int stage) {  // to the producers of all blocks that fill it
+      if (lane < kCluster) arrive_at(&s.empty[stage], lane);
+    };
+    for (int i = blockIdx.x / kCluster; i < tiles; i += clusters) {
+      const Tile tile = find_tile<kWidth, kCluster>(i, m, n);
+      float d[kWidth / 2];
+      int last = 0;
+      for (int step = 0; step < steps; ++step, ring.advance()) {
+        wait(&s.full[ring.stage], ring.phase);
+        start_product(d, s.a[ring.stage] + group * 64 * kDepth, s.b[ring.stage], step == 0);
+        wait_products<1>();  // one product runs while the next one is started
+        if (step > 0) give_back(last);
+        last = ring.stage;
+      }
+      wait_products<0>();
+      release(d);
+      give_back(last);
+      store_result<kGated>(c_map, s.c[group], turn, d, tile.row + rank * kHeight + group * 64,
+                           tile.column);
+    }
+    if (thread == 0) wait_stores<0>();
+  }
+  sync_cluster();  // a block must not end while the other one writes to its shared memory
+}
+
+// Widths of tiles, blocks per cluster, and what a tile's product costs, measured: narrow tiles read
+// more from shared memory for each product.
+struct Shape {
+  int width, cluster;
+  float cost;
+};
+constexpr Shape kShapes[] = {
+    {256, 2, 1.f}, {192, 2, 1.f}, {128, 2, 1.02f}, {128, 1, 1.08f}, {64, 1, 1.55f}};
+
+struct Plan {
+  int shape, blocks, tiles;
+};
+
+// Time goes in waves: all multiprocessors work on a tile each, until the last wave has ended.
+inline Plan make_plan(int64_t m, int64_t n, int64_t k, int processors, int from, int to) {
+  Plan best = {};
+  float least = 0;
+  for (int i = from; i < to; ++i) {
+    const Shape shape = kShapes[i];
+    const int64_t high = (m + kHeight * shape.cluster - 1) / (kHeight * shape.cluster);
+    const int64_t tiles = high * ((n + shape.width - 1) / shape.width);
+    const int64_t slots = processors / shape.cluster, waves = (tiles + slots - 1) / slots;
+    const float time = waves * (shape.cost * shape.width * k + 256 * 128.f);
+    if (i == from || time < least) {
+      least = time;
+      // No more blocks than this number of waves needs: idle ones would only take power.
+      const int64_t clusters = (tiles + waves - 1) / waves;
+      best = {i, int(clusters) * shape.cluster, int(tiles)};
+    }
+  }
+  return best;
+}
+
+template <int kWidth, int kCluster, bool kGated>
+const char* launch_multiply(bf16* c, const bf16* a, const bf16* b, int64_t m, int64_t n, int64_t k,
+                            Plan plan, cudaStream_t stream) {
+  CUtensorMap a_map, b_map, c_map;
+  const char* error = describe_matrix(&a_map, a, m, k, kHeight);
+  if (!error) error = describe_matrix(&b_map, b, n, k, kWidth / kCluster);
+  if (!error) error = describe_matrix(&c_map, c, m, kGated ? n / 2 : n, 64);
+  if (error) return error;
+  const auto kernel = multiply<kWidth, kCluster, kGated>;
+  const int bytes = sizeof(Shared<kWidth>);
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  cudaLaunchAttribute cluster = {cudaLaunchAttributeClusterDimension};
+  cluster.val.clusterDim = {kCluster, 1, 1};
+  cudaLaunchConfig_t config = {dim3(plan.blocks), dim3(384), size_t(bytes), stream, &cluster, 1};
+  const cudaError_t found =
+      cudaLaunchKernelEx(&config, kernel, a_map, b_map, c_map, int(m), int(n), int(k), plan.tiles);
+  return found == cudaSuccess ? nullptr : cudaGetErrorString(found);
+}
+
+// C = A B^T, or its gated half. shape: -1 for the plan's choice. Returns NULL or an error message.
+template <bool kGated>
+const char* launch_product(bf16* c, const bf16* a, const bf16* b, int64_t m, int64_t n, int64_t k,
+                           int shape, cudaStream_t stream) {
+  if (!is_hopper()) return "needs a GPU of compute capability 9.0 (Hopper)";
+  const int processors = device_attribute(cudaDevAttrMultiProcessorCount);
+  constexpr int kCount = kGated ? 1 : sizeof(kShapes) / sizeof(Shape);
+  const Plan plan = shape < 0 ? make_plan(m, n, k, processors, 0, kCount)
+                              : make_plan(m, n, k, processors, shape, shape + 1);
+  if constexpr (kGated) {
+    return launch_multiply<256, 2, true>(c, a, b, m, n, k, plan, stream);
+  } else {
+    if (plan.shape == 0) return launch_multiply<256, 2, false>(c, a, b, m, n, k, plan, stream);
+    if (plan.shape == 1) return launch_multiply<192, 2, false>(c, a, b, m, n, k, plan, stream);
+    if (plan.shape == 2) return launch_multiply<128, 2, false>(c, a, b, m, n, k, plan, stream);
+    if (plan.shape == 3) return launch_multiply<128, 1, false>(c, a, b, m, n, k, plan, stream);
+    return launch_multiply<64, 1, false>(c, a, b, m, n, k, plan, stream);
+  }
+}
