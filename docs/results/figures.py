@@ -144,7 +144,7 @@ def headers() -> str:
 
 def host_cost() -> str:
     """docs/4_gradients.md: the host's time for each call, without and with a gradient wanted."""
-    found = {row["call"]: f"{row['median_us']:.2f}" for row in load(RUNS[0])["host_cost"]}
+    found = {row["call"]: f"{row['median_us']:.2f}" for row in load("h200-host-cost")["host_cost"]}
     names = dict.fromkeys(name.removesuffix(", with grad") for name in found)
     lines = [[f"`{name}`", found.get(name, ""), found.get(f"{name}, with grad", "")] for name in names]
     return table(["call", "no gradient", "with gradient"], lines)

@@ -30,7 +30,8 @@ SIZES = "2^10,2^12,2^14,2^16,2^18,2^20,1048577,2^21,2^22,2^24,16777217,2^26,2^28
 SWEEP = f"time.py --kernels --sizes {SIZES}"
 GPU = {  # end of the file's name: the commands whose results it has
     "first-run": ["time.py --rebuild"],
-    "float32": [f"{SWEEP} --host-cost --sync-study"],
+    "float32": [f"{SWEEP} --sync-study"],
+    "host-cost": ["time.py --sizes 2^10 --host-cost"],
     "float64": [f"{SWEEP} --dtype float64"],
     "float16": [f"{SWEEP} --dtype float16"],
     "bfloat16": [f"{SWEEP} --dtype bfloat16"],
