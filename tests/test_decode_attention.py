@@ -1,0 +1,234 @@
+"""examples/decode_attention: values against float64, the plan of a launch, and everything that torch asks of operators."""
+
+import ctypes
+import importlib
+import itertools
+import math
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils import cpp_extension
+
+from lab import toolchain
+
+FOLDER = Path(__file__).resolve().parents[1] / "examples" / "decode_attention"
+everywhere = pytest.mark.parametrize("device", ["cpu"] + ["cuda"] * torch.cuda.is_available())
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+@pytest.fixture(scope="module")
+def lib():
+    os.environ["PATH"] = toolchain.tool_path()  # ninja
+    sys.path.insert(0, str(FOLDER))
+    cpp_extension.CUDA_HOME = torch.version.cuda and toolchain.environment().get("CUDA_HOME")
+    module = importlib.import_module("decode_attention")
+    module.build()
+    return module
+
+
+def integers(numbers, device):
+    return torch.tensor(numbers, dtype=torch.int32, device=device)
+
+
+def quantize(x):
+    scale = x.float().abs().amax(-1) / 127
+    return (x.float() / scale[..., None]).round().to(torch.int8), scale
+
+
+def make(
+    lengths, heads=8, key_heads=2, capacity=40, d=64, dtype=torch.float16, device="cpu", int8=False, by_token=False
+):
+    """The arguments of attend(), and keys and values as floats. Past the lengths the cache is NaN."""
+    torch.manual_seed(heads + capacity + d)
+    batch = len(lengths)
+    q = torch.randn(batch, heads, d).to(device, dtype)
+    shape = (batch, capacity, key_heads, d) if by_token else (batch, key_heads, capacity, d)
+    both = [torch.randn(shape).to(device, dtype) for _ in "kv"]
+    codes, scales = zip(*map(quantize, both), strict=True)
+    if by_token:
+        both, codes, scales = ([x.transpose(1, 2) for x in each] for each in (both, codes, scales))
+    lengths = integers(lengths, device)
+    unused = (torch.arange(capacity, device=device) >= lengths[:, None])[:, None].expand(batch, key_heads, capacity)
+    if int8:
+        both = [x.double() * scale[..., None] for x, scale in zip(codes, scales, strict=True)]
+    right = reference(q, *both, lengths)
+    for x in (*scales, *(() if int8 else both)):
+        x[unused] = math.nan
+    return (q, *(codes if int8 else both), lengths, None, *(scales if int8 else (None, None))), right
+
+
+def reference(q, keys, values, lengths):
+    group = q.shape[1] // keys.shape[1]
+    keys, values = (x.double().repeat_interleave(group, 1) for x in (keys, values))
+    scores = torch.einsum("bhd,bhtd->bht", q.double(), keys) / math.sqrt(q.shape[2])
+    is_used = torch.arange(keys.shape[2], device=q.device) < lengths[:, None, None]
+    return torch.einsum("bht,bhtd->bhd", scores.masked_fill(~is_used, -math.inf).softmax(-1).nan_to_num(), values)
+
+
+@everywhere
+@pytest.mark.parametrize("d", [64, 128])
+@pytest.mark.parametrize("int8", [False, True])
+def test_values(lib, d, int8, device):
+    """Lengths around a tile of 16, 0, past the capacity; as many heads as key heads, and 16 for one; any layout."""
+    dtypes = (torch.float16, torch.bfloat16) + (torch.float32,) * (device == "cpu")
+    sizes = ((8, 2), (4, 4), (16, 1), (24, 2), (7, 1))
+    for dtype, (heads, key_heads), by_token in itertools.product(dtypes, sizes, (False, True)):
+        for capacity in (1, 17, 200) if device == "cpu" else (1, 17, 200, 1000, 5003):
+            lengths = [0, 1, 15, 16, 17, capacity - 1, capacity, capacity + 3, -1]
+            arguments, right = make(lengths, heads, key_heads, capacity, d, dtype, device, int8, by_token)
+            out = lib.attend(*arguments)
+            assert out.dtype == dtype and not out[0].any() and not out[-1].any()
+            error = (out.double() - right).norm() / right.norm()
+            assert error < torch.finfo(dtype).eps, (dtype, heads, key_heads, capacity)
+            assert torch.equal(out, lib.attend(*arguments))
+
+
+@everywhere
+def test_int8_of_extreme_sizes(lib, device):
+    """Large queries, keys and values stay finite, tiny ones do not vanish, although halves are multiplied."""
+    for size in (1e-12, 1e12):
+        q, keys, values, lengths, *_ = make([40, 33], dtype=torch.bfloat16, device=device)[0]
+        scaled = [q / size, keys.nan_to_num() * size, values.nan_to_num() * size]
+        (codes, scale), (more, scale_2) = map(quantize, scaled[1:])
+        both = [codes.double() * scale[..., None], more.double() * scale_2[..., None]]
+        right = reference(scaled[0], *both, lengths)
+        out = lib.attend(scaled[0], codes, more, lengths, None, scale, scale_2)
+        assert (out.double() - right).norm() < 0.01 * right.norm()
+
+
+def rotate(x, cos, sin):
+    low, high = x.float().chunk(2, -1)
+    return torch.cat((low * cos - high * sin, high * cos + low * sin), -1)
+
+
+@everywhere
+@pytest.mark.parametrize("int8", [False, True])
+@pytest.mark.parametrize("shift", [0, 1], ids=["aligned", "shifted"])
+def test_append(lib, int8, shift, device):
+    """Slices of one qkv tensor; tokens past `counts` and past the capacity are not written."""
+    for d, tokens, dtype in itertools.product((64, 128), (1, 5), (torch.float16, torch.bfloat16)):
+        torch.manual_seed(d + tokens)
+        qkv = torch.randn(3, tokens, 8 * d + shift).to(device, dtype)[..., shift:].unflatten(-1, (8, d)).transpose(1, 2)
+        q, k, v = qkv.split((4, 2, 2), 1)
+        cos, sin = torch.randn(2, 20, d // 2, device=device)
+        lengths, counts = integers([0, 15, 9], device), integers([5, 5, 2], device)
+        codes = torch.int8 if int8 else dtype
+        keys, values = (torch.zeros(3, 2, 17, d, dtype=codes, device=device) for _ in "kv")
+        scales = [torch.zeros(3, 2, 17, device=device) for _ in "kv"] if int8 else [None, None]
+        versions = keys._version
+        out = lib.append(q, k, v, cos, sin, lengths, keys, values, *scales, counts)
+        assert keys._version > versions
+        found = [x if s is None else x * s[..., None] for x, s in zip((keys, values), scales, strict=True)]
+        for row, token in itertools.product(range(3), range(tokens)):
+            at = lengths[row] + token
+            is_valid = token < counts[row]
+            expected = rotate(q[row, :, token], cos[at], sin[at]) * is_valid
+            torch.testing.assert_close(out[row, :, token].float(), expected, rtol=0.01, atol=0.01)
+            if is_valid and at < 17:
+                for x, true in zip(found, (rotate(k[row, :, token], cos[at], sin[at]), v[row, :, token]), strict=True):
+                    step = true.float().abs().max().item() / 127 if int8 else 0.01
+                    torch.testing.assert_close(x[row, :, at].float(), true.float(), rtol=0.01, atol=0.51 * step)
+                    x[row, :, at] = 0
+        assert not found[0].any() and not found[1].any()
+
+
+def test_plan(lib):
+    """At sizes of other GPUs, too: no block without work, blocks for all multiprocessors, clusters where they exist."""
+    plan_of = ctypes.CDLL(lib.build()).decode_attention_plan
+    for units, capacity, processors, shared, can_cluster in itertools.product(
+        (1, 7, 8, 64, 100, 500, 4096), (0, 1, 129, 4000, 10**6), (1, 28, 108, 132, 170), (48, 99, 163, 227), (0, 1)
+    ):
+        found = (ctypes.c_int * 3)()
+        plan_of(ctypes.c_int64(units), ctypes.c_int64(capacity), processors, shared * 1024, can_cluster, found)
+        warps, splits, is_cluster = found
+        assert 1 <= warps <= 8 and warps * 24 + 12 <= max(shared, 36)
+        assert 1 <= splits <= 64 and (splits - 1) * warps * 16 < max(capacity, 1)
+        assert not is_cluster or (can_cluster and 1 < splits <= 8)
+        if splits < 64 and splits * warps * 16 < capacity:
+            assert units * splits >= processors / 2
+
+
+@everywhere
+def test_asked_by_torch(lib, device):
+    arguments, right = make([40, 17], device=device, int8=True)
+    torch.library.opcheck(torch.ops.decode_attention.attend.default, arguments)
+    q, k, v = (torch.randn(2, heads, 1, 64, device=device).half() for heads in (8, 2, 2))
+    cos, sin = torch.randn(2, 40, 32, device=device)
+    cache = [arguments[1].clone(), arguments[2].clone(), *(torch.ones(2, 2, 40, device=device) for _ in "kv")]
+    before = integers([3, 39], device)
+    more = (q, k, v, cos, sin, before, *cache)
+    torch.library.opcheck(torch.ops.decode_attention.append.default, more)
+
+    def step(lengths, *cache):
+        rotated = lib.append(q, k, v, cos, sin, lengths, *cache)
+        return lib.attend(rotated[:, :, 0], *cache[:2], lengths + 1, None, *cache[2:])
+
+    torch._dynamo.reset()
+    caches = [[x.clone() for x in cache] for _ in range(2)]
+    compiled = torch.compile(step, fullgraph=True)
+    torch.testing.assert_close(compiled(before, *caches[0]), step(before, *caches[1]))
+    assert all(map(torch.equal, *caches))
+
+
+@everywhere
+def test_refuses(lib, device):
+    (q, keys, values, lengths, *_), _ = make([40, 17], device=device)
+    attend, half = lib.attend, torch.ones(2, 2, 40, device=device)
+    for arguments, message in (
+        ((q[:, :7], keys, values, lengths), "q has 7 heads and keys 2"),
+        ((q, keys, values[:, :, 1:], lengths), r"values is Half\[2, 2, 39, 64\], expected Half\[2, 2, 40, 64\]"),
+        ((q, keys, values, lengths.long()), r"lengths is Long\[2\], expected Int\[2\]"),
+        ((q.bfloat16(), keys, values, lengths), "keys is Half.*expected BFloat16"),
+        ((q.double(), keys, values, lengths), "q is Double, expected Half or BFloat16"),
+        ((q, keys.char(), values.char(), lengths), "expected key_scale and value_scale"),
+        ((q, keys, values, lengths, None, half, half), "expected key_scale and value_scale"),
+        ((q[..., :32], keys[..., :32], values[..., :32], lengths), "32 wide, expected 64 or 128"),
+        ((q.clone().requires_grad_(), keys, values, lengths), "has no gradient"),
+    ):
+        with pytest.raises(RuntimeError, match=message) as caught:
+            attend(*arguments)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(TypeError, match="keys has type NoneType, expected a tensor"):
+        attend(q, None, values, lengths)
+    for transform in (torch.func.grad, lambda f: lambda q: torch.func.jvp(f, (q,), (q,))):
+        with pytest.raises(RuntimeError, match="has no gradient"):  # not a silent zero
+            transform(lambda q: attend(q, keys, values, lengths).float().sum())(q)
+    with pytest.raises(RuntimeError, match="has no vmap"):
+        torch.vmap(attend, (0, None, None, None))(torch.stack((q, q)), keys, values, lengths)
+    table, new = torch.ones(40, 32, device=device), keys[:, :, :1].nan_to_num()
+    with pytest.raises(RuntimeError, match="39 positions for a capacity of 40"):
+        lib.append(q[:, :, None], new, new, table[1:], table[1:], lengths, keys, values)
+    with pytest.raises(RuntimeError, match="keys is expanded"):
+        lib.append(q[:, :, None], new, new, table, table, lengths, new.expand(keys.shape), values)
+    with pytest.raises(RuntimeError, match="has no gradient"):
+        lib.append(q[:, :, None].requires_grad_(), new, new, table, table, lengths, keys, values)
+
+
+@needs_gpu
+def test_graph_with_growing_lengths(lib):
+    arguments, _ = make([4096, 4096], 32, 8, 4096, 128, device="cuda")
+    lengths, graph = arguments[3].fill_(1), torch.cuda.CUDAGraph()
+    lib.attend(*(x if x is None else x.nan_to_num() if x.is_floating_point() else x for x in arguments))
+    with torch.cuda.graph(graph):
+        out = lib.attend(*arguments)
+    for _ in range(300):
+        lengths += 13
+        graph.replay()
+        assert torch.equal(out, lib.attend(*arguments))
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(not toolchain.find_nvcc(), reason="needs nvcc")
+@pytest.mark.parametrize("arch", [80, 90, *(pytest.param(x, marks=pytest.mark.slow) for x in (86, 89, 100, 120))])
+def test_no_warning_and_no_spill(arch, tmp_path):
+    options = ["-Werror=all-warnings", "-Xptxas=-v,--warning-as-error", "-Xcompiler=-Wall,-Werror"]
+    command = [toolchain.find_nvcc(), "-O3", "-std=c++17", f"-arch=sm_{arch}", *options, "-c"]
+    command += [FOLDER / "decode_attention_kernel.cu", "-o", tmp_path / "kernel.o"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert not re.findall(r"[1-9]\d* bytes (?:stack frame|spill)", done.stderr)
