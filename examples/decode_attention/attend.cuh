@@ -29,23 +29,36 @@ struct Shape {
   static constexpr bool is_int8 = kInt8;
   static constexpr int D = D_, NT = NT_, kHeads = 8 * NT;
   static constexpr int kRow = D * sizeof(Cached);  // bytes of a token
-  static constexpr int kKeyLoads = kRow / 64;      // 4 lanes share a token's key, 16 bytes each
+  static constexpr int kChunks = kRow / 16;
+  // Where 16 bytes of a token lie in the ring, in units of 16 bytes. Shuffled, so that 8 lanes that
+  // read at once use all banks: two tokens' keys, or four tokens' values.
+  __device__ static int place_of_key(int token, int chunk) {
+    return token * kChunks + (chunk ^ (kChunks < 8 ? 0 : token % 2 * 4));
+  }
+  __device__ static int place_of_value(int token, int chunk) {
+    return token * kChunks + (chunk ^ (kChunks < 8 ? token / 2 % 4 : token / 2 % 4 * 2));
+  }
+  static constexpr int kKeyLoads = kRow / 64;  // 4 lanes share a token's key, 16 bytes each
   static constexpr int kPiece = kRow < 128 ? kRow / 8 : 16;  // 8 lanes share a token's value
   using Piece = std::conditional_t<kPiece == 16, uint4, uint2>;
   static constexpr int kValueLoads = kRow / 8 / kPiece;
   static constexpr int kSlot = 2 * kTile * kRow + (kInt8 ? 2 * kTile * 4 : 0);
-  static constexpr int kStages = kRing / kSlot;
+  static constexpr int kRing = ring_of(kInt8), kStages = kRing / kSlot;
   static constexpr int kStep = 16 / sizeof(Cached);          // elements of d in 16 bytes of a key
   static constexpr int kElements = kPiece / sizeof(Cached);  // in a piece of a value
 };
 
-template <int N>
-__device__ inline void copy(uint32_t to, const void* from) {
-  if constexpr (N == 16)
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
-  else
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(from), "n"(N)
-                 : "memory");
+// Copies 16 bytes to shared memory in the background. A cache is read once in a step, so it should
+// leave L2 first.
+__device__ inline void copy_16(uint32_t to, const void* from) {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
+               "l"(policy)
+               : "memory");
+}
+__device__ inline void copy_4(uint32_t to, const void* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
 }
 __device__ inline void commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int N>
@@ -94,6 +107,10 @@ __device__ inline float2 unpack(uint32_t x) {
   else
     return __bfloat1622float2(bits<__nv_bfloat162>(x));
 }
+__device__ inline uint32_t word_of(uint4 x, int i) {
+  return i < 2 ? i ? x.y : x.x : i < 3 ? x.z : x.w;
+}
+__device__ inline uint32_t word_of(uint2 x, int i) { return i ? x.y : x.x; }
 __device__ inline float exp_2(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -119,10 +136,10 @@ struct Part {
 template <typename Stat, typename Sum>
 __device__ inline Part join_parts(int count, Stat stat, Sum sum) {
   Part all = {{0, 0, 0, 0}, -INFINITY, 0};
-#pragma unroll 8
+#pragma unroll 4
   for (int i = 0; i < count; ++i) all.max = fmaxf(all.max, stat(i).x);
   const float max = all.max == -INFINITY ? 0 : all.max;  // no tokens: factors of 0, not NaN
-#pragma unroll 8
+#pragma unroll 4
   for (int i = 0; i < count; ++i) {
     const float2 found = stat(i);
     const float4 x = sum(i);
@@ -159,31 +176,35 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1) attend(const __grid_constan
   const auto* keys = static_cast<const Cached*>(p.keys.data) + start_of(p.keys);
   const auto* values = static_cast<const Cached*>(p.values.data) + start_of(p.values);
 
-  char* const ring = reinterpret_cast<char*>(memory) + warp * kRing;
+  char* const ring = reinterpret_cast<char*>(memory) + warp * S::kRing;
   const uint32_t ring_address = static_cast<uint32_t>(__cvta_generic_to_shared(ring));
   const int last = p.capacity - 1;  // nothing past it is read; past the length nothing is used
+  // 32 lanes copy neighbouring bytes: memory is a third slower if a warp asks for pieces of rows.
+  const auto copy_rows = [&](const Cached* from, unsigned stride, int tile, uint32_t to,
+                             auto place) {
+#pragma unroll
+    for (int i = 0; i < kRow / 32; ++i) {
+      const int token = (i * 32 + lane) / S::kChunks, chunk = lane % S::kChunks;
+      const unsigned row_start = min(tile * kTile + token, last) * stride;  // in units of 16 bytes
+      copy_16(to + place(token, chunk) * 16,
+              reinterpret_cast<const uint4*>(from) + chunk + row_start);
+    }
+  };
+  const unsigned key_stride = p.keys.token / S::kStep, value_stride = p.values.token / S::kStep;
   const auto copy_tile = [&](int tile, int stage) {
     const uint32_t to = ring_address + stage * S::kSlot;
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const Cached* from = keys + min(tile * kTile + g + 8 * i, last) * p.keys.token + t * S::kStep;
-      for (int j = 0; j < S::kKeyLoads; ++j)
-        copy<16>(to + ((i * S::kKeyLoads + j) * 32 + lane) * 16, from + j * 4 * S::kStep);
-    }
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int token = min(tile * kTile + 2 * t + i % 2 + i / 2 * 8, last);
-      const Cached* from = values + token * p.values.token + g * S::kElements;
-      for (int j = 0; j < S::kValueLoads; ++j)
-        copy<S::kPiece>(to + kTile * kRow + ((i * S::kValueLoads + j) * 32 + lane) * S::kPiece,
-                        from + j * 8 * S::kElements);
-    }
+    copy_rows(keys, key_stride, tile, to, S::place_of_key);
+    copy_rows(values, value_stride, tile, to + kTile * kRow, S::place_of_value);
     if constexpr (S::is_int8) {  // 16 lanes copy scales of keys, 16 of values
       const Rows& scales = lane < 16 ? p.key_scale : p.value_scale;
       const int64_t token = min(tile * kTile + lane % 16, last);
-      copy<4>(to + 2 * kTile * kRow + lane * 4,
-              static_cast<const float*>(scales.data) + start_of(scales) + token * scales.token);
+      copy_4(to + 2 * kTile * kRow + lane * 4,
+             static_cast<const float*>(scales.data) + start_of(scales) + token * scales.token);
     }
+  };
+  const auto q_of = [&](int n) {
+    const int64_t head = key_head * group + min(n, group - 1);
+    return static_cast<const T*>(p.q.data) + row * p.q.batch + head * p.q.head;
   };
 
   // The first tile does not depend on the length. While the kernel before ends, move it into L2:
@@ -194,6 +215,9 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1) attend(const __grid_constan
     const int64_t token = min(first * kTile + lane % 16, last);
     const Cached* from = lane < 16 ? keys + token * p.keys.token : values + token * p.values.token;
     asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "n"(kRow));
+    if (lane < 2 * group)
+      asm volatile("prefetch.global.L2 [%0];" ::"l"(q_of(lane / 2) + lane % 2 * (D / 2)));
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(p.lengths + row));
   }
 #endif
   start_next_and_wait();
@@ -204,44 +228,19 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1) attend(const __grid_constan
   if (first * kTile < p.capacity) copy_tile(first, 0);
   commit();
 
-  // Fragments of q; heads past the group are zeros. int8: q becomes halves, and is scaled by a
-  // power of 2 so that none overflows.
+  // Fragments of q; heads past the group are zeros.
   uint32_t q[S::kKeyLoads][S::kStep / 4][NT][2];
-  float scale[NT][2];  // of the columns 2 t and 2 t + 1
 #pragma unroll
   for (int n = 0; n < NT; ++n) {
     const bool is_head = n * 8 + g < group;
-    const int64_t at = row * p.q.batch + (key_head * group + n * 8 + g) * p.q.head;
-    const T* from = static_cast<const T*>(p.q.data) + (is_head ? at : 0);
-    float largest = 0;
+    const T* from = q_of(n * 8 + g) + t * S::kStep;
     for (int i = 0; i < S::kKeyLoads; ++i) {
       for (int j = 0; j < S::kStep / 4; ++j) {
-        const T* four = from + i * 4 * S::kStep + t * S::kStep + j * 4;
+        const T* four = from + i * 4 * S::kStep + j * 4;
         const uint2 found = is_head ? *reinterpret_cast<const uint2*>(four) : uint2{0, 0};
         q[i][j][n][0] = found.x;
         q[i][j][n][1] = found.y;
-        const float2 x = unpack<T>(found.x), y = unpack<T>(found.y);
-        largest =
-            fmaxf(fmaxf(largest, fmaxf(fabsf(x.x), fabsf(x.y))), fmaxf(fabsf(y.x), fabsf(y.y)));
       }
-    }
-    scale[n][0] = scale[n][1] = p.scale * 1.4426950408889634f;  // for exp2 instead of exp
-    if constexpr (S::is_int8) {
-      largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, 1));
-      largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, 2));
-      uint32_t exponent = __float_as_uint(largest) >> 23;
-      if (exponent == 0 || exponent >= 254) exponent = 127;  // nothing to scale; infinity, NaN
-      const float down = __uint_as_float((254 - exponent) << 23);
-      const float up = __uint_as_float(exponent << 23);
-      for (int i = 0; i < S::kKeyLoads; ++i) {
-        for (int j = 0; j < S::kStep / 4; ++j) {
-          for (int k = 0; k < 2; ++k) {
-            const float2 x = unpack<T>(q[i][j][n][k]);
-            q[i][j][n][k] = pack<F>(x.x * down, x.y * down);
-          }
-        }
-      }
-      for (int i = 0; i < 2; ++i) scale[n][i] *= __shfl_sync(~0u, up, (2 * t + i) * 4);
     }
   }
 
@@ -253,39 +252,67 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1) attend(const __grid_constan
     commit();
   }
 
+  float scale[NT][2];  // of the columns 2 t and 2 t + 1
+#pragma unroll
+  for (int n = 0; n < NT; ++n) {
+    scale[n][0] = scale[n][1] = p.scale * 1.4426950408889634f;  // for exp2 instead of exp
+    if constexpr (S::is_int8) {  // q becomes halves; a power of 2 keeps them from overflowing
+      float largest = 0;
+      const auto each = [&](auto function) {
+        for (int i = 0; i < S::kKeyLoads; ++i)
+          for (int j = 0; j < S::kStep / 4; ++j)
+            for (int k = 0; k < 2; ++k) function(q[i][j][n][k]);
+      };
+      each([&](uint32_t& x) {
+        const float2 two = unpack<T>(x);
+        largest = fmaxf(largest, fmaxf(fabsf(two.x), fabsf(two.y)));
+      });
+      largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, 1));
+      largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, 2));
+      uint32_t exponent = __float_as_uint(largest) >> 23;
+      if (exponent == 0 || exponent >= 254) exponent = 127;  // nothing to scale; infinity, NaN
+      const float down = __uint_as_float((254 - exponent) << 23);
+      each([&](uint32_t& x) { x = pack<F>(unpack<T>(x).x * down, unpack<T>(x).y * down); });
+      const float up = __uint_as_float(exponent << 23);
+      for (int i = 0; i < 2; ++i) scale[n][i] *= __shfl_sync(~0u, up, (2 * t + i) * 4);
+    }
+  }
+
   float sums[S::kValueLoads][S::kElements / 2][NT][4] = {};
   float max[NT][2], weight[NT][2] = {};
   for (int n = 0; n < NT; ++n) max[n][0] = max[n][1] = -INFINITY;
+  // Where this lane's keys and values begin in a slot; all else is constant.
+  const int key_at[2] = {S::place_of_key(g, t), S::place_of_key(g, 4 + t)};
+  const int value_at =
+      kTile * kRow + S::place_of_value(2 * t, g * S::kPiece / 16) * 16 + g * S::kPiece % 16;
   int stage = 0;
 #pragma unroll 1
   for (int tile = first; tile < tiles; tile += step) {
     wait<S::kStages - 1>();
-    if constexpr (S::is_int8) __syncwarp();  // scales were copied by other lanes
+    __syncwarp();  // the other lanes' copies
     const char* slot = ring + stage * S::kSlot;
     const int left = length - tile * kTile;  // tokens of this tile that count
 
     // Scores of tokens g (0, 1) and g + 8 (2, 3) for the heads 2 t (0, 2) and 2 t + 1 (1, 3).
-    float score[NT][4] = {};
+    float score[NT][4] = {}, odd[NT][4] = {};  // two sums: a product waits for the one before
 #pragma unroll
     for (int i = 0; i < S::kKeyLoads; ++i) {
-      const uint4 both[2] = {reinterpret_cast<const uint4*>(slot)[i * 32 + lane],
-                             reinterpret_cast<const uint4*>(slot)[(S::kKeyLoads + i) * 32 + lane]};
-      const uint32_t a[2][4] = {{both[0].x, both[0].y, both[0].z, both[0].w},
-                                {both[1].x, both[1].y, both[1].z, both[1].w}};
+      const auto* from = reinterpret_cast<const uint4*>(slot) + key_at[i % 2] + i / 2 * 8;
+      const uint4 both[2] = {from[0], from[8 * S::kChunks]};
 #pragma unroll
       for (int j = 0; j < S::kStep / 4; ++j) {
         uint32_t key[4];
         for (int k = 0; k < 2; ++k) {
           if constexpr (S::is_int8) {
-            const uint32_t word = a[k][j] ^ 0x80808080;
+            const uint32_t word = word_of(both[k], j) ^ 0x80808080;
             key[k] = two_halves(word, 0x4140);
             key[k + 2] = two_halves(word, 0x4342);
           } else {
-            key[k] = a[k][2 * j];
-            key[k + 2] = a[k][2 * j + 1];
+            key[k] = word_of(both[k], 2 * j);
+            key[k + 2] = word_of(both[k], 2 * j + 1);
           }
         }
-        for (int n = 0; n < NT; ++n) multiply<F>(score[n], key, q[i][j][n]);
+        for (int n = 0; n < NT; ++n) multiply<F>(j % 2 ? odd[n] : score[n], key, q[i][j][n]);
       }
     }
 
@@ -302,10 +329,33 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1) attend(const __grid_constan
         bonus[i] = __log2f(fmaxf(value_scale[i], 0x1p-64f));
       }
     }
+    // Values of the tokens 2 t, 2 t + 1, 2 t + 8, 2 t + 9; then the slot is free.
+    typename S::Piece piece[S::kValueLoads][4];
+#pragma unroll
+    for (int i = 0; i < S::kValueLoads; ++i) {
+      for (int j = 0; j < 4; ++j) {
+        const int token = j % 2 + j / 2 * 8;  // after 2 t
+        piece[i][j] = *reinterpret_cast<const typename S::Piece*>(
+            slot + value_at + (token * S::kChunks + i * 8) * 16);
+      }
+    }
+    if (!S::is_int8 && left < kTile) {  // a weight of 0 does not help against NaN past the length
+      asm volatile("");                 // a branch, not 32 selects for each tile
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        for (int i = 0; i < S::kValueLoads; ++i)
+          if (2 * t + j % 2 + j / 2 * 8 >= left) piece[i][j] = {};
+      }
+    }
+    __syncwarp();
+    if (tile + S::kStages * step < tiles) copy_tile(tile + S::kStages * step, stage);
+    commit();
+    stage = stage + 1 == S::kStages ? 0 : stage + 1;
+
 #pragma unroll
     for (int n = 0; n < NT; ++n) {
       for (int i = 0; i < 4; ++i) {
-        score[n][i] *= scale[n][i % 2] * key_scale[i / 2];
+        score[n][i] = (score[n][i] + odd[n][i]) * (scale[n][i % 2] * key_scale[i / 2]);
         if (g + i / 2 * 8 >= left) score[n][i] = -INFINITY;
         grows |= score[n][i] + bonus[i / 2] > max[n][i % 2] + 8;
       }
@@ -344,43 +394,25 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1) attend(const __grid_constan
 
 #pragma unroll
     for (int i = 0; i < S::kValueLoads; ++i) {
-      alignas(16) uint32_t piece[4][S::kPiece / 4];  // of the tokens 2 t, 2 t + 1, 2 t + 8, 2 t + 9
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        const char* from = slot + kTile * kRow + ((j * S::kValueLoads + i) * 32 + lane) * S::kPiece;
-        *reinterpret_cast<typename S::Piece*>(piece[j]) =
-            *reinterpret_cast<const typename S::Piece*>(from);
-      }
-      // A weight of 0 does not help against NaN in memory that was never written.
-      if (!S::is_int8 && left < kTile) {
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-          for (int k = 0; k < S::kPiece / 4; ++k)
-            if (2 * t + j % 2 + j / 2 * 8 >= left) piece[j][k] = 0;
-        }
-      }
 #pragma unroll
       for (int k = 0; k < S::kElements / 2; ++k) {
         uint32_t value[4];  // elements 2 k, 2 k + 1 of two tokens, then of the other two
         for (int j = 0; j < 2; ++j) {
           if constexpr (S::is_int8) {
-            const uint32_t both =
-                __byte_perm(piece[2 * j][k / 2], piece[2 * j + 1][k / 2], k % 2 ? 0x7362 : 0x5140) ^
-                0x80808080;
+            const uint32_t x = word_of(piece[i][2 * j], k / 2),
+                           y = word_of(piece[i][2 * j + 1], k / 2);
+            const uint32_t both = __byte_perm(x, y, k % 2 ? 0x7362 : 0x5140) ^ 0x80808080;
             value[2 * j] = two_halves(both, 0x4140);
             value[2 * j + 1] = two_halves(both, 0x4342);
           } else {
-            value[2 * j] = __byte_perm(piece[2 * j][k], piece[2 * j + 1][k], 0x5410);
-            value[2 * j + 1] = __byte_perm(piece[2 * j][k], piece[2 * j + 1][k], 0x7632);
+            const uint32_t x = word_of(piece[i][2 * j], k), y = word_of(piece[i][2 * j + 1], k);
+            value[2 * j] = __byte_perm(x, y, 0x5410);
+            value[2 * j + 1] = __byte_perm(x, y, 0x7632);
           }
         }
         for (int n = 0; n < NT; ++n) multiply<F>(sums[i][k][n], value, weights[n]);
       }
     }
-    if constexpr (S::is_int8) __syncwarp();
-    if (tile + S::kStages * step < tiles) copy_tile(tile + S::kStages * step, stage);
-    commit();
-    stage = stage + 1 == S::kStages ? 0 : stage + 1;
   }
 
   // Join the warps' parts, in the place of their rings.
@@ -412,15 +444,15 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1) attend(const __grid_constan
   const auto cluster = cooperative_groups::this_cluster();
   if (p.plan.is_cluster) asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
 #endif
-  const int items = group * kQuads,
-            owned = (items + splits - 1) / splits;  // owned: of a cluster's block
+  const int items = group * kQuads;
+  [[maybe_unused]] const int owned = (items + splits - 1) / splits;  // by each block of a cluster
   for (int e = threadIdx.x; e < items; e += blockDim.x) {
     const int head = e / kQuads, quad = e % kQuads;
     const Part all = join_parts(
         warps, [&](int i) { return stats[i][head]; },
         [&](int i) {
           return reinterpret_cast<const float4*>(reinterpret_cast<const char*>(memory) +
-                                                 i * kRing)[head * (kStride / 4) + quad];
+                                                 i * S::kRing)[head * (kStride / 4) + quad];
         });
     if (splits == 1) {
       finish<T, D>(p, row, key_head * group + head, quad, all);
@@ -467,11 +499,19 @@ __global__ void __launch_bounds__(kJoiners* D / 4) join(const __grid_constant__ 
   start_next_and_wait();
   const int tiles = (min(max(p.lengths[row], 0), p.capacity) + kTile - 1) / kTile;
   const int count = min(splits, (tiles + p.plan.warps - 1) / p.plan.warps);  // others wrote nothing
-  const int mine = (count - member + kJoiners - 1) / kJoiners;
+  const int mine = (splits - member + kJoiners - 1) / kJoiners;  // reads do not wait for the length
   const auto at = [&](int i) { return (member + i * kJoiners) * group + head % group; };
+  const auto is_written = [&](int i) { return member + i * kJoiners < count; };
   found[member][quad] = join_parts(
-      mine, [&](int i) { return stats[at(i)]; },
-      [&](int i) { return sums[at(i) * kQuads + quad]; });
+      mine,
+      [&](int i) {
+        const float2 stat = stats[at(i)];
+        return is_written(i) ? stat : float2{-INFINITY, 0};
+      },
+      [&](int i) {
+        const float4 sum = sums[at(i) * kQuads + quad];
+        return is_written(i) ? sum : float4{0, 0, 0, 0};
+      });
   __syncthreads();
   if (member > 0) return;
   const Part all = join_parts(

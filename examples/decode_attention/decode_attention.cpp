@@ -255,9 +255,9 @@ Tensor append(Tensor q, Tensor k, Tensor v, Tensor cos, Tensor sin, Tensor lengt
 }  // namespace
 
 // For tests, which have no GPU of these sizes: warps, splits, whether a cluster joins them.
-extern "C" void decode_attention_plan(int64_t units, int64_t capacity, int processors, int shared,
-                                      int can_cluster, int* found) {
-  const Plan plan = make_plan(units, capacity, processors, shared, can_cluster != 0);
+extern "C" void decode_attention_plan(int64_t units, int64_t capacity, int is_int8, int processors,
+                                      int shared, int can_cluster, int* found) {
+  const Plan plan = make_plan(units, capacity, is_int8 != 0, processors, shared, can_cluster != 0);
   found[0] = plan.warps;
   found[1] = plan.splits;
   found[2] = plan.is_cluster;

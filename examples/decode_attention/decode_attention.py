@@ -83,7 +83,7 @@ def append(
 ) -> Tensor:
     """Rotate q and k by their positions, write k and v into the cache, return the rotated q. In one kernel.
 
-    q: [batch, heads, tokens, d]; k, v: [batch, key heads, tokens, d]; any strides. cos, sin: float32 [positions, d / 2],
+    q: [batch, heads, tokens, d]; k, v: [batch, key heads, tokens, d]; any strides. cos, sin: float32 [positions, d/2],
     as many positions as the capacity or more; the halves of d are rotated, as transformers does it. lengths: int32
     [batch], tokens that are in the cache already: token i gets position lengths + i, and lengths stay as they are (all
     layers share them). counts: int32 [batch], how many of the tokens count; the others are not written, their q is 0.
@@ -138,7 +138,7 @@ def register() -> None:
             torch._check(size == expected, lambda: text)
 
     def check_cache(q: Tensor, keys: Tensor, values: Tensor, key_scale: Tensor | None, value_scale: Tensor | None):
-        batch, _, capacity, d = keys.shape
+        batch, _, _, d = keys.shape
         is_int8 = keys.dtype == torch.int8
         check("keys", keys, torch.int8 if is_int8 else q.dtype, [q.shape[0], *keys.shape[1:]], q)
         check("values", values, keys.dtype, keys.shape, q)

@@ -27,6 +27,11 @@ bool is_hopper() {
 template <typename Call>
 const char* start(void (*kernel)(Call), dim3 blocks, int threads, int shared, int cluster,
                   const Call& call, cudaStream_t stream) {
+  // All kernels ask for the same division of a multiprocessor's memory: a change of it has to wait
+  // until the multiprocessor is idle. (For each call, as each device has its own setting.)
+  const cudaError_t status = cudaFuncSetAttribute(
+      kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
+  if (status != cudaSuccess) return text(status);
   cudaLaunchAttribute attributes[2] = {};
   attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attributes[0].val.programmaticStreamSerializationAllowed = 1;
@@ -42,7 +47,7 @@ const char* start(void (*kernel)(Call), dim3 blocks, int threads, int shared, in
 template <typename T, bool kInt8, int D, int NT>
 const char* run(const AttendCall& call, cudaStream_t stream) {
   const auto kernel = attend<Shape<T, kInt8, D, NT>>;
-  const int shared = call.plan.warps * kRing, splits = call.plan.splits;
+  const int shared = call.plan.warps * ring_of(kInt8), splits = call.plan.splits;
   const auto attribute = cudaFuncAttributeMaxDynamicSharedMemorySize;
   const cudaError_t status =
       cudaFuncSetAttribute(kernel, attribute, shared);  // each device has its own
@@ -87,7 +92,7 @@ const char* run(const Call& call, cudaStream_t stream) {
 
 void plan_on_gpu(AttendCall& call) {
   call.plan = make_plan(static_cast<int64_t>(call.batch) * call.key_heads, call.capacity,
-                        decode::attribute_of_device(cudaDevAttrMultiProcessorCount),
+                        call.is_int8, decode::attribute_of_device(cudaDevAttrMultiProcessorCount),
                         decode::attribute_of_device(cudaDevAttrMaxSharedMemoryPerBlockOptin),
                         decode::is_hopper());
 }

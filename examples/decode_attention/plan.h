@@ -3,29 +3,48 @@
 #pragma once
 #include <stdint.h>
 
-constexpr int kTile = 16;         // tokens that a warp takes at a time
-constexpr int kMaxWarps = 8;      // in a block
-constexpr int kMaxSplits = 64;    // blocks for one key head of one row of the batch
-constexpr int kMaxCluster = 8;    // blocks that can join their parts in shared memory
-constexpr int kRing = 24 * 1024;  // bytes of shared memory in which a warp's copies arrive
+constexpr int kTile = 16;       // tokens that a warp takes at a time
+constexpr int kMaxWarps = 8;    // in a block
+constexpr int kMaxSplits = 64;  // blocks for one unit: a key head of one row of the batch
+constexpr int kMaxCluster = 8;  // blocks that can join their parts in shared memory
+
+#ifndef SMALL
+#define SMALL 17
+#endif
+// Bytes of shared memory in which a warp's copies arrive. To turn int8 into halves takes more
+// warps.
+constexpr int ring_of(bool is_int8) { return (is_int8 ? SMALL : 24) * 1024; }
 
 struct Plan {
   int warps, splits;
   bool is_cluster;  // a cluster joins the parts of its blocks; otherwise a second kernel does
 };
 
-// units: key heads of all rows. processors: the GPU's multiprocessors. shared: bytes of shared
-// memory that a block can have. The choices come from an H200.
-inline Plan make_plan(int64_t units, int64_t capacity, int processors, int shared,
+// processors: the GPU's multiprocessors. shared: bytes of shared memory that a block can have. The
+// choices come from an H200.
+inline Plan make_plan(int64_t units, int64_t capacity, bool is_int8, int processors, int shared,
                       bool can_cluster) {
-  const int fitting = (shared - 12 * 1024) / kRing;
-  Plan plan = {fitting < kMaxWarps ? (fitting < 1 ? 1 : fitting) : kMaxWarps, 1, false};
   const int64_t tiles = (capacity + kTile - 1) / kTile;
+  Plan plan = {4, 1, false};
+  if (units >= processors) {
+    // Several blocks on a multiprocessor: one starts while another ends.
+  } else if (units > processors / 2) {
+    plan.warps = kMaxWarps;
+  } else if (units > processors / 3) {
+    plan = {kMaxWarps, 2, can_cluster};
+  } else if (can_cluster && units <= processors / 16 && capacity <= 4096) {
+    if (is_int8 && tiles > 96) plan.warps = kMaxWarps;
+    plan.splits = kMaxCluster;
+    plan.is_cluster = true;
+  } else {
+    const int at_once = (shared + 1024) / (plan.warps * ring_of(is_int8) + 7 * 1024);
+    const int64_t splits = (at_once < 1 ? 1 : at_once) * processors / units;
+    plan.splits = static_cast<int>(splits < kMaxSplits ? splits : kMaxSplits);
+  }
+  const int fitting = (shared - 12 * 1024) / ring_of(is_int8);
+  if (plan.warps > fitting) plan.warps = fitting < 1 ? 1 : fitting;
   const int64_t useful = (tiles + plan.warps - 1) / plan.warps;  // more blocks would have no tile
-  int64_t splits = (processors + units - 1) / units;
-  if (splits > useful) splits = useful;
-  if (splits > kMaxSplits) splits = kMaxSplits;
-  plan.splits = splits < 1 ? 1 : static_cast<int>(splits);
-  plan.is_cluster = can_cluster && plan.splits > 1 && plan.splits <= kMaxCluster;
+  if (plan.splits > useful) plan.splits = useful < 1 ? 1 : static_cast<int>(useful);
+  if (plan.splits == 1) plan.is_cluster = false;
   return plan;
 }
