@@ -149,8 +149,7 @@ def test_plan(lib):
         found = (ctypes.c_int * 3)()
         plan_of(ctypes.c_int64(u), ctypes.c_int64(capacity), int8, p, kb * 1024, has_clusters, found)
         warps, splits, is_cluster = found
-        ring = 17 if int8 else 24
-        assert 1 <= warps <= min(8, (kb - 12) // ring)
+        assert 1 <= warps <= min(8, (kb - 12) // 24)
         assert 1 <= splits <= 64
         assert (splits - 1) * warps * 16 < max(capacity, 1)
         assert not is_cluster or (has_clusters and 1 < splits <= 8)

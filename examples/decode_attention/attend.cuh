@@ -2,9 +2,9 @@
 //
 // The query heads that share a key head are the columns of a matrix product, 16 cached tokens its
 // rows: S^T = K Q^T, then O^T = V^T P, both by mma.sync. A warp takes every n-th tile of 16 tokens;
-// cp.async copies them into a ring of its own. A lane reads only what it has copied, 16 bytes as
-// they lie: the order of d does not matter if both factors agree. Parts of warps, of a cluster's
-// blocks or of a second kernel's are joined in a fixed order.
+// cp.async copies them into a ring of its own. A lane reads 16 bytes of d as they lie: their order
+// does not matter if both factors agree. The parts of warps, and of blocks (by a cluster or by a
+// second kernel), are joined in a fixed order, so two runs give the same bits.
 #pragma once
 #include <cooperative_groups.h>
 #include <cuda_bf16.h>
@@ -43,7 +43,7 @@ struct Shape {
   using Piece = std::conditional_t<kPiece == 16, uint4, uint2>;
   static constexpr int kValueLoads = kRow / 8 / kPiece;
   static constexpr int kSlot = 2 * kTile * kRow + (kInt8 ? 2 * kTile * 4 : 0);
-  static constexpr int kRing = ring_of(kInt8), kStages = kRing / kSlot;
+  static constexpr int kStages = kRing / kSlot;
   static constexpr int kStep = 16 / sizeof(Cached);          // elements of d in 16 bytes of a key
   static constexpr int kElements = kPiece / sizeof(Cached);  // in a piece of a value
 };
@@ -176,7 +176,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1) attend(const __grid_constan
   const auto* keys = static_cast<const Cached*>(p.keys.data) + start_of(p.keys);
   const auto* values = static_cast<const Cached*>(p.values.data) + start_of(p.values);
 
-  char* const ring = reinterpret_cast<char*>(memory) + warp * S::kRing;
+  char* const ring = reinterpret_cast<char*>(memory) + warp * kRing;
   const uint32_t ring_address = static_cast<uint32_t>(__cvta_generic_to_shared(ring));
   const int last = p.capacity - 1;  // nothing past it is read; past the length nothing is used
   // 32 lanes copy neighbouring bytes: memory is a third slower if a warp asks for pieces of rows.
@@ -452,7 +452,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1) attend(const __grid_constan
         warps, [&](int i) { return stats[i][head]; },
         [&](int i) {
           return reinterpret_cast<const float4*>(reinterpret_cast<const char*>(memory) +
-                                                 i * S::kRing)[head * (kStride / 4) + quad];
+                                                 i * kRing)[head * (kStride / 4) + quad];
         });
     if (splits == 1) {
       finish<T, D>(p, row, key_head * group + head, quad, all);

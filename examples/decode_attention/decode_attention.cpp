@@ -6,6 +6,7 @@
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <stdexcept>
@@ -13,6 +14,7 @@
 #include <vector>
 
 using torch::headeronly::ScalarType;
+using torch::stable::contiguous;
 using torch::stable::Tensor;
 using Shape = std::vector<int64_t>;
 
@@ -44,66 +46,52 @@ void check(const std::string& name, const Tensor& x, ScalarType type, const Shap
   if (x.device() != like.device()) refuse(name + " and q are on different devices");
 }
 
-// What the two operators share. Sizes of a cache [batch, key heads, capacity, d] and of q.
-struct Sizes {
-  int64_t batch, heads, key_heads, capacity, d;
-  DecodeDtype dtype;
-  bool is_int8;
-};
-
-Sizes check_cache(const Tensor& q, const Tensor& keys, const Tensor& values,
+// Checks what both operators have: q [batch, heads, ...] and a cache [batch, key heads, capacity,
+// d].
+Sizes check_cache(const Tensor& q, int64_t dims, const Tensor& keys, const Tensor& values,
                   const std::optional<Tensor>& key_scale,
                   const std::optional<Tensor>& value_scale) {
+  if (q.dim() != dims || keys.dim() != 4 || values.dim() != 4) {
+    refuse("q has " + std::to_string(q.dim()) + " dimensions, keys " + std::to_string(keys.dim()) +
+           " and values " + std::to_string(values.dim()) + ", expected " + std::to_string(dims) +
+           ", 4 and 4");
+  }
   const ScalarType type = q.scalar_type(), cached = keys.scalar_type();
-  const bool is_cpu = !q.is_cuda(), is_int8 = cached == ScalarType::Char;
+  const bool is_int8 = cached == ScalarType::Char, is_float = type == ScalarType::Float;
   const bool is_half = type == ScalarType::Half || type == ScalarType::BFloat16;
-  if (!is_half && !(is_cpu && type == ScalarType::Float)) {
+  if (!is_half && (q.is_cuda() || !is_float)) {
     refuse(std::string("q is ") + toString(type) +
            ", expected Half or BFloat16 (on a CPU also Float)");
   }
-  if (keys.dim() != 4) refuse("keys has " + std::to_string(keys.dim()) + " dimensions, expected 4");
-  const Sizes s = {q.size(0),
-                   q.size(1),
-                   keys.size(1),
-                   keys.size(2),
-                   keys.size(3),
-                   type == ScalarType::Float  ? DECODE_FLOAT32
-                   : type == ScalarType::Half ? DECODE_FLOAT16
-                                              : DECODE_BFLOAT16,
-                   is_int8};
-  if (s.d != 64 && s.d != 128)
-    refuse("keys are " + std::to_string(s.d) + " wide, expected 64 or 128");
-  if (s.key_heads == 0 || s.heads % s.key_heads != 0 || s.heads / s.key_heads > 16 ||
-      s.heads == 0) {
-    refuse("q has " + std::to_string(s.heads) + " heads and keys " + std::to_string(s.key_heads) +
+  const int64_t batch = q.size(0), heads = q.size(1), key_heads = keys.size(1);
+  const int64_t capacity = keys.size(2), d = keys.size(3), limit = 1 << 30;
+  if (d != 64 && d != 128) refuse("keys are " + std::to_string(d) + " wide, expected 64 or 128");
+  if (heads == 0 || key_heads == 0 || heads % key_heads != 0 || heads / key_heads > 16) {
+    refuse("q has " + std::to_string(heads) + " heads and keys " + std::to_string(key_heads) +
            ", expected 1 to 16 heads for each key head");
   }
-  constexpr int64_t kLimit = 1 << 30;
-  if (s.capacity >= kLimit || s.batch * s.heads >= kLimit / kMaxSplits)
-    refuse("a size is too large");
-  const Shape shape = {s.batch, s.key_heads, s.capacity, s.d};
-  check("keys", keys, is_int8 ? ScalarType::Char : type, shape, q);
-  check("values", values, cached, shape, q);
+  const int64_t span = capacity * std::max(keys.stride(2), values.stride(2));  // the kernel's index
+  if (capacity >= limit || span >= limit * 16 || batch * heads >= limit / kMaxSplits) {
+    refuse("a size is too large for the kernel's 32-bit indices");
+  }
+  check("keys", keys, is_int8 ? cached : type, {batch, key_heads, capacity, d}, q);
+  check("values", values, cached, {batch, key_heads, capacity, d}, q);
   if (is_int8 != key_scale.has_value() || is_int8 != value_scale.has_value()) {
     refuse("expected key_scale and value_scale with a cache of int8, and only then");
   }
   if (is_int8) {
-    const Shape scales = {s.batch, s.key_heads, s.capacity};
-    check("key_scale", *key_scale, ScalarType::Float, scales, q);
-    check("value_scale", *value_scale, ScalarType::Float, scales, q);
+    check("key_scale", *key_scale, ScalarType::Float, {batch, key_heads, capacity}, q);
+    check("value_scale", *value_scale, ScalarType::Float, {batch, key_heads, capacity}, q);
   }
-  return s;
-}
-
-template <typename Call>
-void set_sizes(Call& call, const Sizes& s) {
-  call.batch = static_cast<int>(s.batch);
-  call.heads = static_cast<int>(s.heads);
-  call.key_heads = static_cast<int>(s.key_heads);
-  call.capacity = static_cast<int>(s.capacity);
-  call.d = static_cast<int>(s.d);
-  call.dtype = s.dtype;
-  call.is_int8 = s.is_int8;
+  return {static_cast<int>(batch),
+          static_cast<int>(heads),
+          static_cast<int>(key_heads),
+          static_cast<int>(capacity),
+          static_cast<int>(d),
+          is_float                   ? DECODE_FLOAT32
+          : type == ScalarType::Half ? DECODE_FLOAT16
+                                     : DECODE_BFLOAT16,
+          is_int8};
 }
 
 Rows rows(const Tensor& x) {
@@ -112,20 +100,25 @@ Rows rows(const Tensor& x) {
 }
 Rows rows(const std::optional<Tensor>& x) { return x ? rows(*x) : Rows{}; }
 
+template <typename T>
+const T* read(const Tensor& x) {
+  return static_cast<const T*>(x.const_data_ptr());
+}
+
 // Whether the last dimension is dense, and each row starts at a multiple of `bytes`.
 bool is_aligned(const Tensor& x, size_t bytes) {
-  const auto strides = x.strides();
-  const size_t last = x.dim() - 1;
-  bool is_fine = strides[last] == 1 && reinterpret_cast<uintptr_t>(x.const_data_ptr()) % bytes == 0;
-  for (size_t i = 0; i < last; ++i)
-    is_fine = is_fine && (x.size(i) == 1 || strides[i] * x.element_size() % bytes == 0);
+  const int64_t last = x.dim() - 1;
+  bool is_fine =
+      x.stride(last) == 1 && reinterpret_cast<uintptr_t>(x.const_data_ptr()) % bytes == 0;
+  for (int64_t i = 0; i < last; ++i)
+    is_fine = is_fine && (x.size(i) == 1 || x.stride(i) * x.element_size() % bytes == 0);
   return is_fine;
 }
 // Loads of 16 bytes need aligned rows. A copy of a whole cache is slow, but right.
 Tensor tidy(const Tensor& x, size_t bytes) {
-  if (is_aligned(x, bytes)) return x;
-  return torch::stable::clone(torch::stable::contiguous(x));
+  return is_aligned(x, bytes) ? x : torch::stable::clone(torch::stable::contiguous(x));
 }
+Tensor dense_rows(const Tensor& x) { return x.stride(x.dim() - 1) == 1 ? x : contiguous(x); }
 
 #ifdef WITH_CUDA
 template <typename Function>
@@ -141,8 +134,7 @@ void on_gpu(const Tensor& x, const Function& launch) {
 
 Tensor attend(Tensor q, Tensor keys, Tensor values, Tensor lengths, std::optional<double> scale,
               std::optional<Tensor> key_scale, std::optional<Tensor> value_scale) {
-  if (q.dim() != 3) refuse("q has " + std::to_string(q.dim()) + " dimensions, expected 3");
-  const Sizes s = check_cache(q, keys, values, key_scale, value_scale);
+  const Sizes s = check_cache(q, 3, keys, values, key_scale, value_scale);
   check("q", q, q.scalar_type(), {s.batch, s.heads, s.d}, q);
   check("lengths", lengths, ScalarType::Int, {s.batch}, q);
   Tensor out = torch::stable::new_empty(q, {s.batch, s.heads, s.d});
@@ -150,17 +142,17 @@ Tensor attend(Tensor q, Tensor keys, Tensor values, Tensor lengths, std::optiona
   q = tidy(q, 8);
   keys = tidy(keys, 16);
   values = tidy(values, 16);
-  lengths = torch::stable::contiguous(lengths);
-  AttendCall call = {};
-  set_sizes(call, s);
-  call.out = out.mutable_data_ptr();
-  call.q = rows(q);
-  call.keys = rows(keys);
-  call.values = rows(values);
-  call.key_scale = rows(key_scale);
-  call.value_scale = rows(value_scale);
-  call.lengths = static_cast<const int32_t*>(lengths.const_data_ptr());
-  call.scale = static_cast<float>(scale ? *scale : 1 / std::sqrt(static_cast<double>(s.d)));
+  lengths = contiguous(lengths);
+  const double factor = scale ? *scale : 1 / std::sqrt(static_cast<double>(s.d));
+  AttendCall call = {s,
+                     out.mutable_data_ptr(),
+                     rows(q),
+                     rows(keys),
+                     rows(values),
+                     rows(key_scale),
+                     rows(value_scale),
+                     read<int32_t>(lengths),
+                     static_cast<float>(factor)};
 #ifdef WITH_CUDA
   if (q.is_cuda()) {
     on_gpu(q, [&](CUstream_st* stream) {
@@ -169,8 +161,8 @@ Tensor attend(Tensor q, Tensor keys, Tensor values, Tensor lengths, std::optiona
       // to later work on this stream.
       std::optional<Tensor> scratch;
       if (call.plan.splits > 1 && !call.plan.is_cluster) {
-        const int64_t size = s.batch * s.heads * call.plan.splits * (s.d + 2);
-        scratch = torch::stable::new_empty(q, {size}, ScalarType::Float);
+        const int64_t parts = int64_t{s.batch} * s.heads * call.plan.splits;
+        scratch = torch::stable::new_empty(q, {parts * (s.d + 2)}, ScalarType::Float);
         call.scratch = static_cast<float*>(scratch->mutable_data_ptr());
       }
       return launch_attend(call, stream);
@@ -178,7 +170,7 @@ Tensor attend(Tensor q, Tensor keys, Tensor values, Tensor lengths, std::optiona
     return out;
   }
 #endif
-  torch::stable::parallel_for(0, s.batch * s.key_heads, 1,
+  torch::stable::parallel_for(0, int64_t{s.batch} * s.key_heads, 1,
                               [&](int64_t begin, int64_t end) { attend_cpu(call, begin, end); });
   return out;
 }
@@ -193,8 +185,7 @@ void check_written(const std::string& name, const Tensor& x) {
 Tensor append(Tensor q, Tensor k, Tensor v, Tensor cos, Tensor sin, Tensor lengths, Tensor keys,
               Tensor values, std::optional<Tensor> key_scale, std::optional<Tensor> value_scale,
               std::optional<Tensor> counts) {
-  if (q.dim() != 4) refuse("q has " + std::to_string(q.dim()) + " dimensions, expected 4");
-  const Sizes s = check_cache(q, keys, values, key_scale, value_scale);
+  const Sizes s = check_cache(q, 4, keys, values, key_scale, value_scale);
   const int64_t tokens = q.size(2), positions = cos.dim() == 2 ? cos.size(0) : s.capacity;
   check("q", q, q.scalar_type(), {s.batch, s.heads, tokens, s.d}, q);
   check("k", k, q.scalar_type(), {s.batch, s.key_heads, tokens, s.d}, q);
@@ -211,36 +202,36 @@ Tensor append(Tensor q, Tensor k, Tensor v, Tensor cos, Tensor sin, Tensor lengt
   check_written("values", values);
   if (key_scale) check_written("key_scale", *key_scale);
   if (value_scale) check_written("value_scale", *value_scale);
-  if (keys.stride(3) != 1 || values.stride(3) != 1)
+  if (keys.stride(3) != 1 || values.stride(3) != 1) {
     refuse("expected keys and values with a dense last dimension");
+  }
   Tensor out = torch::stable::new_empty(q, {s.batch, s.heads, tokens, s.d});
   if (out.numel() == 0) return out;
-  if (q.stride(3) != 1) q = torch::stable::contiguous(q);
-  if (k.stride(3) != 1) k = torch::stable::contiguous(k);
-  if (v.stride(3) != 1) v = torch::stable::contiguous(v);
-  cos = torch::stable::contiguous(cos);
-  sin = torch::stable::contiguous(sin);
-  lengths = torch::stable::contiguous(lengths);
-  if (counts) counts = torch::stable::contiguous(*counts);
-  AppendCall call = {};
-  set_sizes(call, s);
-  call.out = out.mutable_data_ptr();
-  call.q = rows(q);
-  call.k = rows(k);
-  call.v = rows(v);
-  call.keys = rows(keys);
-  call.values = rows(values);
-  call.key_scale = rows(key_scale);
-  call.value_scale = rows(value_scale);
-  call.cos = static_cast<const float*>(cos.const_data_ptr());
-  call.sin = static_cast<const float*>(sin.const_data_ptr());
-  call.lengths = static_cast<const int32_t*>(lengths.const_data_ptr());
-  call.counts = counts ? static_cast<const int32_t*>(counts->const_data_ptr()) : nullptr;
-  call.tokens = static_cast<int>(tokens);
-  call.positions = static_cast<int>(positions);
-  call.is_aligned = true;
-  for (const Tensor& x : {q, k, v, keys, values})
-    call.is_aligned = call.is_aligned && is_aligned(x, 16);
+  q = dense_rows(q);
+  k = dense_rows(k);
+  v = dense_rows(v);
+  cos = contiguous(cos);
+  sin = contiguous(sin);
+  lengths = contiguous(lengths);
+  if (counts) counts = contiguous(*counts);
+  bool is_fine = true;
+  for (const Tensor& x : {q, k, v, keys, values}) is_fine = is_fine && is_aligned(x, 16);
+  const AppendCall call = {s,
+                           out.mutable_data_ptr(),
+                           rows(q),
+                           rows(k),
+                           rows(v),
+                           rows(keys),
+                           rows(values),
+                           rows(key_scale),
+                           rows(value_scale),
+                           read<float>(cos),
+                           read<float>(sin),
+                           read<int32_t>(lengths),
+                           counts ? read<int32_t>(*counts) : nullptr,
+                           static_cast<int>(tokens),
+                           static_cast<int>(positions),
+                           is_fine};
 #ifdef WITH_CUDA
   if (q.is_cuda()) {
     on_gpu(q, [&](CUstream_st* stream) { return launch_append(call, stream); });

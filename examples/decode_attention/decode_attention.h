@@ -1,10 +1,16 @@
 // The arguments of attend() and append() as plain C++: no torch and no CUDA in it.
 #pragma once
-#include <stdint.h>
-
 #include "plan.h"
 
 struct CUstream_st;  // a cudaStream_t points to one
+
+enum DecodeDtype { DECODE_FLOAT32, DECODE_FLOAT16, DECODE_BFLOAT16 };
+
+struct Sizes {
+  int batch, heads, key_heads, capacity, d;  // heads is a multiple of key_heads
+  DecodeDtype dtype;                         // of q
+  bool is_int8;                              // keys and values have codes, and scales
+};
 
 // A tensor [batch, heads, tokens, d] whose last dimension is dense. Strides are in elements.
 struct Rows {
@@ -12,34 +18,27 @@ struct Rows {
   int64_t batch, head, token;
 };
 
-enum DecodeDtype { DECODE_FLOAT32, DECODE_FLOAT16, DECODE_BFLOAT16 };
-
-// heads is a multiple of key_heads. keys and values are int8 if is_int8, and have scales then.
-struct AttendCall {
+struct AttendCall : Sizes {
   void* out;  // [batch, heads, d]
   Rows q, keys, values, key_scale, value_scale;
   const int32_t* lengths;
   float scale;
-  int batch, heads, key_heads, capacity, d;
-  DecodeDtype dtype;  // of out and q
-  bool is_int8;
   Plan plan;       // on a GPU
-  float* scratch;  // on a GPU, if the plan joins parts by a second kernel
+  float* scratch;  // on a GPU, if a second kernel joins parts
 };
 
-struct AppendCall {
+struct AppendCall : Sizes {
   void* out;  // rotated q, [batch, heads, tokens, d]
   Rows q, k, v, keys, values, key_scale, value_scale;
   const float *cos, *sin;           // [positions, d / 2]
   const int32_t *lengths, *counts;  // counts: may be null
-  int batch, heads, key_heads, tokens, positions, capacity, d;
-  DecodeDtype dtype;
-  bool is_int8, is_aligned;  // is_aligned: 8 neighbours can be read and written at once
+  int tokens, positions;
+  bool is_aligned;  // 8 neighbours can be read and written at once
 };
 
 void attend_cpu(const AttendCall& call, int64_t begin, int64_t end);  // key heads of all rows
 void append_cpu(const AppendCall& call, int64_t begin, int64_t end);  // tokens of all rows
+void plan_on_gpu(AttendCall& call);                                   // for the current device
 // The launchers return nullptr, or a static error message.
-void plan_on_gpu(AttendCall& call);  // for the current device
 const char* launch_attend(const AttendCall& call, CUstream_st* stream);
 const char* launch_append(const AppendCall& call, CUstream_st* stream);

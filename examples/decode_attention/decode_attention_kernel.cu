@@ -47,7 +47,7 @@ const char* start(void (*kernel)(Call), dim3 blocks, int threads, int shared, in
 template <typename T, bool kInt8, int D, int NT>
 const char* run(const AttendCall& call, cudaStream_t stream) {
   const auto kernel = attend<Shape<T, kInt8, D, NT>>;
-  const int shared = call.plan.warps * ring_of(kInt8), splits = call.plan.splits;
+  const int shared = call.plan.warps * kRing, splits = call.plan.splits;
   const auto attribute = cudaFuncAttributeMaxDynamicSharedMemorySize;
   const cudaError_t status =
       cudaFuncSetAttribute(kernel, attribute, shared);  // each device has its own

@@ -67,23 +67,25 @@ extern "C" const char* launch_step(int step, void* out, void* q, void* keys, voi
                                    cudaStream_t stream) {
   using namespace decode;
   const int64_t head = static_cast<int64_t>(capacity) * kD;
-  AttendCall p = {out, {q, 0, kD, 1}, {keys, 0, head, kD}, {values, 0, head, kD}};
-  p.lengths = lengths;
-  p.scratch = scratch;
-  p.scale = 0.08838834764f;
-  p.batch = 1;
-  p.heads = 32;
-  p.key_heads = step < 3 ? 32 : 8;  // as many as blocks
-  p.capacity = capacity;
-  p.d = kD;
-  p.plan = {kMaxWarps, step == 1 ? 1 : splits, false};
+  const int units =
+      step < 3 ? 32 : 8;  // what a block computes: one head, or four with their key head
+  const AttendCall p = {{1, 32, units, capacity, kD, DECODE_BFLOAT16, false},
+                        out,
+                        {q, 0, kD, 1},
+                        {keys, 0, head, kD},
+                        {values, 0, head, kD},
+                        {},
+                        {},
+                        lengths,
+                        0.08838834764f,
+                        {kMaxWarps, step == 1 ? 1 : splits, false},
+                        scratch};
   const int blocks = p.key_heads * p.plan.splits;
   const auto kernel = attend<OneSlot>;
-  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                       kMaxWarps * OneSlot::kRing);
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMaxWarps * kRing);
   if (step < 3) plain<1><<<blocks, 32 * kMaxWarps, 0, stream>>>(p, 4);
   if (step == 3) plain<4><<<blocks, 32 * kMaxWarps, 0, stream>>>(p, 4);
-  if (step == 4) kernel<<<blocks, 32 * kMaxWarps, kMaxWarps * OneSlot::kRing, stream>>>(p);
+  if (step == 4) kernel<<<blocks, 32 * kMaxWarps, kMaxWarps * kRing, stream>>>(p);
   if (p.plan.splits > 1) join<__nv_bfloat16, kD><<<p.heads, kJoiners * kD / 4, 0, stream>>>(p);
   const cudaError_t error = cudaGetLastError();
   return error == cudaSuccess ? nullptr : cudaGetErrorString(error);

@@ -3,17 +3,11 @@
 #pragma once
 #include <stdint.h>
 
-constexpr int kTile = 16;       // tokens that a warp takes at a time
-constexpr int kMaxWarps = 8;    // in a block
-constexpr int kMaxSplits = 64;  // blocks for one unit: a key head of one row of the batch
-constexpr int kMaxCluster = 8;  // blocks that can join their parts in shared memory
-
-#ifndef SMALL
-#define SMALL 17
-#endif
-// Bytes of shared memory in which a warp's copies arrive. To turn int8 into halves takes more
-// warps.
-constexpr int ring_of(bool is_int8) { return (is_int8 ? SMALL : 24) * 1024; }
+constexpr int kTile = 16;         // tokens that a warp takes at a time
+constexpr int kMaxWarps = 8;      // in a block
+constexpr int kMaxSplits = 64;    // blocks for one unit: a key head of one row of the batch
+constexpr int kMaxCluster = 8;    // blocks that can join their parts in shared memory
+constexpr int kRing = 24 * 1024;  // bytes of shared memory in which a warp's copies arrive
 
 struct Plan {
   int warps, splits;
@@ -37,11 +31,11 @@ inline Plan make_plan(int64_t units, int64_t capacity, bool is_int8, int process
     plan.splits = kMaxCluster;
     plan.is_cluster = true;
   } else {
-    const int at_once = (shared + 1024) / (plan.warps * ring_of(is_int8) + 7 * 1024);
+    const int at_once = (shared + 1024) / (plan.warps * kRing + 7 * 1024);
     const int64_t splits = (at_once < 1 ? 1 : at_once) * processors / units;
     plan.splits = static_cast<int>(splits < kMaxSplits ? splits : kMaxSplits);
   }
-  const int fitting = (shared - 12 * 1024) / ring_of(is_int8);
+  const int fitting = (shared - 12 * 1024) / kRing;
   if (plan.warps > fitting) plan.warps = fitting < 1 ? 1 : fitting;
   const int64_t useful = (tiles + plan.warps - 1) / plan.warps;  // more blocks would have no tile
   if (plan.splits > useful) plan.splits = useful < 1 ? 1 : static_cast<int>(useful);
