@@ -17,7 +17,7 @@ __device__ inline void read_8(float (&x)[8], const T* from, bool is_aligned) {
       x[2 * i + 1] = two.y;
     }
   } else {
-    for (int i = 0; i < 8; ++i) x[i] = static_cast<float>(from[i]);
+    for (int i = 0; i < 8; ++i) x[i] = unpack<T>(reinterpret_cast<const uint16_t*>(from)[i]).x;
   }
 }
 template <typename T>
