@@ -107,10 +107,10 @@ __device__ inline float2 unpack(uint32_t x) {
   else
     return __bfloat1622float2(bits<__nv_bfloat162>(x));
 }
+__device__ inline uint32_t word_of(uint2 x, int i) { return i == 0 ? x.x : x.y; }
 __device__ inline uint32_t word_of(uint4 x, int i) {
-  return i < 2 ? i ? x.y : x.x : i < 3 ? x.z : x.w;
+  return i < 2 ? word_of(uint2{x.x, x.y}, i) : word_of(uint2{x.z, x.w}, i - 2);
 }
-__device__ inline uint32_t word_of(uint2 x, int i) { return i ? x.y : x.x; }
 __device__ inline float exp_2(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));

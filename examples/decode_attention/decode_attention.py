@@ -119,9 +119,12 @@ def _attend_without_gradient(keyset, *args) -> Tensor:
 def _append_in_place(keyset, *args) -> Tensor:
     """Also tells autograd that the cache has changed."""
     _refuse_gradients(args)
+    written = [x for x in args[6:10] if x is not None]
+    if any(x.is_inference() for x in written) and not torch.is_inference_mode_enabled():
+        raise RuntimeError("decode_attention: the cache was made under torch.inference_mode(): append to it there, too")
     below = keyset.remove(keyset.highestPriorityTypeId())
     out = torch.ops.decode_attention.append.default.redispatch(below, *args)
-    torch.autograd.graph.increment_version([x for x in args[6:10] if x is not None])
+    torch.autograd.graph.increment_version([x for x in written if not x.is_inference()])
     return out
 
 
