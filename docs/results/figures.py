@@ -218,6 +218,27 @@ def matmul() -> str:
     return table(head, lines)
 
 
+def decode_attention() -> str:
+    """docs/13_decode_attention.md: microseconds of torch's fastest attention, and ours, for each size."""
+    lines = []
+    for row in load("h200-decode-attention")["results"]:
+        if "what" not in row:
+            shape = f"{row['batch']} x {row['tokens']}", f"{row['heads']}/{row['key_heads']}, {row['d']}"
+            exact, mask = (min(us for name, us in row.items() if name.endswith(end)) for end in ("exact", "mask"))
+            times = row["floor_us"], exact, mask, row["attend"], row["attend, int8"]
+            lines.append([*shape, *map(digits, times), f"{row['of_best']:.2f}"])
+    head = ["batch x tokens", "heads, d", "floor", "torch, exact", "torch, mask", "attend", "attend, int8"]
+    return table([*head, "attend / torch"], lines)
+
+
+def decode_attention_steps() -> str:
+    """docs/13_decode_attention.md: each step of the ladder, with its share of the memory's peak."""
+    found: dict[str, list[str]] = {}
+    for row in load("h200-decode-attention-steps")["results"]:
+        found.setdefault(row["step"], []).append(f"{digits(row['us'])} ({row['of_peak']:.0%})")
+    return table(["step", *(f"{tokens} tokens" for tokens in (512, 4096, 32768))], [[k, *v] for k, v in found.items()])
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="write nothing; exit status 1 if a table would change")

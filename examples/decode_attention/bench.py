@@ -1,0 +1,189 @@
+"""Time attend and append against every backend of torch's attention, and FlexAttention. Needs a GPU.
+
+    python3 examples/decode_attention/bench.py --json FILE
+
+GPU time without launches, by CUDA graphs. The cache of a call comes from memory: calls rotate among caches of three
+times the L2 cache. "exact" is torch on a cache of just the right length; "mask" is what a CUDA graph needs, as its
+lengths live on the device. FlexAttention is compiled for one size only.
+"""
+
+import argparse
+import contextlib
+import math
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from decode_attention import append, attend, build, has_toolkit
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from lab import cli, files  # of the workbench, only what names the machine, writes results, and
+from lab.bench import clock  # times
+
+warnings.filterwarnings("ignore", module="torch")  # a backend that cannot do something says so, and is left out
+BACKENDS = {"flash": "FLASH_ATTENTION", "cuDNN": "CUDNN_ATTENTION", "efficient": "EFFICIENT_ATTENTION", "math": "MATH"}
+LLAMA = (32, 8, 128)  # heads, key heads, d
+NAMED = [(1, 512), (1, 4096), (1, 32768), (1, 131072), (8, 4096), (64, 512), (64, 4096)]
+POINTS = [(*point, *LLAMA) for point in NAMED]
+POINTS += [(1, 4096, 32, 8, 64), (8, 4096, 32, 32, 128), (1, 4096, 64, 8, 128), (8, 4096, 16, 1, 128)]
+POINTS += [(1, 1300, *LLAMA), (3, 10000, *LLAMA), (20, 700, *LLAMA)]
+WITH_FLEX = POINTS[1:2]  # each size is compiled for seconds
+
+
+def quantize(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Codes of int8, and a scale for each token and key head."""
+    scale = x.float().abs().amax(-1) / 127
+    return (x / scale[..., None]).round().to(torch.int8), scale
+
+
+def rotate_sets(make: Callable[[], tuple], bytes_each: int) -> list[tuple]:
+    """As many inputs as three L2 caches hold."""
+    count = math.ceil(3 * clock.cache_size(torch.device("cuda")) / bytes_each)
+    return [make() for _ in range(min(max(2, count), 128))]
+
+
+def time_calls(function: Callable, inputs: list[tuple]) -> float:
+    """Median microseconds of a call; each keeps its own output."""
+    kept: list = [None] * len(inputs)
+
+    def call(i: int) -> None:
+        kept[i] = function(*inputs[i])
+
+    return clock.gpu([partial(call, i) for i in range(len(inputs))] * math.ceil(16 / len(inputs))).median_us
+
+
+def torchs(backend: str) -> Callable:
+    def call(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None = None) -> Tensor:
+        with sdpa_kernel(getattr(SDPBackend, backend)):
+            return F.scaled_dot_product_attention(q[:, :, None], keys, values, mask, enable_gqa=True)
+
+    return call
+
+
+def contestants(point: tuple, inputs: list[tuple]) -> Iterator[tuple[str, Callable, list[tuple]]]:
+    batch, tokens, *_ = point
+    exact = [(q, keys, values) for q, keys, values, _ in inputs]
+    used = torch.arange(tokens, device="cuda") < torch.full((batch, 1, 1, 1), tokens, device="cuda")
+    for name, backend in BACKENDS.items():
+        if name == "math" and batch * tokens > 4096:
+            continue  # it would take seconds
+        yield f"{name}, exact", torchs(backend), exact
+        if name != "flash":
+            yield f"{name}, mask", torchs(backend), [(*each, used) for each in exact]
+    if point in WITH_FLEX:
+        compiled = torch.compile(flex_attention, dynamic=False)
+        lengths = inputs[0][3]
+        mask = create_block_mask(lambda b, h, i, j: j < lengths[b], batch, None, 1, tokens)
+        yield (
+            "FlexAttention",
+            lambda *x: compiled(*x, block_mask=mask, enable_gqa=True),
+            [(q[:, :, None], keys, values) for q, keys, values in exact],
+        )
+    yield "attend", attend, inputs
+
+
+def measure(point: tuple, peak: float) -> dict:
+    batch, tokens, heads, key_heads, d = point
+    size = 4 * batch * key_heads * tokens * d
+
+    def make() -> tuple:
+        q = torch.randn(batch, heads, d, device="cuda", dtype=torch.bfloat16)
+        keys, values = (torch.randn(batch, key_heads, tokens, d, device="cuda", dtype=torch.bfloat16) for _ in "kv")
+        return q, keys, values, torch.full((batch,), tokens, device="cuda", dtype=torch.int32)
+
+    row = dict(zip(("batch", "tokens", "heads", "key_heads", "d"), point, strict=True)) | {
+        "floor_us": size / peak * 1e-3
+    }
+    torch.cuda.empty_cache()
+    inputs = rotate_sets(make, size)
+    for name, function, arguments in contestants(point, inputs):
+        with contextlib.suppress(RuntimeError):  # some backends refuse a mask, or grouped heads
+            row[name] = time_calls(function, arguments)
+    del inputs[max(2, len(inputs) // 2) :], arguments
+    small = []
+    for q, keys, values, lengths in inputs * 2:
+        (codes, scale), (more, scale_2) = quantize(keys), quantize(values)
+        small.append((q, codes, more, lengths, None, scale, scale_2))
+    row["attend, int8"] = time_calls(attend, small)
+    best = min(us for name, us in row.items() if "exact" in name or "mask" in name or name == "FlexAttention")
+    row["of_best"] = row["attend"] / best
+    print("  ".join(f"{name} {value:.4g}" for name, value in row.items()), flush=True)
+    return row
+
+
+def measure_step(tokens: int, int8: bool) -> dict:
+    """append and attend for a new token: alone, and one after the other."""
+    heads, key_heads, d = LLAMA
+
+    def make() -> tuple:
+        qkv = torch.randn(1, 1, heads + 2 * key_heads, d, device="cuda", dtype=torch.bfloat16).transpose(1, 2)
+        tables = torch.randn(2, tokens, d // 2, device="cuda").unbind()
+        dtype = torch.int8 if int8 else torch.bfloat16
+        cache = [torch.ones(1, key_heads, tokens, d, device="cuda", dtype=dtype) for _ in "kv"]
+        scales = [torch.ones(1, key_heads, tokens, device="cuda") for _ in "kv"] if int8 else [None, None]
+        before = torch.full((1,), tokens - 1, device="cuda", dtype=torch.int32)
+        return *qkv.split((heads, key_heads, key_heads), 1), *tables, before, *cache, *scales
+
+    def step(q, k, v, cos, sin, before, keys, values, key_scale, value_scale) -> Tensor:
+        rotated = append(q, k, v, cos, sin, before, keys, values, key_scale, value_scale)
+        return attend(rotated[:, :, 0], keys, values, after, None, key_scale, value_scale)
+
+    after = torch.full((1,), tokens, device="cuda", dtype=torch.int32)
+    inputs = rotate_sets(make, (2 if int8 else 4) * key_heads * tokens * d)
+    row = {"what": "step", "tokens": tokens, "int8": int8, "append": time_calls(append, inputs)}
+    row["append and attend"] = time_calls(step, inputs)
+    print(row, flush=True)
+    return row
+
+
+def measure_error(outliers: bool) -> dict:
+    """Relative error of the output against float64, in bfloat16 and with a cache of int8: normal data, 1024 tokens."""
+    heads, key_heads, d = LLAMA
+    q = torch.randn(4, heads, d, device="cuda", dtype=torch.bfloat16)
+    keys, values = (torch.randn(4, key_heads, 1024, d, device="cuda", dtype=torch.bfloat16) for _ in "kv")
+    if outliers:
+        keys[..., ::64] *= 10
+        values[..., ::64] *= 10
+    lengths = torch.full((4,), 1024, device="cuda", dtype=torch.int32)
+    right = torchs("MATH")(q.double(), keys.double(), values.double())[:, :, 0]
+    (codes, scale), (more, scale_2) = quantize(keys), quantize(values)
+    found = {
+        "torch, bfloat16": torchs("FLASH_ATTENTION")(q, keys, values)[:, :, 0],
+        "attend, bfloat16": attend(q, keys, values, lengths),
+        "attend, int8": attend(q, codes, more, lengths, None, scale, scale_2),
+    }
+    errors = {name: ((x.double() - right).norm() / right.norm()).item() for name, x in found.items()}
+    row = {"what": "error", "data": "two columns of 128 times 10" if outliers else "normal"} | errors
+    print(row, flush=True)
+    return row
+
+
+def report(program: str, measure: Callable[[float], list[dict]]) -> None:
+    """Build the operators, measure, write the results (ladder.py, too). measure gets the memory's peak in GB/s."""
+    parser = argparse.ArgumentParser(description=program.splitlines()[0])
+    parser.add_argument("--json", type=files.target, metavar="FILE", help="write the results")
+    args = parser.parse_args()
+    if not torch.cuda.is_available() or not has_toolkit():
+        sys.exit("this needs a GPU, and a CUDA toolkit ($CUDA_HOME) to compile kernels")
+    build()
+    where = cli.environment(torch.device("cuda")) | {"dtype": "bfloat16"}
+    results = measure(where["peak_gb_per_s"])
+    if args.json:
+        files.write(args.json, files.to_json({"environment": where, "results": results}))
+
+
+def measure_all(peak: float) -> list[dict]:
+    steps = [measure_step(tokens, int8) for tokens in (512, 4096) for int8 in (False, True)]
+    errors = [measure_error(outliers) for outliers in (False, True)]
+    return steps + errors + [measure(point, peak) for point in POINTS]
+
+
+if __name__ == "__main__":
+    report(__doc__, measure_all)

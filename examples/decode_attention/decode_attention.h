@@ -1,0 +1,44 @@
+// The arguments of attend() and append() as plain C++: no torch and no CUDA in it.
+#pragma once
+#include "plan.h"
+
+struct CUstream_st;  // a cudaStream_t points to one
+
+enum DecodeDtype { DECODE_FLOAT32, DECODE_FLOAT16, DECODE_BFLOAT16 };
+
+struct Sizes {
+  int batch, heads, key_heads, capacity, d;  // heads is a multiple of key_heads
+  DecodeDtype dtype;                         // of q
+  bool is_int8;                              // keys and values have codes, and scales
+};
+
+// A tensor [batch, heads, tokens, d] whose last dimension is dense. Strides are in elements.
+struct Rows {
+  void* data;
+  int64_t batch, head, token;
+};
+
+struct AttendCall : Sizes {
+  void* out;  // [batch, heads, d]
+  Rows q, keys, values, key_scale, value_scale;
+  const int32_t* lengths;
+  float scale;
+  Plan plan;       // on a GPU
+  float* scratch;  // on a GPU, if a second kernel joins parts
+};
+
+struct AppendCall : Sizes {
+  void* out;  // rotated q, [batch, heads, tokens, d]
+  Rows q, k, v, keys, values, key_scale, value_scale;
+  const float *cos, *sin;           // [positions, d / 2]
+  const int32_t *lengths, *counts;  // counts: may be null
+  int tokens, positions;
+  bool is_aligned;  // 8 neighbours can be read and written at once
+};
+
+void attend_cpu(const AttendCall& call, int64_t begin, int64_t end);  // key heads of all rows
+void append_cpu(const AppendCall& call, int64_t begin, int64_t end);  // tokens of all rows
+void plan_on_gpu(AttendCall& call);                                   // for the current device
+// The launchers return nullptr, or a static error message.
+const char* launch_attend(const AttendCall& call, CUstream_st* stream);
+const char* launch_append(const AppendCall& call, CUstream_st* stream);

@@ -1,0 +1,192 @@
+"""Attention for one token, over a cache of 16 or 8 bits; and the step before it, which fills that cache.
+
+    python3 examples/decode_attention/decode_attention.py
+
+builds both operators and checks them. docs/13_decode_attention.md explains the kernels; bench.py measures them.
+"""
+
+import functools
+import os
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.forward_ad import unpack_dual
+from torch.utils import cpp_extension
+
+HERE = Path(__file__).resolve().parent
+LIBRARY = torch.library.Library("decode_attention", "FRAGMENT")
+
+
+def has_toolkit() -> bool:
+    """Whether torch has CUDA, and a CUDA toolkit is where torch looks for it: $CUDA_HOME, or the nvcc on PATH."""
+    home = cpp_extension.CUDA_HOME
+    return bool(torch.version.cuda and home and Path(home, "include", "cuda_runtime.h").exists())
+
+
+@functools.cache  # a second call must not register everything again
+def build() -> str:
+    """Compile and load the operators; for the CPU only where there is no CUDA toolkit. Returns the library's path."""
+    with_cuda = has_toolkit()
+    if torch.cuda.is_available() and not with_cuda:
+        print(f"building for the CPU only: no CUDA toolkit in {cpp_extension.CUDA_HOME} (set CUDA_HOME to its folder)")
+    # Without a GPU torch would compile for every GPU that it knows. One PTX serves all: the driver compiles the rest.
+    ptx = not torch.cuda.is_available() and "TORCH_CUDA_ARCH_LIST" not in os.environ
+    sources = ["decode_attention.cpp", "decode_attention_cpu.cpp"] + ["decode_attention_kernel.cu"] * with_cuda
+    path = cpp_extension.load(
+        "decode_attention",
+        [str(HERE / name) for name in sources],
+        extra_cflags=["-O3", "-std=c++17", "-DTORCH_TARGET_VERSION=0x020a000000000000"] + ["-DWITH_CUDA"] * with_cuda,
+        extra_cuda_cflags=["-O3", "-std=c++17"] + ["-gencode=arch=compute_80,code=compute_80"] * ptx,
+        extra_ldflags=["-Wl,--no-as-needed", "-ltorch"],
+        is_python_module=False,
+    )
+    register()
+    return path
+
+
+def attend(
+    q: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    lengths: Tensor,
+    scale: float | None = None,
+    key_scale: Tensor | None = None,
+    value_scale: Tensor | None = None,
+) -> Tensor:
+    """Return softmax(q keys^T scale) values for one query of each row: [batch, heads, d], in q's dtype.
+
+    q: [batch, heads, d], d 64 or 128, float16 or bfloat16 (on a CPU also float32). keys, values: [batch, key heads,
+    capacity, d] of q's dtype, any strides (rows that are not dense and aligned to 16 bytes are copied first), 1 to 16
+    heads for a key head. Or int8, with key_scale and value_scale: float32 [batch, key heads, capacity]. lengths: int32
+    [batch], on the same device: only so many tokens of a row count; they may grow from one replay of a CUDA graph to
+    the next. 0 gives zeros; more than the capacity is the capacity. scale: 1 / sqrt(d) if None. Sums are float32; two
+    runs give the same bits. No gradient. Otherwise RuntimeError, or TypeError for no tensor. Call build() first.
+    """
+    _check_tensors(q=q, keys=keys, values=values, lengths=lengths)
+    return torch.ops.decode_attention.attend(q, keys, values, lengths, scale, key_scale, value_scale)
+
+
+def append(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    lengths: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    key_scale: Tensor | None = None,
+    value_scale: Tensor | None = None,
+    counts: Tensor | None = None,
+) -> Tensor:
+    """Rotate q and k by their positions, write k and v into the cache, return the rotated q. In one kernel.
+
+    q: [batch, heads, tokens, d]; k, v: [batch, key heads, tokens, d]; any strides. cos, sin: float32 [positions, d/2],
+    as many positions as the capacity or more; the halves of d are rotated, as transformers does it. lengths: int32
+    [batch], tokens that are in the cache already: token i gets position lengths + i, and lengths stay as they are (all
+    layers share them). counts: int32 [batch], how many of the tokens count; the others are not written, their q is 0.
+    Nothing is written at or past the capacity. keys, values, key_scale, value_scale: as for attend(). int8 codes are
+    round(x / scale), with scale = max(abs(x)) / 127 for each token and key head. No gradient. Call build() first.
+    """
+    _check_tensors(q=q, k=k, v=v, cos=cos, sin=sin, lengths=lengths, keys=keys, values=values)
+    return torch.ops.decode_attention.append(q, k, v, cos, sin, lengths, keys, values, key_scale, value_scale, counts)
+
+
+def _check_tensors(**tensors: Tensor) -> None:
+    for name, x in tensors.items():
+        if not isinstance(x, Tensor):
+            raise TypeError(f"decode_attention: {name} has type {type(x).__name__}, expected a tensor")
+
+
+def _refuse_gradients(tensors: tuple) -> None:
+    for x in tensors:
+        if isinstance(x, Tensor) and (
+            (torch.is_grad_enabled() and x.requires_grad) or unpack_dual(x).tangent is not None
+        ):
+            raise RuntimeError("decode_attention has no gradient: use it under torch.no_grad(), or detach its inputs")
+
+
+@torch.compiler.disable  # torch.compile calls this to trace through it, and must not compile it by itself
+def _attend_without_gradient(keyset, *args) -> Tensor:
+    _refuse_gradients(args)
+    below = keyset.remove(keyset.highestPriorityTypeId())
+    return torch.ops.decode_attention.attend.default.redispatch(below, *args)
+
+
+@torch.compiler.disable
+def _append_in_place(keyset, *args) -> Tensor:
+    """Also tells autograd that the cache has changed."""
+    _refuse_gradients(args)
+    written = [x for x in args[6:10] if x is not None]
+    if any(x.is_inference() for x in written) and not torch.is_inference_mode_enabled():
+        raise RuntimeError("decode_attention: the cache was made under torch.inference_mode(): append to it there, too")
+    below = keyset.remove(keyset.highestPriorityTypeId())
+    out = torch.ops.decode_attention.append.default.redispatch(below, *args)
+    torch.autograd.graph.increment_version([x for x in written if not x.is_inference()])
+    return out
+
+
+def register() -> None:
+    """The operators' Python side: fake kernels, no gradient, no vmap."""
+    LIBRARY.impl("attend", _attend_without_gradient, "Autograd", with_keyset=True)
+    LIBRARY.impl("append", _append_in_place, "ADInplaceOrView", with_keyset=True)
+
+    def check(name: str, x: Tensor, dtype: torch.dtype, shape: list, q: Tensor) -> None:
+        """As the C++ side checks: otherwise the fake kernel would promise what the operator refuses."""
+        text = f"decode_attention: {name} is {x.dtype}{list(x.shape)}, expected {dtype}{list(shape)} on {q.device}"
+        torch._check(x.dim() == len(shape) and x.dtype == dtype and x.device == q.device, lambda: text)
+        for size, expected in zip(x.shape, shape, strict=True):  # each by itself: a size may depend on data
+            torch._check(size == expected, lambda: text)
+
+    def check_cache(q: Tensor, keys: Tensor, values: Tensor, key_scale: Tensor | None, value_scale: Tensor | None):
+        batch, _, _, d = keys.shape
+        is_int8 = keys.dtype == torch.int8
+        check("keys", keys, torch.int8 if is_int8 else q.dtype, [q.shape[0], *keys.shape[1:]], q)
+        check("values", values, keys.dtype, keys.shape, q)
+        check("q", q, q.dtype, [batch, *q.shape[1:-1], d], q)
+        has_scales = [key_scale is not None, value_scale is not None]
+        torch._check(has_scales == [is_int8] * 2, lambda: "decode_attention: int8, and only int8, has scales")
+        for name, scales in (("key_scale", key_scale), ("value_scale", value_scale)):
+            if scales is not None:
+                check(name, scales, torch.float32, keys.shape[:3], q)
+
+    @torch.library.register_fake("decode_attention::attend")
+    def _(q, keys, values, lengths, scale=None, key_scale=None, value_scale=None):
+        check_cache(q, keys, values, key_scale, value_scale)
+        check("lengths", lengths, torch.int32, q.shape[:1], q)
+        return q.new_empty(q.shape)
+
+    @torch.library.register_fake("decode_attention::append")
+    def _(q, k, v, cos, sin, lengths, keys, values, key_scale=None, value_scale=None, counts=None):
+        check_cache(q, keys, values, key_scale, value_scale)
+        for name, x in (("k", k), ("v", v)):
+            check(name, x, q.dtype, [q.shape[0], keys.shape[1], *q.shape[2:]], q)
+        for name, x in (("cos", cos), ("sin", sin)):
+            check(name, x, torch.float32, [cos.shape[0], keys.shape[3] // 2], q)
+        for name, x in (("lengths", lengths), ("counts", counts)):
+            if x is not None:
+                check(name, x, torch.int32, q.shape[:1], q)
+        return q.new_empty(q.shape)
+
+    def no_vmap(info, in_dims, *args):
+        raise RuntimeError("decode_attention has no vmap: its first dimension is a batch already")
+
+    for name in ("attend", "append"):
+        torch.library.register_vmap(f"decode_attention::{name}", no_vmap)
+
+
+def main() -> None:
+    build()
+    for device in ["cpu"] + ["cuda"] * (torch.cuda.is_available() and has_toolkit()):
+        q, keys, values = (torch.randn(size, device=device).half() for size in ((2, 8, 64), *[(2, 2, 100, 64)] * 2))
+        lengths = torch.tensor([100, 37], dtype=torch.int32, device=device)
+        mask = torch.arange(100, device=device) < lengths[:, None, None, None]
+        right = F.scaled_dot_product_attention(q[:, :, None], keys, values, mask, enable_gqa=True)[:, :, 0]
+        torch.testing.assert_close(attend(q, keys, values, lengths), right, rtol=0.01, atol=0.002)
+        print(f"{device}: attention of 8 heads over 2 key heads is torch's, within rounding")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,238 @@
+"""examples/decode_attention: values against float64, the plan of a launch, and all that torch asks of an operator."""
+
+import ctypes
+import importlib
+import itertools
+import math
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.utils import cpp_extension
+
+from lab import toolchain
+
+FOLDER = Path(__file__).resolve().parents[1] / "examples" / "decode_attention"
+everywhere = pytest.mark.parametrize("device", ["cpu"] + ["cuda"] * torch.cuda.is_available())
+
+
+@pytest.fixture(scope="module")
+def lib():
+    os.environ["PATH"] = toolchain.tool_path()  # ninja
+    sys.path.insert(0, str(FOLDER))
+    cpp_extension.CUDA_HOME = torch.version.cuda and toolchain.environment().get("CUDA_HOME")
+    module = importlib.import_module("decode_attention")
+    module.build()
+    return module
+
+
+def integers(numbers, device):
+    return torch.tensor(numbers, dtype=torch.int32, device=device)
+
+
+def quantize(x):
+    scale = x.float().abs().amax(-1) / 127
+    return (x.float() / scale[..., None]).round().to(torch.int8), scale
+
+
+def make(lengths, heads=8, key_heads=2, capacity=40, d=64, dtype=torch.float16, device="cpu", int8=False):
+    """The arguments of attend(), and the right output. Past the lengths the cache is NaN."""
+    torch.manual_seed(heads + capacity + d)
+    q = torch.randn(len(lengths), heads, d).to(device, dtype)
+    both = [torch.randn(len(lengths), key_heads, capacity, d).to(device, dtype) for _ in "kv"]
+    lengths = integers(lengths, device)
+    unused = (torch.arange(capacity, device=device) >= lengths[:, None])[:, None].expand(both[0].shape[:3])
+    if not int8:
+        right = reference(q, *both, lengths)
+        return (q, *(x.masked_fill(unused[..., None], math.nan) for x in both), lengths), right
+    codes, scales = zip(*map(quantize, both), strict=True)
+    right = reference(q, *(x.double() * scale[..., None] for x, scale in zip(codes, scales, strict=True)), lengths)
+    return (q, *codes, lengths, None, *(x.masked_fill(unused, math.nan) for x in scales)), right
+
+
+def by_token(x):
+    """The same numbers, in memory as [batch, capacity, key heads, ...]."""
+    return x.transpose(1, 2).contiguous().transpose(1, 2) if isinstance(x, torch.Tensor) and x.dim() > 2 else x
+
+
+def reference(q, keys, values, lengths):
+    is_used = torch.arange(keys.shape[2], device=q.device) < lengths[:, None, None, None]
+    q, keys, values = q[:, :, None].double(), keys.double(), values.double()
+    return F.scaled_dot_product_attention(q, keys, values, is_used, enable_gqa=True)[:, :, 0].nan_to_num()
+
+
+@everywhere
+@pytest.mark.parametrize("d", [64, 128])
+@pytest.mark.parametrize("int8", [False, True])
+def test_values(lib, d, int8, device):
+    """Lengths around a tile of 16, 0, past the capacity; as many heads as key heads, and 16 for one; any layout."""
+    dtypes = (torch.float16, torch.bfloat16) + (torch.float32,) * (device == "cpu")
+    sizes = ((8, 2), (4, 4), (16, 1), (24, 2), (7, 1))
+    capacities = (1, 17, 200) if device == "cpu" else (1, 17, 200, 1000, 5003)
+    for dtype, (heads, key_heads), capacity in itertools.product(dtypes, sizes, capacities):
+        lengths = [0, 1, 15, 16, 17, capacity - 1, capacity, capacity + 3, -1]
+        arguments, right = make(lengths, heads, key_heads, capacity, d, dtype, device, int8)
+        out = lib.attend(*arguments)
+        assert out.dtype == dtype
+        assert not out[[0, -1]].any()
+        error = (out.double() - right).norm() / right.norm()
+        assert error < torch.finfo(dtype).eps, (dtype, heads, key_heads, capacity)
+        assert torch.equal(out, lib.attend(*map(by_token, arguments)))
+
+
+@everywhere
+def test_int8_of_extreme_sizes(lib, device):
+    """Large queries, keys and values stay finite, tiny ones do not vanish, although halves are multiplied."""
+    for size in (1e-12, 1e12):
+        q, *both = (
+            torch.randn(2, heads, *more, 64, device=device).bfloat16() for heads, *more in ((8,), (2, 40), (2, 40))
+        )
+        (codes, scale), (more, scale_2) = (quantize(x * size) for x in both)
+        lengths = integers([40, 33], device)
+        right = reference(q / size, codes.double() * scale[..., None], more.double() * scale_2[..., None], lengths)
+        out = lib.attend(q / size, codes, more, lengths, None, scale, scale_2)
+        assert (out.double() - right).norm() < 0.01 * right.norm()
+
+
+def rotate(x, cos, sin):
+    low, high = x.float().chunk(2, -1)
+    return torch.cat((low * cos - high * sin, high * cos + low * sin), -1)
+
+
+@everywhere
+@pytest.mark.parametrize("int8", [False, True])
+@pytest.mark.parametrize("shift", [0, 1], ids=["aligned", "shifted"])
+def test_append(lib, int8, shift, device):
+    """Slices of one qkv tensor; tokens past `counts` and past the capacity are not written."""
+    for d, tokens, dtype in itertools.product((64, 128), (1, 5), (torch.float16, torch.bfloat16)):
+        torch.manual_seed(d + tokens)
+        qkv = torch.randn(3, tokens, 8 * d + shift).to(device, dtype)[..., shift:].unflatten(-1, (8, d)).transpose(1, 2)
+        q, k, v = qkv.split((4, 2, 2), 1)
+        cos, sin = torch.randn(2, 20, d // 2, device=device)
+        lengths, counts = integers([0, 15, 9], device), integers([5, 5, 2], device)
+        codes = torch.int8 if int8 else dtype
+        keys, values = (torch.zeros(3, 2, 17, d, dtype=codes, device=device) for _ in "kv")
+        scales = [torch.zeros(3, 2, 17, device=device) for _ in "kv"] if int8 else [None, None]
+        versions = keys._version
+        out = lib.append(q, k, v, cos, sin, lengths, keys, values, *scales, counts)
+        assert keys._version > versions
+        found = [x if s is None else x * s[..., None] for x, s in zip((keys, values), scales, strict=True)]
+        for row, token in itertools.product(range(3), range(tokens)):
+            at = lengths[row] + token
+            is_valid = token < counts[row]
+            expected = rotate(q[row, :, token], cos[at], sin[at]) * is_valid
+            torch.testing.assert_close(out[row, :, token].float(), expected, rtol=0.01, atol=0.01)
+            if is_valid and at < 17:
+                for x, true in zip(found, (rotate(k[row, :, token], cos[at], sin[at]), v[row, :, token]), strict=True):
+                    step = true.float().abs().max().item() / 127 if int8 else 0.01
+                    torch.testing.assert_close(x[row, :, at].float(), true.float(), rtol=0.01, atol=0.51 * step)
+                    x[row, :, at] = 0
+        assert not any(x.any() for x in found)
+
+
+def test_plan(lib):
+    """At sizes of other GPUs, too: no block without work, blocks for all multiprocessors, clusters where they exist."""
+    plan_of = ctypes.CDLL(lib.build()).decode_attention_plan
+    units, capacities = (1, 7, 8, 9, 33, 64, 100, 131, 500, 4096), (0, 1, 129, 1300, 4000, 10**6)
+    gpus = [*itertools.product((1, 28, 108, 132, 170), (48, 99, 163, 227), (0, 1))]
+    for u, capacity, int8, (p, kb, has_clusters) in itertools.product(units, capacities, (0, 1), gpus):
+        found = (ctypes.c_int * 3)()
+        plan_of(ctypes.c_int64(u), ctypes.c_int64(capacity), int8, p, kb * 1024, has_clusters, found)
+        warps, splits, is_cluster = found
+        assert 1 <= warps <= min(8, (kb - 12) // 24)
+        assert 1 <= splits <= 64
+        assert (splits - 1) * warps * 16 < max(capacity, 1)
+        assert not is_cluster or (has_clusters and 1 < splits <= 8)
+        if capacity > 4096 and splits < 64 and splits * warps * 16 < capacity:
+            assert u * splits >= p / 2  # most multiprocessors have work
+
+
+@everywhere
+def test_asked_by_torch(lib, device):
+    arguments, _ = make([40, 17], device=device, int8=True)
+    torch.library.opcheck(torch.ops.decode_attention.attend.default, arguments)
+    q, k, v = (torch.randn(2, heads, 1, 64, device=device).half() for heads in (8, 2, 2))
+    cos, sin = torch.randn(2, 40, 32, device=device)
+    cache = [arguments[1].clone(), arguments[2].clone(), *(torch.ones(2, 2, 40, device=device) for _ in "kv")]
+    before = integers([3, 39], device)
+    more = (q, k, v, cos, sin, before, *cache)
+    torch.library.opcheck(torch.ops.decode_attention.append.default, more)
+
+    def step(lengths, *cache):
+        rotated = lib.append(q, k, v, cos, sin, lengths, *cache)
+        return lib.attend(rotated[:, :, 0], *cache[:2], lengths + 1, None, *cache[2:])
+
+    with torch.inference_mode():  # a cache that was made there has no version to count up
+        made = [x.clone() for x in cache]
+        lib.append(q, k, v, cos, sin, before, *made)
+    with pytest.raises(RuntimeError, match=r"made under torch.inference_mode"):
+        lib.append(q, k, v, cos, sin, before, *made)
+    torch._dynamo.reset()
+    caches = [[x.clone() for x in cache] for _ in range(2)]
+    compiled = torch.compile(step, fullgraph=True)
+    torch.testing.assert_close(compiled(before, *caches[0]), step(before, *caches[1]))
+    assert all(map(torch.equal, *caches))
+
+
+@everywhere
+def test_refuses(lib, device):
+    (q, keys, values, lengths), _ = make([40, 17], device=device)
+    scale, table, new = (torch.ones(shape, device=device) for shape in ((2, 2, 40), (40, 32), (2, 2, 1, 64)))
+    q4, new, with_grad = q[:, :, None], new.half(), q.clone().requires_grad_()
+    for arguments, message in (
+        ((q[:, :7], keys, values, lengths), "q has 7 heads and keys 2"),
+        ((q, keys, values[:, :, 1:], lengths), r"values is Half\[2, 2, 39, 64\], expected Half\[2, 2, 40, 64\]"),
+        ((q, keys, values, lengths.long()), r"lengths is Long\[2\], expected Int\[2\]"),
+        ((q.bfloat16(), keys, values, lengths), "keys is Half.*expected BFloat16"),
+        ((q.double(), keys, values, lengths), "q is Double, expected Half or BFloat16"),
+        ((q, keys.char(), values.char(), lengths), "expected key_scale and value_scale"),
+        ((q, keys, values, lengths, None, scale, scale), "expected key_scale and value_scale"),
+        ((q[..., :32], keys[..., :32], values[..., :32], lengths), "32 wide, expected 64 or 128"),
+        ((with_grad, keys, values, lengths), "has no gradient"),
+        ((q4, new, new, table[1:], table[1:], lengths, keys, values), "39 positions for a capacity of 40"),
+        ((q4, new, new, table, table, lengths, new.expand(keys.shape), values), "keys is expanded"),
+        ((with_grad[:, :, None], new, new, table, table, lengths, keys, values), "has no gradient"),
+    ):
+        with pytest.raises(RuntimeError, match=message) as caught:
+            (lib.append if arguments[0].dim() == 4 else lib.attend)(*arguments)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(TypeError, match="keys has type NoneType, expected a tensor"):
+        lib.attend(q, None, values, lengths)
+    for transform in (torch.func.grad, lambda f: lambda q: torch.func.jvp(f, (q,), (q,))):
+        with pytest.raises(RuntimeError, match="has no gradient"):  # not a silent zero
+            transform(lambda q: lib.attend(q, keys, values, lengths).float().sum())(q)
+    with pytest.raises(RuntimeError, match="has no vmap"):
+        torch.vmap(lib.attend, (0, None, None, None))(torch.stack((q, q)), keys, values, lengths)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_graphs_with_growing_lengths(lib):
+    arguments, _ = make([4096, 4096], 32, 8, 4096, 128, device="cuda")
+    lengths, graph = arguments[3].fill_(1), torch.cuda.CUDAGraph()
+    lib.attend(*arguments)
+    with torch.cuda.graph(graph):
+        out = lib.attend(*arguments)
+    compiled = torch.compile(lib.attend, mode="reduce-overhead")
+    for i in range(300):
+        lengths += 13
+        graph.replay()
+        right = lib.attend(*arguments)
+        assert torch.equal(out, right)
+        assert i > 5 or torch.equal(compiled(*arguments), right)
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(not toolchain.find_nvcc(), reason="needs nvcc")
+@pytest.mark.parametrize("arch", [80, 90, *(pytest.param(x, marks=pytest.mark.slow) for x in (86, 89, 100, 120))])
+def test_no_warning_and_no_spill(arch, tmp_path):
+    options = ["-Werror=all-warnings", "-Xptxas=-v,--warning-as-error", "-Xcompiler=-Wall,-Werror"]
+    command = [toolchain.find_nvcc(), "-O3", "-std=c++17", f"-arch=sm_{arch}", *options, "-c"]
+    command += [FOLDER / "decode_attention_kernel.cu", "-o", tmp_path / "kernel.o"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert not re.findall(r"[1-9]\d* bytes (?:stack frame|spill)", done.stderr)
