@@ -1,8 +1,10 @@
 """examples/int4_linear: values against float64, the module, and everything that torch asks of an operator."""
 
+import ctypes
 import importlib
 import os
 import re
+import struct
 import subprocess
 import sys
 from functools import partial
@@ -12,6 +14,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import cpp_extension
 
 from lab import toolchain
@@ -170,6 +173,203 @@ def test_refuses(lib):
     for shape, dtype in (((100, 128), x.dtype), ((64, 100), x.dtype), ((64, 128), torch.float32)):
         with pytest.raises(ValueError, match="expected"):
             lib.quantize(torch.zeros(shape, dtype=dtype))
+
+
+@everywhere
+def test_gradient_of_a_single_row(lib, device):
+    """x of shape [K], as nn.Linear takes it."""
+    x, *weight, bias = make(lib, device=device)
+    x, bias = x[0].clone().requires_grad_(), bias.requires_grad_()
+    right = torch.autograd.grad(F.linear(x, lib.dequantize(*weight), bias).sum(), (x, bias))
+    for function in (lib.int4_linear, torch.compile(lib.int4_linear, fullgraph=True)):
+        torch.testing.assert_close(torch.autograd.grad(function(x, *weight, bias).sum(), (x, bias)), right)
+
+
+@everywhere
+@half
+@pytest.mark.parametrize("std", [1, 1e-4, 3e-5, 1e-5])
+def test_quantize_small_weights(lib, std, dtype, device):
+    """A float16 scale may be subnormal."""
+    weight = (torch.randn(64, 256) * std).to(device, dtype)
+    found = lib.dequantize(*lib.quantize(weight)).double()
+    assert (found - weight.double()).norm() / weight.double().norm() < 0.12
+
+
+@everywhere
+@half
+def test_quantize_large_weights(lib, dtype, device):
+    """A finite weight stays finite: rounding up to the next multiple of the scale must not leave the dtype's range."""
+    largest = torch.finfo(dtype).max
+    weight = torch.randn(64, 256).to(device, dtype)
+    weight[0, 0], weight[1, 1], weight[2, :2] = largest, -largest, torch.tensor([largest, -largest], dtype=dtype)
+    weight[3] = largest
+    found = lib.dequantize(*lib.quantize(weight)).double()
+    assert (found - weight.double()).abs().max() < largest / 13
+    assert (found[[0, 3], 0] / largest).min() > 0.98
+
+
+@everywhere
+@half
+def test_pack_refuses(lib, dtype, device):
+    codes, zero = (torch.randint(0, 16, shape, device=device) for shape in ((64, 256), (64, 2)))
+    scale = torch.rand(64, 2, device=device).to(dtype)
+    right = (codes - zero.repeat_interleave(128, 1)) * scale.double().repeat_interleave(128, 1)
+    assert torch.equal(lib.dequantize(*lib.pack(codes, scale, zero)), right.to(dtype))
+    for wrong in (16, 17, -1, 255):
+        for what, tensor in (("code", codes), ("zero", zero)):
+            kept, tensor[3, 1] = tensor[3, 1].item(), wrong
+            with pytest.raises(ValueError, match=f"a {what} is {wrong}, expected 0 to 15"):
+                lib.pack(codes, scale, zero)
+            tensor[3, 1] = kept
+    with pytest.raises(ValueError, match="NaN"):
+        lib.quantize(torch.full((64, 128), torch.nan, dtype=dtype, device=device))
+
+
+@everywhere
+@half
+def test_any_zero(lib, dtype, device):
+    """One that did not come from pack(), such as GPTQ's, which may be 16, gives what the formula says."""
+    x, packed, scale, zero, _ = make(lib, 256, 128, dtype=dtype, device=device)
+    zero = torch.arange(256, device=device).byte()[None]
+    codes = (lib.dequantize(packed, torch.ones_like(scale), torch.zeros_like(zero))).double()
+    right = (codes - zero.t()) * scale.t().double()
+    torch.testing.assert_close(lib.dequantize(packed, scale, zero).double(), right, rtol=0.01, atol=0)
+    for batch in (1, 12, 40):
+        many = x[:1].repeat(batch, 1)
+        y = lib.int4_linear(many, packed, scale, zero).double()
+        torch.testing.assert_close(y, many.double() @ right.t(), rtol=0.01, atol=0.01 * right.abs().max().item())
+
+
+@everywhere
+@half
+def test_infinite_input(lib, dtype, device):
+    """As F.linear with the same weight: infinity, or NaN where a weight is 0; other rows of x do not notice."""
+    for n, k in [(192, 256), (6400, 1024)] if device == "cuda" else [(192, 256)]:
+        for batch in (1, 2, 8, 12, 20, 64, 70, 130, 300) if device == "cuda" else (1, 2):
+            x, *weight, bias = make(lib, n, k, batch, dtype, device)
+            y = lib.int4_linear(x, *weight, bias)
+            x[0, 7], x[-1, 200] = torch.inf, -torch.inf
+            x[batch // 2, 9] = torch.finfo(dtype).max / 2  # times 16 + code it would be too large
+            dense = lib.dequantize(*weight)
+            right = F.linear(x.double(), dense.double(), bias.double()).to(dtype)
+            found = lib.int4_linear(x, *weight, bias)
+            changed = sorted({0, batch // 2, batch - 1})
+            assert torch.equal(found.isnan(), right.isnan()), (n, k, batch)
+            for row in changed:
+                torch.testing.assert_close(found[row], right[row], equal_nan=True, rtol=0.02, atol=0.1)
+            same = [row for row in range(batch) if row not in changed]
+            torch.testing.assert_close(found[same], y[same], rtol=0.02, atol=0.1)
+
+
+@everywhere
+def test_replace_linear_layers(lib, device):
+    def linear(n, k=128, dtype=torch.bfloat16):
+        return nn.Linear(k, n, dtype=dtype, device=device).requires_grad_(False)
+
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding = nn.Embedding(128, 128, dtype=torch.bfloat16, device=device)
+            self.out = linear(128)
+            self.out.weight = self.embedding.weight
+
+    shared = linear(128).train(False)
+    model = nn.ModuleDict({"one": shared, "two": nn.Sequential(shared, linear(192)), "single": linear(64, dtype=None)})
+    model.update({"odd": linear(100), "last": linear(64), "tied": Tied()})
+    options = {"dtype": torch.bfloat16, "device": device, "batch_first": True}
+    model["attention"] = nn.MultiheadAttention(128, 2, **options)
+    model["encoder"] = nn.TransformerEncoder(nn.TransformerEncoderLayer(128, 2, 128, **options), 1)
+    x = torch.randn(2, 5, 128, dtype=torch.bfloat16, device=device)
+    before = {name: str(module) for name, module in model.named_modules()}
+    with pytest.raises(ValueError, match="no linear layer is called lost"):
+        lib.replace_linear_layers(model, skip=["last", "lost"])
+    assert before == {name: str(module) for name, module in model.named_modules()}
+    skipped = lib.replace_linear_layers(model, skip=["last"])
+    layer = "encoder.layers.0"
+    expected = {
+        "single": "float32",
+        "odd": "100",
+        "last": "skip",
+        "tied.out": "tied.embedding",
+        "attention.out_proj": "N",
+    }
+    expected |= {f"{layer}.linear1": "reads", f"{layer}.linear2": "reads", f"{layer}.self_attn.out_proj": "N"}
+    assert set(skipped) == set(expected), skipped
+    assert all(reason in skipped[name] for name, reason in expected.items()), skipped
+    assert isinstance(model["one"], lib.Int4Linear)
+    assert model["one"] is model["two"][0]
+    assert not model["one"].training
+    assert model["two"](x).shape == (2, 5, 192)
+    for training in (True, False):  # evaluation takes torch's fast path, which reads weights
+        model.train(training)
+        with torch.no_grad():
+            assert model["attention"](x, x, x)[0].shape == model["encoder"](x).shape == x.shape
+    assert lib.replace_linear_layers(linear(64)) == {"": "it is the model itself"}
+
+
+@everywhere
+def test_module_like_linear(lib, device):
+    linear = nn.Linear(256, 192, dtype=torch.bfloat16, device=device)
+    layer = lib.Int4Linear.from_linear(linear)
+    assert (layer.in_features, layer.out_features) == (256, 192)
+    assert repr(layer) == "Int4Linear(in_features=256, out_features=192, bias=True)"
+    assert layer.bias.requires_grad
+    assert not lib.Int4Linear.from_linear(linear.requires_grad_(False)).bias.requires_grad
+    x = torch.randn(3, 256, dtype=torch.bfloat16, device=device)
+    graph = torch.fx.symbolic_trace(layer)
+    assert torch.equal(graph(x), layer(x))
+    on_meta = lib.Int4Linear.from_linear(nn.Linear(256, 192, dtype=torch.bfloat16, device="meta"))
+    assert on_meta(x.to("meta")).shape == (3, 192)
+    on_meta.load_state_dict(layer.state_dict(), assign=True)
+    assert torch.equal(on_meta(x), layer(x))
+    with torch.autocast(device, torch.float16):  # of the operator, too: torch.export and fx keep only that
+        assert torch.ops.int4_linear.int4_linear(x.float(), *layer.buffers(), layer.bias.float()).dtype == x.dtype
+        torch.testing.assert_close(torch.compile(layer, fullgraph=True)(x.float()), layer(x))
+
+
+@everywhere
+@pytest.mark.parametrize("how", ["eager", "inference", "compiled", "fake"])
+def test_refusals_name_the_argument(lib, how, device):
+    x, packed, scale, zero, bias = make(lib, device=device)
+    names = ("x", "packed", "scale", "zero", "bias")
+    right = dict(zip(names, (x, packed, scale, zero, bias), strict=True))
+
+    def call(function, **arguments):
+        torch._dynamo.reset()
+        if how == "inference":
+            with torch.inference_mode():
+                return function(**arguments)
+        if how == "fake":
+            with FakeTensorMode() as mode:
+                fakes = {name: x if x is None else mode.from_tensor(x) for name, x in arguments.items()}
+                return function(**fakes)
+        return (torch.compile(function, fullgraph=True) if how == "compiled" else function)(**arguments)
+
+    assert call(lib.int4_linear, **right).shape == (3, 192)
+    wrong = [(name, None) for name in names[:4]]
+    wrong += [("x", x[0, 0]), ("x", x[:, :128]), ("x", x.half()), ("bias", bias[:3]), ("bias", bias.half())]
+    wrong += [("packed", packed.long()), ("packed", packed[..., 0]), ("packed", packed[..., :2])]
+    wrong += [("scale", scale.float()), ("scale", scale[:1]), ("zero", zero.int()), ("zero", zero[:1])]
+    for name, value in wrong:
+        with pytest.raises(Exception, match=rf"int4_linear: {name} (is|has)") as caught:
+            call(lib.int4_linear, **right | {name: value})
+        assert isinstance(caught.value, (RuntimeError, ValueError))
+        if name not in ("x", "bias"):
+            with pytest.raises(Exception, match=rf"int4_linear: {name} (is|has)"):
+                call(lib.dequantize, **{each: right[each] for each in names[1:4]} | {name: value})
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_failed_launch_leaves_no_error(lib):
+    """Each failure is reported once: not by torch, too, at its next launch."""
+    y = torch.zeros(16, device="cuda")
+    launch = ctypes.CDLL(lib.build())._Z18launch_int4_linearRK8Int4CallP11CUstream_st
+    launch.restype = ctypes.c_char_p
+    pointers = [y.data_ptr()] * 3
+    for x in (y.data_ptr(), None):  # no rows of W: a grid of no blocks
+        call = struct.pack("@3P2i?7x3Pi4x", *pointers, 0, 128, False, y.data_ptr(), x or 0, 0, 1)
+        assert b"invalid" in launch(call, None)
+        assert (y + 1).sum().item() == 16  # torch asks for the last error at each of its launches
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -39,9 +39,15 @@ std::string text(IntHeaderOnlyArrayRef shape) {
   return "[" + text + "]";
 }
 
+// torch lets Python's None pass for a tensor.
+void expect_tensor(const std::string& name, const Tensor& x) {
+  if (!x.defined()) refuse(name + " is None, expected a tensor");
+}
+
 void check(const std::string& name, const Tensor& x, ScalarType dtype, const Tensor& packed,
            const std::vector<int64_t>& shape) {
-  if (x.device() != packed.device()) refuse(name + " and packed are on different devices");
+  expect_tensor(name, x);
+  if (x.device() != packed.device()) refuse(name + " is on another device than packed");
   if (x.scalar_type() != dtype) {
     refuse(name + " is " + toString(x.scalar_type()) + ", expected " + toString(dtype));
   }
@@ -58,6 +64,8 @@ Tensor tidy(const Tensor& x) {
 
 // Checks a weight and makes it contiguous. Returns its part of a call: all but y, x, bias, batch.
 Int4Call check_weight(Tensor& packed, Tensor& scale, Tensor& zero) {
+  expect_tensor("packed", packed);
+  expect_tensor("scale", scale);
   std::vector<int64_t> shape = packed.sizes().vec();
   shape.resize(4);
   const int64_t n = shape[0] * 16, k = shape[1] * 64;
@@ -124,6 +132,7 @@ Tensor dequantize(Tensor packed, Tensor scale, Tensor zero) {
 
 Tensor linear(Tensor x, Tensor packed, Tensor scale, Tensor zero, std::optional<Tensor> bias) {
   Int4Call call = check_weight(packed, scale, zero);
+  expect_tensor("x", x);
   std::vector<int64_t> shape = x.sizes().vec();
   if (shape.empty()) refuse("x has no dimension, expected [..., K]");
   shape.back() = call.k;

@@ -8,6 +8,7 @@ place of the linear layers of a model.
 
 import functools
 import os
+from collections.abc import Collection
 from pathlib import Path
 
 import torch
@@ -28,14 +29,17 @@ def has_toolkit() -> bool:
 
 
 @functools.cache  # a second call must not register everything again
-def build() -> None:
-    """Compile and load the operator; for the CPU only where there is no CUDA toolkit. Call it once, before use."""
+def build() -> str:
+    """Compile and load the operator; for the CPU only where there is no CUDA toolkit. Call it once, before use.
+
+    Returns the library's path.
+    """
     with_cuda = has_toolkit()
     if torch.cuda.is_available() and not with_cuda:
         print(f"building for the CPU only: no CUDA toolkit in {cpp_extension.CUDA_HOME} (set CUDA_HOME to its folder)")
     # Without a GPU torch would compile for every GPU that it knows. One PTX serves all: the driver compiles the rest.
     ptx = not torch.cuda.is_available() and "TORCH_CUDA_ARCH_LIST" not in os.environ
-    cpp_extension.load(
+    path = cpp_extension.load(
         "int4_linear",
         [str(HERE / "int4_linear.cpp")] + [str(HERE / "int4_linear_kernel.cu")] * with_cuda,
         extra_cflags=["-O3", "-std=c++17", "-DTORCH_TARGET_VERSION=0x020a000000000000"] + ["-DWITH_CUDA"] * with_cuda,
@@ -44,6 +48,7 @@ def build() -> None:
         is_python_module=False,
     )
     register()
+    return path
 
 
 def quantize(weight: Tensor, group_size: int = GROUP) -> tuple[Tensor, Tensor, Tensor]:
@@ -61,26 +66,36 @@ def quantize(weight: Tensor, group_size: int = GROUP) -> tuple[Tensor, Tensor, T
         raise ValueError(f"int4_linear: group_size is {group_size}, and the kernel has groups of {GROUP}")
     n, k = weight.shape
     groups = weight.detach().float().view(n, k // GROUP, GROUP)
-    low, high = groups.amin(2).clamp(max=0), groups.amax(2).clamp(min=0)  # zero itself has a code
-    smallest = torch.finfo(weight.dtype).tiny
-    scale = ((high - low) / 15).clamp(min=smallest).to(weight.dtype)
+    # The largest and the smallest scale must be numbers of the dtype: 15 scales are finite, and one is not 0.
+    limits = torch.finfo(weight.dtype)
+    edge = limits.max * (1 - limits.eps)
+    low, high = groups.amin(2).clamp(-edge, 0), groups.amax(2).clamp(0, edge)  # zero itself has a code
+    if weight.device.type != "meta" and (low + high).isnan().any():
+        raise ValueError("int4_linear: weight has a NaN, expected numbers")
+    scale = (high / 15 - low / 15).clamp(min=limits.smallest_normal * limits.eps).to(weight.dtype)
     zero = (-low / scale).round().clamp(0, 15)
-    codes = ((groups / scale[..., None]).round() + zero[..., None]).clamp(0, 15)
-    return pack(codes.view(n, k)), scale.t().contiguous(), zero.to(torch.uint8).t().contiguous()
+    most = (limits.max / scale.float()).floor()[..., None]  # so many scales are still finite
+    codes = ((groups / scale[..., None]).round().clamp(-most, most) + zero[..., None]).clamp(0, 15)
+    return pack(codes.view(n, k), scale, zero)
 
 
-def pack(codes: Tensor) -> Tensor:
-    """Codes from 0 to 15, [N, K], as int32 [N/16, K/64, 32, 4]: a lane's 16 bytes of mma.sync's fragments in a row.
+def pack(codes: Tensor, scale: Tensor, zero: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Codes [N, K], scale and zero [N, K/128], of any origin, as int4_linear() wants them: see quantize().
 
-    Row 16 a + 2 b + c and column 64 d + 32 e + 8 f + 4 h + 2 i + j go to tile a, chunk d, lane 4 b + f, word 2 e + h,
-    as its code 4 j + 2 i + c.
+    Codes and zeros are whole numbers from 0 to 15 of any dtype; else ValueError. In packed, row 16 a + 2 b + c and
+    column 64 d + 32 e + 8 f + 4 h + 2 i + j go to tile a, chunk d, lane 4 b + f, word 2 e + h, as its code
+    4 j + 2 i + c: so a lane has 16 bytes of mma.sync's fragments in a row.
     """
+    for what, numbers in (("code", codes), ("zero", zero)):
+        wrong = (numbers < 0) | (numbers > 15)
+        if codes.device.type != "meta" and wrong.any():
+            raise ValueError(f"int4_linear: a {what} is {numbers[wrong][0].item()}, expected 0 to 15")
     n, k = codes.shape  # below: a, b, c | d, e, f, h, i, j
     codes = codes.to(torch.uint8).view(n // 16, 8, 2, k // 64, 2, 4, 2, 2, 2).permute(0, 3, 1, 5, 4, 6, 8, 7, 2)
     codes = codes.reshape(n // 16, k // 64, 32, 4, 8)
     words = sum(codes[..., i].long() << 4 * i for i in range(8))
     words = words << 3 | words >> 29  # turned left: what leaves 32 bits at one end comes in at the other
-    return words.to(torch.uint32).view(torch.int32)
+    return words.to(torch.uint32).view(torch.int32), scale.t().contiguous(), zero.to(torch.uint8).t().contiguous()
 
 
 def dequantize(packed: Tensor, scale: Tensor, zero: Tensor) -> Tensor:
@@ -96,28 +111,73 @@ def int4_linear(x: Tensor, packed: Tensor, scale: Tensor, zero: Tensor, bias: Te
     none, and a scale that requires one is refused. Two runs give the same bits. torch.vmap loops, and warns: give x a
     leading dimension instead.
     """
-    if torch.is_autocast_enabled(x.device.type):
-        x, bias = x.to(scale.dtype), None if bias is None else bias.to(scale.dtype)
     return torch.ops.int4_linear.int4_linear(x, packed, scale, zero, bias)
 
 
 class Int4Linear(nn.Module):
-    """nn.Linear with a weight in 4-bit codes. The codes are buffers: saved, loaded and moved, but not trained."""
+    """nn.Linear with a weight in 4-bit codes. The codes are buffers: saved, loaded and moved, but not trained.
+
+    The bias is trained if it requires a gradient.
+    """
 
     def __init__(self, packed: Tensor, scale: Tensor, zero: Tensor, bias: Tensor | None = None) -> None:
         super().__init__()
+        self.in_features, self.out_features = packed.shape[1] * 64, packed.shape[0] * 16
         self.register_buffer("packed", packed)
         self.register_buffer("scale", scale)
         self.register_buffer("zero", zero)
-        self.bias = None if bias is None else nn.Parameter(bias.detach().clone())
+        self.bias = None if bias is None else nn.Parameter(bias.detach().clone(), bias.requires_grad)
 
     @classmethod
     def from_linear(cls, linear: nn.Linear) -> "Int4Linear":
         """Round the weight of a float16 or bfloat16 layer; build() may come later, before the first call."""
-        return cls(*quantize(linear.weight), linear.bias)
+        return cls(*quantize(linear.weight), linear.bias).train(linear.training)
 
     def forward(self, x: Tensor) -> Tensor:
         return int4_linear(x, self.packed, self.scale, self.zero, self.bias)
+
+    def extra_repr(self) -> str:
+        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+
+
+def replace_linear_layers(model: nn.Module, skip: Collection[str] = ()) -> dict[str, str]:
+    """Put an Int4Linear in place of each nn.Linear of a model, except those named in skip, or that do not fit.
+
+    Returns the names of the layers that stay as they are, each with the reason. A layer with several names is still
+    one layer afterwards. The model changes only after all weights have been rounded.
+    """
+    layers = {name: each for name, each in model.named_modules(remove_duplicate=False) if isinstance(each, nn.Linear)}
+    if lost := set(skip) - layers.keys():
+        raise ValueError(f"int4_linear: no linear layer is called {', '.join(sorted(lost))}")
+    users = {
+        weight: name
+        for name, module in model.named_modules()
+        if not isinstance(module, nn.Linear)
+        for weight in module.parameters(recurse=False)
+    }
+    kept: dict[nn.Module, str] = {}
+    new: dict[nn.Module, Int4Linear] = {}
+    for name, layer in layers.items():
+        parent = model.get_submodule(name.rpartition(".")[0])
+        if name in skip:
+            kept[layer] = "named in skip"
+        elif not name:
+            kept[layer] = "it is the model itself"
+        elif type(layer) is not nn.Linear:
+            kept[layer] = f"a {type(layer).__name__} may be used in other ways than nn.Linear"
+        elif isinstance(parent, nn.TransformerEncoderLayer):
+            kept[layer] = "nn.TransformerEncoderLayer reads its weight"
+        elif layer.weight in users:
+            kept[layer] = f"it shares its weight with {users[layer.weight]}"
+        elif layer not in kept and layer not in new:
+            try:
+                new[layer] = Int4Linear.from_linear(layer)
+            except ValueError as error:
+                kept[layer] = str(error)
+    for name, layer in layers.items():
+        if layer not in kept:
+            model.set_submodule(name, new[layer])
+    return {name: kept[layer] for name, layer in layers.items() if layer in kept}
 
 
 class _Gradient(torch.autograd.Function):
@@ -129,12 +189,19 @@ class _Gradient(torch.autograd.Function):
     @staticmethod
     def backward(ctx, dy: Tensor):
         dx = dy @ dequantize(*ctx.saved_tensors) if ctx.needs_input_grad[1] else None
-        dbias = dy.sum(tuple(range(dy.dim() - 1))) if ctx.needs_input_grad[5] else None
+        dbias = dy.reshape(-1, dy.shape[-1]).sum(0) if ctx.needs_input_grad[5] else None
         return None, dx, None, None, None, dbias
 
 
-def _below(keyset, scale: Tensor):
+def _expect_tensors(**arguments: Tensor | None) -> None:
+    for name, value in arguments.items():  # torch itself lets None pass for a tensor
+        if value is None:
+            raise RuntimeError(f"int4_linear: {name} is None, expected a tensor")
+
+
+def _below(keyset, packed: Tensor, scale: Tensor, zero: Tensor):
     """The dispatch keys below Autograd: on to the C++ function."""
+    _expect_tensors(packed=packed, scale=scale, zero=zero)
     if (torch.is_grad_enabled() and scale.requires_grad) or unpack_dual(scale).tangent is not None:
         raise RuntimeError("int4_linear: scale requires a gradient, and a 4-bit weight has none: detach it")
     return keyset.remove(keyset.highestPriorityTypeId())
@@ -143,7 +210,8 @@ def _below(keyset, scale: Tensor):
 # torch.library.register_autograd is shorter, but forward derivatives through it are silently zero.
 @torch.compiler.disable  # torch.compile calls this to trace through it, and must not compile it by itself
 def _autograd(keyset, x: Tensor, packed: Tensor, scale: Tensor, zero: Tensor, bias: Tensor | None) -> Tensor:
-    below, tensors = _below(keyset, scale), (x,) if bias is None else (x, bias)
+    _expect_tensors(x=x)
+    below, tensors = _below(keyset, packed, scale, zero), (x,) if bias is None else (x, bias)
     if any(torch.func.debug_unwrap(each) is not each or unpack_dual(each).tangent is not None for each in tensors):
         # torch.func's grad, jvp, ..., or a forward derivative: slower, but torch has every derivative of this
         return F.linear(x, dequantize(packed, scale, zero), bias).to(x.dtype)  # autocast may have changed it
@@ -154,26 +222,57 @@ def _autograd(keyset, x: Tensor, packed: Tensor, scale: Tensor, zero: Tensor, bi
 
 @torch.compiler.disable
 def _dequantize_autograd(keyset, packed: Tensor, scale: Tensor, zero: Tensor) -> Tensor:
-    return torch.ops.int4_linear.dequantize.default.redispatch(_below(keyset, scale), packed, scale, zero)
+    return torch.ops.int4_linear.dequantize.default.redispatch(_below(keyset, packed, scale, zero), packed, scale, zero)
+
+
+def _autocast(keyset, x: Tensor, packed: Tensor, scale: Tensor, zero: Tensor, bias: Tensor | None) -> Tensor:
+    _expect_tensors(x=x, scale=scale)
+    x, bias = x.to(scale.dtype), None if bias is None else bias.to(scale.dtype)
+    below = keyset.remove(keyset.highestPriorityTypeId())
+    return torch.ops.int4_linear.int4_linear.default.redispatch(below, x, packed, scale, zero, bias)
+
+
+def _check(name: str, tensor: Tensor, dtype: torch.dtype, packed: Tensor, shape: tuple) -> None:
+    """For fake tensors; int4_linear.cpp has the same for real ones."""
+    _expect_tensors(**{name: tensor})
+    torch._check(tensor.device == packed.device, lambda: f"int4_linear: {name} is on another device than packed")
+    torch._check(tensor.dtype == dtype, lambda: f"int4_linear: {name} is {tensor.dtype}, expected {dtype}")
+    found = tuple(tensor.shape)
+    is_right = len(found) == len(shape) and all(a == b for a, b in zip(found, shape, strict=True))
+    torch._check(is_right, lambda: f"int4_linear: {name} has shape {list(found)}, expected {list(shape)}")
+
+
+def _check_weight(packed: Tensor, scale: Tensor, zero: Tensor) -> tuple:
+    """Returns N and K."""
+    _expect_tensors(packed=packed, scale=scale, zero=zero)
+    tiles, chunks = (*packed.shape, 0, 0)[:2]
+    _check("packed", packed, torch.int32, packed, (tiles, chunks, 32, 4))
+    torch._check(scale.dtype in (torch.float16, torch.bfloat16), lambda: f"int4_linear: scale is {scale.dtype}")
+    _check("scale", scale, scale.dtype, packed, (chunks // 2, tiles * 16))
+    _check("zero", zero, torch.uint8, packed, (chunks // 2, tiles * 16))
+    return tiles * 16, chunks * 64
 
 
 def register() -> None:
-    """The operators' Python side: derivatives and fake kernels."""
+    """The operators' Python side: derivatives, autocast and fake kernels."""
+    LIBRARY.impl("int4_linear", _autocast, "AutocastCPU", with_keyset=True)
+    LIBRARY.impl("int4_linear", _autocast, "AutocastCUDA", with_keyset=True)
     LIBRARY.impl("int4_linear", _autograd, "Autograd", with_keyset=True)
     LIBRARY.impl("dequantize", _dequantize_autograd, "Autograd", with_keyset=True)
 
     @torch.library.register_fake("int4_linear::int4_linear")
     def _(x: Tensor, packed: Tensor, scale: Tensor, zero: Tensor, bias: Tensor | None):
-        for other in (packed, scale, zero, bias):
-            torch._check(other is None or other.device == x.device, lambda: "int4_linear: inputs on several devices")
-        torch._check(x.dtype == scale.dtype, lambda: f"int4_linear: x is {x.dtype}, expected {scale.dtype}")
-        torch._check(x.shape[-1] == packed.shape[1] * 64, lambda: f"int4_linear: x is {x.shape}, packed {packed.shape}")
-        return x.new_empty(*x.shape[:-1], packed.shape[0] * 16)
+        n, k = _check_weight(packed, scale, zero)
+        _expect_tensors(x=x)
+        torch._check(x.dim() > 0, lambda: "int4_linear: x has no dimension, expected [..., K]")
+        _check("x", x, scale.dtype, packed, (*x.shape[:-1], k))
+        if bias is not None:
+            _check("bias", bias, scale.dtype, packed, (n,))
+        return x.new_empty(*x.shape[:-1], n)
 
     @torch.library.register_fake("int4_linear::dequantize")
     def _(packed: Tensor, scale: Tensor, zero: Tensor):
-        torch._check(packed.device == scale.device == zero.device, lambda: "int4_linear: inputs on several devices")
-        return scale.new_empty(packed.shape[0] * 16, packed.shape[1] * 64)
+        return scale.new_empty(_check_weight(packed, scale, zero))
 
 
 def main() -> None:

@@ -14,7 +14,9 @@ int device_attribute(cudaDeviceAttr attribute) {
 }
 
 const char* text(cudaError_t error) {
-  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
+  if (error == cudaSuccess) return nullptr;
+  cudaGetLastError();  // or torch would report it again, at its next call
+  return cudaGetErrorString(error);
 }
 
 template <typename T, typename S>
@@ -87,7 +89,7 @@ __global__ void dequantize(T* weight, const Words* codes, const T* scale, const 
 #pragma unroll
   for (int odd = 0; odd < 2; ++odd) {
     const int64_t affine = static_cast<int64_t>(chunk / 2) * n + row + odd;
-    const Pair m_zero = bits<Pair>(zero[affine] * 0x00080008u + Half<T>::kMagic);
+    const Pair m_zero = magic_pair<T>(zero[affine]);
     const Pair factor = {scale[affine], scale[affine]};
     for (int half = 0; half < 2; ++half) {
       uint32_t out[4];
@@ -110,9 +112,10 @@ const char* run(const Int4Call& c, cudaStream_t stream) {
   const Problem<T> p = {static_cast<T*>(c.y), x, codes, scale, zero, bias, c.batch, c.n, c.k};
   if (x) return choose(p, stream);
   const int64_t threads = static_cast<int64_t>(p.n) * p.k / 32;
-  dequantize<<<static_cast<unsigned>((threads + 255) / 256), 256, 0, stream>>>(
-      p.y, p.codes, p.scale, p.zero, p.n, p.k);
-  return text(cudaGetLastError());
+  const dim3 blocks(static_cast<unsigned>((threads + 255) / 256));
+  const cudaLaunchConfig_t config = {blocks, 256, 0, stream, nullptr, 0};
+  // Unlike <<<>>> and cudaGetLastError, this returns no error of a launch before it.
+  return text(cudaLaunchKernelEx(&config, dequantize<T>, p.y, p.codes, p.scale, p.zero, p.n, p.k));
 }
 
 }  // namespace four_bit

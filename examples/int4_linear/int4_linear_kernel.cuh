@@ -24,14 +24,14 @@ constexpr int kTile = 16;    // rows of W in a fragment of mma.sync
 
 // A code becomes a number without a conversion: its 4 bits are put into a mantissa, from bit 3 on,
 // under an exponent that makes them count as ones. So code 5 reads 16 + 5 in bfloat16, 128 + 5 in
-// float16. kFloat...: the same in a float.
+// float16. kMagicNumber is that 16 or 128.
 template <typename T>
 struct Half;
 template <>
 struct Half<__nv_bfloat16> {
   using Pair = __nv_bfloat162;
   static constexpr uint32_t kMagic = 0x41804180, kOnes = 0x3f803f80;
-  static constexpr uint32_t kFloatMagic = 0x41800000, kFloatCode = 1 << 19;
+  static constexpr float kMagicNumber = 16;
   __device__ static Pair pair(float2 x) { return __float22bfloat162_rn(x); }
   __device__ static float2 floats(Pair x) { return __bfloat1622float2(x); }
 };
@@ -39,7 +39,7 @@ template <>
 struct Half<__half> {
   using Pair = __half2;
   static constexpr uint32_t kMagic = 0x58005800, kOnes = 0x3c003c00;
-  static constexpr uint32_t kFloatMagic = 0x43000000, kFloatCode = 1 << 16;
+  static constexpr float kMagicNumber = 128;
   __device__ static Pair pair(float2 x) { return __float22half2_rn(x); }
   __device__ static float2 floats(Pair x) { return __half22float2(x); }
 };
@@ -48,6 +48,18 @@ template <typename To, typename From>
 __device__ inline To bits(From x) {
   static_assert(sizeof(To) == sizeof(From));
   return reinterpret_cast<const To&>(x);
+}
+
+// The magic number + zero, for any zero of 8 bits: 2^23 has the exponent under which a mantissa's
+// last bit counts as one.
+template <typename T>
+__device__ inline float magic_plus(uint32_t zero) {
+  return __uint_as_float(0x4b000000 | zero) - (8388608 - Half<T>::kMagicNumber);
+}
+
+template <typename T>
+__device__ inline typename Half<T>::Pair magic_pair(uint32_t zero) {
+  return Half<T>::pair({magic_plus<T>(zero), magic_plus<T>(zero)});
 }
 
 struct alignas(16) Words {
@@ -117,7 +129,9 @@ __device__ inline uint32_t two_codes(uint32_t word, int i) {
 
 // One group for few rows of x: (code - zero) * scale is taken apart. With m for the magic number,
 //   sum (code - zero) * x = sum (m + code) * x - (m + zero) * sum x,
-// and both sums come from tensor cores, in float32; the scale is applied to their difference.
+// and both sums come from tensor cores, in float32; the scale is applied to their difference. If x
+// is infinite, or so large that a sum is, that difference is NaN: then the block starts again with
+// group_of_many.
 template <typename T, typename S>
 __device__ inline void group_of_few(float (&sums)[S::R][S::NT][4], const typename S::Slot& slot,
                                     int wr, int lane) {
@@ -148,9 +162,7 @@ __device__ inline void group_of_few(float (&sums)[S::R][S::NT][4], const typenam
     }
     const float2 scale = Half<T>::floats(bits<typename Half<T>::Pair>(scales[r * 8]));
     const uint32_t zero = zeros[r * 8];
-    const float m_zero[2] = {
-        __uint_as_float((zero & 0xff) * Half<T>::kFloatCode + Half<T>::kFloatMagic),
-        __uint_as_float((zero >> 8) * Half<T>::kFloatCode + Half<T>::kFloatMagic)};
+    const float m_zero[2] = {magic_plus<T>(zero & 0xff), magic_plus<T>(zero >> 8)};
     for (int i = 0; i < NT; ++i) {
       for (int q = 0; q < 4; ++q)  // 0, 1: the even row of W; 2, 3: the odd one
         sums[r][i][q] += (q < 2 ? scale.x : scale.y) * (part[i][q] - m_zero[q / 2] * sum_x[i][q]);
@@ -171,8 +183,8 @@ __device__ inline void group_of_many(float (&sums)[S::R][S::NT][4], const typena
   for (int r = 0; r < R; ++r) {
     scale[r][0] = bits<Pair>(__byte_perm(scales[r * 8], 0, 0x1010));
     scale[r][1] = bits<Pair>(__byte_perm(scales[r * 8], 0, 0x3232));
-    m_zero[r][0] = bits<Pair>((zeros[r * 8] & 0xff) * 0x00080008u + Half<T>::kMagic);
-    m_zero[r][1] = bits<Pair>((zeros[r * 8] >> 8) * 0x00080008u + Half<T>::kMagic);
+    m_zero[r][0] = magic_pair<T>(zeros[r * 8] & 0xff);
+    m_zero[r][1] = magic_pair<T>(zeros[r * 8] >> 8);
   }
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -267,38 +279,48 @@ __global__ void __launch_bounds__(S::kThreads, S::BLOCKS) int4_linear(const Prob
     filled = filled + 1 == STAGES ? 0 : filled + 1;
     ++copied;
   };
-#pragma unroll 1
-  for (int i = 0; i < STAGES - 1; ++i) {
-    if (copied < my_groups) copy();
-    __pipeline_commit();
-  }
-
   float sums[R][NT][4] = {};
-  // As many turns for all warps: compute-sanitizer's racecheck counts barriers per warp.
-  const int turns = WR > 1 ? (groups + slices - 1) / slices : my_groups;
 #pragma unroll 1
-  for (int i = 0; i < turns; ++i) {
-    __pipeline_wait_prior(STAGES - 2);
-    if constexpr (WR > 1) {
-      // x was copied by the WR warps of this share of K: a barrier of theirs, not of the block's.
-      asm volatile("bar.sync %0, %1;" ::"r"(wk + 1), "n"(32 * WR) : "memory");
-    } else {
-      __syncwarp();  // scales were copied by other lanes
+  for (bool is_exact = NT > 2;; is_exact = true) {
+#pragma unroll 1
+    for (int i = 0; i < STAGES - 1; ++i) {
+      if (copied < my_groups) copy();
+      __pipeline_commit();
     }
-    if (copied < my_groups) copy();
-    __pipeline_commit();
-    if (i < my_groups) {
-      if constexpr (NT <= 2)
-        group_of_few<T, S>(sums, ring[used], wr, lane);
-      else
-        group_of_many<T, S>(sums, ring[used], wr, lane);
+    // As many turns for all warps: compute-sanitizer's racecheck counts barriers per warp.
+    const int turns = WR > 1 ? (groups + slices - 1) / slices : my_groups;
+#pragma unroll 1
+    for (int i = 0; i < turns; ++i) {
+      __pipeline_wait_prior(STAGES - 2);
+      if constexpr (WR > 1) {
+        // x was copied by the WR warps of this share of K: a barrier of theirs, not of the block's.
+        asm volatile("bar.sync %0, %1;" ::"r"(wk + 1), "n"(32 * WR) : "memory");
+      } else {
+        __syncwarp();  // scales were copied by other lanes
+      }
+      if (copied < my_groups) copy();
+      __pipeline_commit();
+      if (i < my_groups) {
+        if (NT > 2 || is_exact)
+          group_of_many<T, S>(sums, ring[used], wr, lane);
+        else
+          group_of_few<T, S>(sums, ring[used], wr, lane);
+      }
+      used = used + 1 == STAGES ? 0 : used + 1;
     }
-    used = used + 1 == STAGES ? 0 : used + 1;
+    __pipeline_wait_prior(0);
+    bool is_lost = false;
+    for (int i = 0; i < R * NT * 4; ++i) is_lost |= !isfinite(sums[i / 4 / NT][i / 4 % NT][i % 4]);
+    // A barrier, too: all have read their slots.
+    if (!__syncthreads_or(is_lost && !is_exact)) break;
+    for (int i = 0; i < R * NT * 4; ++i) sums[i / 4 / NT][i / 4 % NT][i % 4] = 0;
+    from_codes -= static_cast<int64_t>(copied) * slices * 64;
+    from_affine = static_cast<const char*>(from_affine) - copied * affine_step;
+    from_x -= static_cast<int64_t>(copied) * slices * kGroup;
+    copied = filled = used = 0;
   }
 
   // Add the sums of the warps along K.
-  __pipeline_wait_prior(0);
-  __syncthreads();  // all have read their slots
   float* all = reinterpret_cast<float*>(memory);
 #pragma unroll
   for (int r = 0; r < R; ++r) {

@@ -61,9 +61,8 @@ __global__ void tensor_cores(Problem<T> p) {
     for (int j = 0; j < 4; ++j) {
       uint32_t a[4];
       for (int i = 0; i < 4; ++i) {
-        const uint32_t zero = p.zero[affine + i % 2] * 0x00080008u + Half<T>::kMagic;
-        const auto code =
-            __hsub2(bits<__nv_bfloat162>(two_codes<T>(found.at[j], i)), bits<__nv_bfloat162>(zero));
+        const auto zero = magic_pair<T>(p.zero[affine + i % 2]);
+        const auto code = __hsub2(bits<__nv_bfloat162>(two_codes<T>(found.at[j], i)), zero);
         a[i] = bits<uint32_t>(__hmul2(code, __bfloat162bfloat162(p.scale[affine + i % 2])));
       }
       for (int i = 0; i < NT; ++i) {

@@ -46,10 +46,9 @@ def measure(peak: float) -> list[dict]:
     library.launch_step.restype = ctypes.c_char_p
     plain, packed = [], []  # the same weights, row by row and in the operator's order
     for _ in inputs(N, K, 1):
-        codes, zero = (torch.randint(0, 16, shape, device="cuda").byte() for shape in ((N, K), (K // GROUP, N)))
-        scale = torch.rand(K // GROUP, N, device="cuda").bfloat16()
-        plain.append((row_by_row(codes), scale, zero))
-        packed.append((pack(codes), scale, zero))
+        codes, zero = (torch.randint(0, 16, shape, device="cuda") for shape in ((N, K), (N, K // GROUP)))
+        packed.append(pack(codes, torch.rand(N, K // GROUP, device="cuda").bfloat16(), zero))
+        plain.append((row_by_row(codes), *packed[-1][1:]))
     results = []
     for batch in (1, 16):
         xs, floor = inputs(N, K, batch), floor_us(N, K, batch, peak)

@@ -9,17 +9,11 @@ from functools import partial
 
 import torch
 from bench import clock, options, report
-from int4_linear import Int4Linear
+from int4_linear import replace_linear_layers
 from torch import nn
 
 HIDDEN, FEED_FORWARD, KEYS, LAYERS, VOCABULARY = 4096, 14336, 1024, 32, 128256
 TOKENS = 128  # that generate() writes
-
-
-def replace_linear_layers(model: nn.Module) -> None:
-    for name, module in list(model.named_modules()):
-        if isinstance(module, nn.Linear) and name != "lm_head":
-            model.set_submodule(name, Int4Linear.from_linear(module))
 
 
 @torch.no_grad()
@@ -66,7 +60,7 @@ def generate() -> list[dict]:
     rows = []
     for name in ("bf16", "int4"):
         if name == "int4":
-            replace_linear_layers(model)
+            replace_linear_layers(model, skip=["lm_head"])
             torch.compiler.reset()
         for _ in range(3):  # the first ones compile and capture
             start = time.perf_counter()
