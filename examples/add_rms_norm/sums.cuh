@@ -24,9 +24,12 @@ __device__ inline void wait_for_previous() {
 }
 
 // Shuffles pass registers from thread to thread. All 32 threads get the sum, and the same bits.
+// With fewer lanes (a power of two), each group of that many neighbours gets its own sum.
 template <typename F>
-__device__ inline F sum_over_warp(F x) {
-  for (int distance = 16; distance > 0; distance /= 2) x += __shfl_xor_sync(~0u, x, distance);
+__device__ inline F sum_over_warp(F x, int lanes = 32) {
+  for (int distance = 16; distance > 0; distance /= 2) {
+    if (distance < lanes) x += __shfl_xor_sync(~0u, x, distance);
+  }
   return x;
 }
 
@@ -44,9 +47,9 @@ __device__ inline F sum_of_array(const F* numbers, int count) {
 // overwrite what a slow one has yet to read.
 template <typename F>
 __device__ inline F sum_over_block(F x, F* shared) {
-  x = sum_over_warp(x);
+  x = sum_over_warp(x, blockDim.x);
   const int warps = blockDim.x / 32;
-  if (warps == 1) return x;
+  if (warps <= 1) return x;
   F* row = shared + threadIdx.y * warps;
   if (threadIdx.x % 32 == 0) row[threadIdx.x / 32] = x;
   __syncthreads();
