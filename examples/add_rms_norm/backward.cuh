@@ -15,7 +15,7 @@ __global__ void __launch_bounds__(kMostThreads, 1)
                   Weight weight, const float* rstd, int64_t rows, int width) {
   constexpr int kSize = 16 / sizeof(T);
   __shared__ RowSums sums;
-  __shared__ float columns[kVectors * kSize * kMostThreads / 2];  // of two groups or more
+  __shared__ float columns[kVectors * kSize * kMostThreads];
   // A block has neighbouring rows; or, as all of its rows must begin at the same place within a
   // vector, every eighth, say: the launcher sees to it that gridDim.x is a multiple of 8.
   const int64_t apart = kIsWhole ? 1 : gridDim.x;
@@ -30,6 +30,7 @@ __global__ void __launch_bounds__(kMostThreads, 1)
   float next_scale;
   const auto fetch = [&](int64_t row) {
     const int rows_left = max(min(rows - row, int64_t(kSize)), int64_t(0));  // more do not matter
+#pragma unroll
     for (int v = 0; v < kVectors; ++v) {
       const int i = first + v * step;
       const int left = rows_left > 0 && i < width ? rows_left * width - i : 0;  // in the tensor
@@ -43,6 +44,7 @@ __global__ void __launch_bounds__(kMostThreads, 1)
   if (kAhead) fetch(row);
   float dweight[kVectors][kSize] = {};
   Vector<T, kSize> early_w[kVectors];
+#pragma unroll
   for (int v = 0; v < kVectors; ++v) {
     early_w[v] = load_early<T, kSize, kIsWhole>(weight, first + v * step, width);
   }
@@ -53,6 +55,7 @@ __global__ void __launch_bounds__(kMostThreads, 1)
   for (; row - threadIdx.y * apart < rows; row += row_step, ++turn) {
     if (!kAhead) fetch(row);
     Vector<T, kSize> this_s[kVectors], this_dy[kVectors], this_ds[kVectors];
+#pragma unroll
     for (int v = 0; v < kVectors; ++v) {
       this_s[v] = next_s[v], this_dy[v] = next_dy[v], this_ds[v] = next_ds[v];
     }
@@ -60,6 +63,7 @@ __global__ void __launch_bounds__(kMostThreads, 1)
     if (kAhead) fetch(row + row_step);
 
     float product = 0;
+#pragma unroll
     for (int v = 0; v < kVectors; ++v) {
       const int i = first + v * step;
       float w[kSize];
@@ -75,6 +79,7 @@ __global__ void __launch_bounds__(kMostThreads, 1)
       }
     }
     const float mean = sum_over_row(product, sums, turn) / width;
+#pragma unroll
     for (int v = 0; v < kVectors; ++v) {
       const int i = first + v * step;
       float w[kSize], grad[kSize];
@@ -89,28 +94,23 @@ __global__ void __launch_bounds__(kMostThreads, 1)
     }
   }
 
-  // The sums of the block's groups: the upper half hands its sums to the lower half, and so on.
-  for (int groups = blockDim.y, half; groups > 1; groups = half) {
-    half = (groups + 1) / 2;
-    const int giver = threadIdx.y >= half ? threadIdx.y - half : threadIdx.y;
-    float* sums_of_row = columns + giver * kVectors * kSize * blockDim.x + threadIdx.x;
-    __syncthreads();
-    for (int j = 0; j < kVectors * kSize; ++j) {
-      const float sum = dweight[j / kSize][j % kSize];
-      if (threadIdx.y >= half && threadIdx.y < groups) sums_of_row[j * blockDim.x] = sum;
-    }
-    __syncthreads();
-    for (int j = 0; j < kVectors * kSize; ++j) {
-      float& sum = dweight[j / kSize][j % kSize];
-      if (threadIdx.y + half < groups) sum += sums_of_row[j * blockDim.x];
-    }
+  if (blockDim.y > 1) {
+    const int in_group = kVectors * kSize * blockDim.x;
+    float* own = columns + threadIdx.y * in_group + threadIdx.x;
+#pragma unroll
+    for (int j = 0; j < kVectors * kSize; ++j) own[j * blockDim.x] = dweight[j / kSize][j % kSize];
+    add_rows(columns, blockDim.y, in_group);
+#pragma unroll
+    for (int j = 0; j < kVectors * kSize; ++j) dweight[j / kSize][j % kSize] = own[j * blockDim.x];
   }
   if (threadIdx.y > 0) return;
+#pragma unroll
   for (int v = 0; v < kVectors; ++v) {
     const int i = first + v * step;
     if constexpr (kIsWhole) {
       if (i < width) store_sums<T>(dweight[v], gradient, blockIdx.x, gridDim.x, width, i);
     } else {
+#pragma unroll
       for (int k = 0; k < kSize; ++k) {
         if (i + k < 0 || i + k >= width) continue;
         const float sum[1] = {dweight[v][k]};

@@ -24,6 +24,7 @@ __global__ void __launch_bounds__(kMostThreads, kVectors == 1 ? kResidentThreads
 
   // All loads first, so that they are under way together.
   Vector<T, kSize> sum[kVectors], other[kVectors], w[kVectors];
+#pragma unroll
   for (int v = 0; v < kVectors; ++v) {
     const int i = first + v * step;
     const int left = rows_left > 0 && i < width ? rows_left * width - i : 0;  // in the tensor
@@ -31,10 +32,12 @@ __global__ void __launch_bounds__(kMostThreads, kVectors == 1 ? kResidentThreads
     other[v] = load_some<kSize, kIsWhole>(b + start + i, left);
   }
   constexpr bool kIsEarly = kIsWhole || kVectors < 4;  // else there are too few registers
+#pragma unroll
   for (int v = 0; v < kVectors && kIsEarly; ++v) {
     w[v] = load_early<T, kSize, kIsWhole>(weight, first + v * step, width);
   }
   float squares = 0;
+#pragma unroll
   for (int v = 0; v < kVectors; ++v) {
     const int i = first + v * step;
     float x[kSize];
@@ -47,6 +50,7 @@ __global__ void __launch_bounds__(kMostThreads, kVectors == 1 ? kResidentThreads
   wait_for_cluster();
   const float scale = inverse_root(sum_over_row(squares, sums, 0) / width + eps);
   if (row < rows && first == -lead) rstd[row] = scale;
+#pragma unroll
   for (int v = 0; v < kVectors; ++v) {
     const int i = first + v * step;
     if (!kIsEarly) w[v] = load_early<T, kSize, kIsWhole>(weight, i, width);

@@ -56,7 +56,20 @@ __device__ inline F sum_over_block(F x, F* shared) {
   return sum_of_array(row, warps);
 }
 
-// The same for a row that gridDim.y blocks share. From sm_90 on, up to 16 blocks can be launched as
+// Adds all rows of an array in shared memory, [rows, width], into the first: the upper half to the
+// lower half, and so on. Begins and ends with a barrier.
+__device__ inline void add_rows(float* numbers, int rows, int width) {
+  const int thread = threadIdx.y * blockDim.x + threadIdx.x, threads = blockDim.x * blockDim.y;
+  __syncthreads();
+  for (int half; rows > 1; rows = half) {
+    half = (rows + 1) / 2;
+    for (int i = thread; i < (rows - half) * width; i += threads)
+      numbers[i] += numbers[i + half * width];
+    __syncthreads();
+  }
+}
+
+// The sum over a row that gridDim.y blocks share. From sm_90 on, up to 16 blocks can be launched as
 // a cluster: they run at the same time and may write into each other's shared memory. Each warp
 // sends its number to every block; st.async counts the bytes that have arrived on a barrier in that
 // block, which its threads watch. (cooperative_groups' cluster.sync() would also wait for all loads

@@ -153,16 +153,8 @@ __global__ void __launch_bounds__(kMostThreads, 2)
     store_some(dx + at, rounded<T>(grad), 0, count);
   }
 
-  // The sums of the columns: the upper half of the rows is added to the lower half, and so on.
   for (int k = 0; k < kSize; ++k) columns[place.i + k] = dweight[k];
-  for (int left = tile_rows, half; left > 1; left = half) {
-    half = (left + 1) / 2;
-    __syncthreads();
-    for (int i = place.thread; i < (left - half) * width; i += blockDim.x * blockDim.y) {
-      columns[i] += columns[i + half * width];
-    }
-  }
-  __syncthreads();
+  add_rows(columns, tile_rows, width);
   for (int i = place.thread; i < width; i += blockDim.x * blockDim.y) {
     const float sum[1] = {columns[i]};
     store_sums<T>(sum, gradient, blockIdx.x, gridDim.x, width, i);

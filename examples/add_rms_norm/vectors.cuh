@@ -70,6 +70,7 @@ __device__ inline Vector<T, kSize> load_some(const T* from, int count) {
   if (kIsWhole) return load<kSize>(from, count > 0);
   auto v = load<kSize>(from, count >= kSize);
   if (count > 0 && count < kSize) {  // a branch: without it, all would wait for the vector
+#pragma unroll
     for (int k = 0; k < kSize; ++k) {
       if (k < count) v.at[k] = from[k];
     }
@@ -80,6 +81,7 @@ __device__ inline Vector<T, kSize> load_some(const T* from, int count) {
 template <bool kIsWhole = false, typename T, int kSize>
 __device__ inline void store_some(T* to, const Vector<T, kSize>& v, int begin, int end) {
   if (kIsWhole ? end > 0 : begin <= 0 && end >= kSize) return store(to, v);
+#pragma unroll
   for (int k = 0; k < kSize && !kIsWhole; ++k) {
     if (k >= begin && k < end) to[k] = v.at[k];
   }
@@ -87,6 +89,7 @@ __device__ inline void store_some(T* to, const Vector<T, kSize>& v, int begin, i
 template <typename T, int kSize>
 __device__ inline void clear_others(Vector<T, kSize>& v, int begin, int end) {
   if (begin <= 0 && end >= kSize) return;
+#pragma unroll
   for (int k = 0; k < kSize; ++k) {
     if (k < begin || k >= end) v.at[k] = T();
   }
@@ -132,6 +135,7 @@ __device__ inline Vector<T, kSize> load_early(Weight weight, int64_t i, int64_t 
   const T* from = static_cast<const T*>(weight.data) + i;
   if (kIsWhole) return load<kSize>(from, !weight.is_wide && i < width);
   Vector<T, kSize> v;
+#pragma unroll
   for (int k = 0; k < kSize; ++k) {
     v.at[k] = load<1>(from + k, !weight.is_wide && i + k >= 0 && i + k < width).at[0];
   }
