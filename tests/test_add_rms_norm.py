@@ -80,7 +80,7 @@ def assert_as_good_as_torch(*inputs):
 
 
 # No whole vectors, one warp per row, several, two vectors per thread; then a cluster of 2 to 16 blocks, and too wide.
-WIDTHS = [1, 7, 8, 100, 256, 264, 1000, 1024, 2056, 4096, 8192, 8200]
+WIDTHS = [1, 7, 8, 100, 130, 256, 264, 1000, 1001, 1024, 2056, 4096, 8192, 8200]
 WIDE = [16384, 20000, 32776, 33000, 65536, 100001, 131072, 200000, 300000]
 
 
@@ -103,6 +103,24 @@ def test_autocast():
             torch.testing.assert_close(y, F.rms_norm(a.float() + b.float(), weight.shape, weight, EPS))
         y.sum().backward()
         assert (a.grad.dtype, b.grad.dtype, weight.grad.dtype) == dtypes
+
+
+@pytest.mark.parametrize("dtypes", list(itertools.product(FLOATS, repeat=3)), ids=str)
+@pytest.mark.filterwarnings("ignore:Mismatch dtype between input and weight")
+def test_autocast_on_a_cpu(dtypes):
+    """A float32 residual and a bfloat16 branch, say: dtypes, values and gradients are those of torch's pair."""
+    inputs = [x.to(dtype).requires_grad_() for x, dtype in zip(make((5, 64))[:3], dtypes, strict=True)]
+    functions = [lib.reference, lib.add_rms_norm]
+    if dtypes == (torch.float32, torch.bfloat16, torch.bfloat16):
+        functions.append(torch.compile(lib.add_rms_norm))
+    found = []
+    for function in functions:
+        with torch.autocast("cpu", torch.bfloat16):
+            y, s = function(*inputs, EPS)
+        found.append([y, s, *torch.autograd.grad((y.float() + s.float()).square().sum(), inputs)])
+    tolerance = {} if set(dtypes) == {torch.float32} else {"rtol": 0.02, "atol": 0.05}
+    for ours in found[1:]:
+        torch.testing.assert_close(ours, found[0], **tolerance)
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
@@ -156,6 +174,9 @@ def test_refusals():
         ((a, a.double(), w), r"b is Double\[2, 3\]"),
         ((a, a, w.half()), r"weight is Half\[3\]"),
         ((a.int(), a.int(), w.int()), "expected float32, float64, float16 or bfloat16"),
+        ((a, a, None), "weight is None, expected a Tensor"),
+        ((a, None, w), "b is None, expected a Tensor"),
+        ((a, a, w, torch.tensor(EPS)), "eps is a Tensor, expected a number"),  # its gradient would be lost
         ((a, a, w.to("meta")), "add_rms_norm"),  # a weight that was never materialized
         ((a.to("meta"), a, w), "add_rms_norm"),
         ((a, None, a, w, torch.ones(3)), r"rstd is Float\[3\], expected Float\[2\]"),
@@ -166,7 +187,7 @@ def test_refusals():
     if torch.cuda.is_available():
         wrong += [((a.cuda(), a.cuda(), w), "weight and a differ in device")]
     for inputs, message in wrong:
-        function = lib.add_rms_norm if len(inputs) == 3 else OPS.add_rms_norm_backward
+        function = OPS.add_rms_norm_backward if len(inputs) == 5 else lib.add_rms_norm
         with pytest.raises(RuntimeError, match=message):
             function(*inputs)
         if message != "add_rms_norm" and "device" not in message:

@@ -52,6 +52,7 @@ ScalarType statistics_type(const Tensor& a) {
 
 void check(const std::string& name, const Tensor& x, const Tensor& a, ScalarType type,
            Sizes sizes) {
+  if (!x.defined()) refuse(name + " is None, expected a Tensor");
   if (x.scalar_type() != type || !x.sizes().equals(sizes)) {
     refuse(name + " is " + text(x.scalar_type(), x.sizes()) + ", expected " + text(type, sizes));
   }
@@ -60,7 +61,7 @@ void check(const std::string& name, const Tensor& x, const Tensor& a, ScalarType
 
 void check_weight(const Tensor& weight, const Tensor& a) {
   if (a.dim() == 0 || a.sizes().back() == 0) refuse("a has no last dimension, or it is empty");
-  const bool is_wide = weight.scalar_type() == statistics_type(a);
+  const bool is_wide = weight.defined() && weight.scalar_type() == statistics_type(a);
   const ScalarType type = is_wide ? statistics_type(a) : a.scalar_type();
   check("weight", weight, a, type, a.sizes().slice(a.dim() - 1));
 }

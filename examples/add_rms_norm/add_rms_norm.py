@@ -51,8 +51,11 @@ def add_rms_norm(a: Tensor, b: Tensor, weight: Tensor, eps: float = 1e-6) -> tup
     a, b: one shape with any leading dimensions and strides; weight: [a.shape[-1]]. One device, and one dtype: float32,
     float64, float16 or bfloat16. With halves weight may be float32, and then its gradient is. Else RuntimeError.
     y and s have a's dtype; s is rounded once, sums are float32 (float64 for float64). Under CUDA's autocast all become
-    float32. Differentiable once, backward: y and s may have gradients. Two runs give the same bits. Call build() first.
+    float32; under a CPU's, a and b get their common dtype. Differentiable once, backward: y and s may have gradients;
+    eps is a number and gets none. Two runs give the same bits. Call build() first.
     """
+    if isinstance(eps, Tensor):  # torch would convert it, and drop its gradient
+        raise RuntimeError("add_rms_norm: eps is a Tensor, expected a number, which has no gradient: pass eps.item()")
     return torch.ops.add_rms_norm.add_rms_norm(a, b, weight, eps)[:2]
 
 
@@ -69,6 +72,7 @@ def register() -> None:
 
     def check(name: str, x: Tensor, a: Tensor) -> None:
         """As the C++ side checks: otherwise the fake kernel would promise what the operator refuses."""
+        torch._check(x is not None, lambda: f"add_rms_norm: {name} is None, expected a Tensor")
         text = f"add_rms_norm: {name} is {x.dtype}{list(x.shape)}, expected {a.dtype}{list(a.shape)} on {a.device}"
         torch._check(x.dim() == a.dim() and x.dtype == a.dtype and x.device == a.device, lambda: text)
         for size, expected in zip(x.shape, a.shape, strict=True):  # each by itself: a size may depend on data
@@ -77,13 +81,14 @@ def register() -> None:
     def check_all(a: Tensor, weight: Tensor, **like_a: Tensor | None) -> Tensor:
         """Return rstd."""
         for name, x in like_a.items():
-            if x is not None:
+            if x is not None or name != "ds":
                 check(name, x, a)
         is_known = a.dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16)
         torch._check(is_known, lambda: f"add_rms_norm: {a.dtype} is not supported")
         torch._check(a.dim() > 0 and a.shape[-1] != 0, lambda: "add_rms_norm: a has no last dimension, or it is empty")
         wide = torch.promote_types(a.dtype, torch.float32)
-        check("weight", weight, a.new_empty(a.shape[-1:], dtype=wide if weight.dtype == wide else a.dtype))
+        is_wide = weight is not None and weight.dtype == wide
+        check("weight", weight, a.new_empty(a.shape[-1:], dtype=wide if is_wide else a.dtype))
         return a.new_empty(a.shape[:-1], dtype=wide)
 
     @torch.library.register_fake("add_rms_norm::add_rms_norm")
@@ -115,6 +120,15 @@ def register() -> None:
     torch.library.register_autograd("add_rms_norm::add_rms_norm", gradient, setup_context=setup_context)
     torch.library.register_autograd("add_rms_norm::add_rms_norm_backward", no_second_gradient)
     torch.library.register_autocast("add_rms_norm::add_rms_norm", "cuda", torch.float32)  # as F.rms_norm is
+
+    def autocast_on_cpu(a: Tensor, b: Tensor, weight: Tensor, eps: float):
+        """As the pair there: a + b has the common dtype, in which F.rms_norm computes with any weight."""
+        dtype = torch.promote_types(a.dtype, b.dtype)
+        is_wide = weight.dtype == torch.promote_types(dtype, torch.float32)
+        with torch.autocast("cpu", enabled=False):
+            return forward(a.to(dtype), b.to(dtype), weight if is_wide else weight.to(dtype), eps)
+
+    LIBRARY.impl(forward, autocast_on_cpu, "AutocastCPU")
 
     def refuse_tangents(kernel, keyset, *args):
         """A check before torch's kernel at an Autograd key, which drops tangents: forward derivatives would be zero."""

@@ -9,14 +9,19 @@
 
 // A row has blockDim.x threads in each of gridDim.y blocks, a block has blockDim.y rows at a time.
 // kAhead: without it the memory idles at each row's barrier (6 to 22% slower, 16384 rows, H200).
-template <typename T, int kVectors, bool kAhead = true>
+template <typename T, int kVectors, bool kIsWhole = true, bool kAhead = true>
 __global__ void __launch_bounds__(kMostThreads, 1)
     backward_rows(T* dx, WeightGradient<float> gradient, const T* dy, const T* ds, const T* s,
                   Weight weight, const float* rstd, int64_t rows, int width) {
   constexpr int kSize = 16 / sizeof(T);
   __shared__ RowSums sums;
-  __shared__ float columns[kVectors * kSize * kMostThreads / 2];  // of two groups or more
-  const int first = (blockIdx.y * blockDim.x + threadIdx.x) * kSize;
+  __shared__ float columns[kVectors * kSize * kMostThreads];
+  // A block has neighbouring rows; or, as all of its rows must begin at the same place within a
+  // vector, every eighth, say: the launcher sees to it that gridDim.x is a multiple of 8.
+  const int64_t apart = kIsWhole ? 1 : gridDim.x;
+  int64_t row = blockIdx.x * int64_t(kIsWhole ? blockDim.y : 1) + threadIdx.y * apart;
+  const int lead = kIsWhole ? 0 : row * width % kSize;
+  const int first = (blockIdx.y * blockDim.x + threadIdx.x) * kSize - lead;
   const int step = gridDim.y * blockDim.x * kSize;
   wait_for_previous();
   prepare_row_sums(sums);
@@ -24,30 +29,33 @@ __global__ void __launch_bounds__(kMostThreads, 1)
   Vector<T, kSize> next_s[kVectors], next_dy[kVectors], next_ds[kVectors];
   float next_scale;
   const auto fetch = [&](int64_t row) {
+    const int rows_left = max(min(rows - row, int64_t(kSize)), int64_t(0));  // more do not matter
+#pragma unroll
     for (int v = 0; v < kVectors; ++v) {
       const int i = first + v * step;
-      const bool is_there = row < rows && i < width;
-      next_s[v] = load<kSize>(s + row * width + i, is_there);
-      next_dy[v] = load<kSize>(dy + row * width + i, is_there);
-      next_ds[v] = load<kSize>(ds + row * width + i, is_there && ds != nullptr);
+      const int left = rows_left > 0 && i < width ? rows_left * width - i : 0;  // in the tensor
+      next_s[v] = load_some<kSize, kIsWhole>(s + row * width + i, left);
+      next_dy[v] = load_some<kSize, kIsWhole>(dy + row * width + i, left);
+      next_ds[v] = load_some<kSize, kIsWhole>(ds + row * width + i, ds == nullptr ? 0 : left);
     }
     next_scale = row < rows ? rstd[row] : 0;
   };
-  int64_t row = blockIdx.x * int64_t(blockDim.y) + threadIdx.y;
   const int64_t row_step = gridDim.x * int64_t(blockDim.y);
   if (kAhead) fetch(row);
   float dweight[kVectors][kSize] = {};
   Vector<T, kSize> early_w[kVectors];
+#pragma unroll
   for (int v = 0; v < kVectors; ++v) {
-    early_w[v] = load_early<T, kSize>(weight, first + v * step, width);
+    early_w[v] = load_early<T, kSize, kIsWhole>(weight, first + v * step, width);
   }
   wait_for_cluster();
 
   // All rows of a block take the same number of turns, for the barrier's sake.
   int turn = 0;
-  for (; row - threadIdx.y < rows; row += row_step, ++turn) {
+  for (; row - threadIdx.y * apart < rows; row += row_step, ++turn) {
     if (!kAhead) fetch(row);
     Vector<T, kSize> this_s[kVectors], this_dy[kVectors], this_ds[kVectors];
+#pragma unroll
     for (int v = 0; v < kVectors; ++v) {
       this_s[v] = next_s[v], this_dy[v] = next_dy[v], this_ds[v] = next_ds[v];
     }
@@ -55,9 +63,15 @@ __global__ void __launch_bounds__(kMostThreads, 1)
     if (kAhead) fetch(row + row_step);
 
     float product = 0;
+#pragma unroll
     for (int v = 0; v < kVectors; ++v) {
+      const int i = first + v * step;
       float w[kSize];
-      widen(w, early_w[v], weight, first + v * step, width);
+      widen<kIsWhole>(w, early_w[v], weight, i, width);
+      if (!kIsWhole) {
+        clear_others(this_s[v], -i, width - i);
+        clear_others(this_dy[v], -i, width - i);
+      }
       for (int k = 0; k < kSize; ++k) {
         const float x = element(this_s[v], k) * scale, grad = element(this_dy[v], k);
         product += grad * w[k] * x;
@@ -65,39 +79,44 @@ __global__ void __launch_bounds__(kMostThreads, 1)
       }
     }
     const float mean = sum_over_row(product, sums, turn) / width;
+#pragma unroll
     for (int v = 0; v < kVectors; ++v) {
       const int i = first + v * step;
       float w[kSize], grad[kSize];
-      widen(w, early_w[v], weight, i, width);
+      widen<kIsWhole>(w, early_w[v], weight, i, width);
       for (int k = 0; k < kSize; ++k) {
         const float x = element(this_s[v], k) * scale;
         const float g = element(this_dy[v], k) * w[k];
         grad[k] = scale * (g - x * mean) + element(this_ds[v], k);
       }
-      if (row < rows && i < width) store_rounded(dx + row * width + i, grad);
+      const int end = row < rows ? width - i : 0;
+      store_some<kIsWhole>(dx + row * width + i, rounded<T>(grad), -i, end);
     }
   }
 
-  // The sums of the block's groups: the upper half hands its sums to the lower half, and so on.
-  for (int groups = blockDim.y, half; groups > 1; groups = half) {
-    half = (groups + 1) / 2;
-    const int giver = threadIdx.y >= half ? threadIdx.y - half : threadIdx.y;
-    float* sums_of_row = columns + giver * kVectors * kSize * blockDim.x + threadIdx.x;
-    __syncthreads();
-    for (int j = 0; j < kVectors * kSize; ++j) {
-      const float sum = dweight[j / kSize][j % kSize];
-      if (threadIdx.y >= half && threadIdx.y < groups) sums_of_row[j * blockDim.x] = sum;
-    }
-    __syncthreads();
-    for (int j = 0; j < kVectors * kSize; ++j) {
-      float& sum = dweight[j / kSize][j % kSize];
-      if (threadIdx.y + half < groups) sum += sums_of_row[j * blockDim.x];
-    }
+  if (blockDim.y > 1) {
+    const int in_group = kVectors * kSize * blockDim.x;
+    float* own = columns + threadIdx.y * in_group + threadIdx.x;
+#pragma unroll
+    for (int j = 0; j < kVectors * kSize; ++j) own[j * blockDim.x] = dweight[j / kSize][j % kSize];
+    add_rows(columns, blockDim.y, in_group);
+#pragma unroll
+    for (int j = 0; j < kVectors * kSize; ++j) dweight[j / kSize][j % kSize] = own[j * blockDim.x];
   }
   if (threadIdx.y > 0) return;
+#pragma unroll
   for (int v = 0; v < kVectors; ++v) {
     const int i = first + v * step;
-    if (i < width) store_sums<T>(dweight[v], gradient, blockIdx.x, gridDim.x, width, i);
+    if constexpr (kIsWhole) {
+      if (i < width) store_sums<T>(dweight[v], gradient, blockIdx.x, gridDim.x, width, i);
+    } else {
+#pragma unroll
+      for (int k = 0; k < kSize; ++k) {
+        if (i + k < 0 || i + k >= width) continue;
+        const float sum[1] = {dweight[v][k]};
+        store_sums<T>(sum, gradient, blockIdx.x, gridDim.x, width, i + k);
+      }
+    }
   }
 }
 
@@ -150,23 +169,23 @@ __global__ void __launch_bounds__(kMostThreads)
   store_sums<T>(dweight, gradient, blockIdx.x, gridDim.x, width, i);
 }
 
-// dweight[i] = the sum of partial[0..parts)[i], for 32 columns per block. First the 32 threads of a
-// column are in 32 warps, so that a warp reads neighbours; then in one warp, for its shuffles.
+// dweight[i] = the sum of partial[0..parts)[i], for 32 columns per block. Each warp adds some of
+// the parts; few parts get few warps (with 32, for eight parts of 131072 columns, most had none).
 template <typename T, typename F = Statistics<T>>
 __global__ void __launch_bounds__(1024)
     add_partial(WeightGradient<F> gradient, int parts, int64_t width) {
-  __shared__ F shared[32][33];  // 33: with 32, reading a column would hit one bank 32 times
-  const int64_t first = blockIdx.x * int64_t(32);
+  __shared__ F shared[32][32];
+  const int64_t i = blockIdx.x * int64_t(32) + threadIdx.x;
   wait_for_previous();
-  F sum = 0;
-  if (first + threadIdx.x < width) {
-    for (int part = threadIdx.y; part < parts; part += 32) {
-      sum += gradient.partial[part * width + first + threadIdx.x];
-    }
+  F sum[1] = {};
+#pragma unroll 4
+  for (int part = threadIdx.y; part < parts && i < width; part += blockDim.y) {
+    sum[0] += gradient.partial[part * width + i];
   }
-  shared[threadIdx.y][threadIdx.x] = sum;
+  shared[threadIdx.y][threadIdx.x] = sum[0];
   __syncthreads();
-  const F total[1] = {sum_over_warp(shared[threadIdx.x][threadIdx.y])};
-  const int64_t i = first + threadIdx.y;
-  if (threadIdx.x == 0 && i < width) store_sums<T>(total, gradient, 0, 1, width, i);
+  if (threadIdx.y > 0 || i >= width) return;
+#pragma unroll 8
+  for (int warp = 1; warp < blockDim.y; ++warp) sum[0] += shared[warp][threadIdx.x];
+  store_sums<T>(sum, gradient, 0, 1, width, i);
 }

@@ -6,46 +6,59 @@
 #include "vectors.cuh"
 
 // A row has blockDim.x threads in each of gridDim.y blocks, with kVectors times 16 bytes each; a
-// block has blockDim.y rows. Some blocks load while others wait for their sums.
-template <typename T, int kVectors>
+// block has blockDim.y rows. Some blocks load while others wait for their sums. Rows that are not
+// kIsWhole begin and end within a vector: threads take the vectors in which the row has elements.
+template <typename T, int kVectors, bool kIsWhole = true>
 __global__ void __launch_bounds__(kMostThreads, kVectors == 1 ? kResidentThreads / kMostThreads : 1)
     forward_rows(T* y, T* s, float* rstd, const T* a, const T* b, Weight weight, float eps,
                  int64_t rows, int width) {
   constexpr int kSize = 16 / sizeof(T);
   __shared__ RowSums sums;
   const int64_t row = blockIdx.x * int64_t(blockDim.y) + threadIdx.y, start = row * width;
-  const int first = (blockIdx.y * blockDim.x + threadIdx.x) * kSize;
+  const int rows_left = max(min(rows - row, int64_t(kSize)), int64_t(0));  // more do not matter
+  const int lead = kIsWhole ? 0 : start % kSize;  // how far into a vector the row begins
+  const int first = (blockIdx.y * blockDim.x + threadIdx.x) * kSize - lead;
   const int step = gridDim.y * blockDim.x * kSize;
   wait_for_previous();
   prepare_row_sums(sums);
 
   // All loads first, so that they are under way together.
   Vector<T, kSize> sum[kVectors], other[kVectors], w[kVectors];
+#pragma unroll
   for (int v = 0; v < kVectors; ++v) {
     const int i = first + v * step;
-    const bool is_there = row < rows && i < width;
-    sum[v] = load<kSize>(a + start + i, is_there);
-    other[v] = load<kSize>(b + start + i, is_there);
+    const int left = rows_left > 0 && i < width ? rows_left * width - i : 0;  // in the tensor
+    sum[v] = load_some<kSize, kIsWhole>(a + start + i, left);
+    other[v] = load_some<kSize, kIsWhole>(b + start + i, left);
   }
-  for (int v = 0; v < kVectors; ++v) w[v] = load_early<T, kSize>(weight, first + v * step, width);
+  constexpr bool kIsEarly = kIsWhole || kVectors < 4;  // else there are too few registers
+#pragma unroll
+  for (int v = 0; v < kVectors && kIsEarly; ++v) {
+    w[v] = load_early<T, kSize, kIsWhole>(weight, first + v * step, width);
+  }
   float squares = 0;
-  for (int v = 0; v < kVectors; ++v) {
-    const int i = first + v * step;
-    for (int k = 0; k < kSize; ++k) {
-      round_to(sum[v].at[k], element(sum[v], k) + element(other[v], k));
-      squares += element(sum[v], k) * element(sum[v], k);
-    }
-    if (row < rows && i < width) store(s + start + i, sum[v]);
-  }
-  wait_for_cluster();
-  const float scale = inverse_root(sum_over_row(squares, sums, 0) / width + eps);
-  if (row < rows && first == 0) rstd[row] = scale;
+#pragma unroll
   for (int v = 0; v < kVectors; ++v) {
     const int i = first + v * step;
     float x[kSize];
-    widen(x, w[v], weight, i, width);
+    for (int k = 0; k < kSize; ++k) x[k] = element(sum[v], k) + element(other[v], k);
+    sum[v] = rounded < T, kVectors<4>(x);
+    if (!kIsWhole) clear_others(sum[v], -i, width - i);
+    for (int k = 0; k < kSize; ++k) squares += element(sum[v], k) * element(sum[v], k);
+    store_some<kIsWhole>(s + start + i, sum[v], -i, rows_left > 0 ? width - i : 0);
+  }
+  wait_for_cluster();
+  const float scale = inverse_root(sum_over_row(squares, sums, 0) / width + eps);
+  if (row < rows && first == -lead) rstd[row] = scale;
+#pragma unroll
+  for (int v = 0; v < kVectors; ++v) {
+    const int i = first + v * step;
+    if (!kIsEarly) w[v] = load_early<T, kSize, kIsWhole>(weight, i, width);
+    float x[kSize];
+    widen<kIsWhole>(x, w[v], weight, i, width);
     for (int k = 0; k < kSize; ++k) x[k] *= element(sum[v], k) * scale;
-    if (row < rows && i < width) store_rounded(y + start + i, x);
+    store_some<kIsWhole>(y + start + i, rounded < T, kVectors<4>(x), -i,
+                         rows_left > 0 ? width - i : 0);
   }
 }
 
@@ -61,11 +74,10 @@ __global__ void __launch_bounds__(kMostThreads)
 #pragma unroll 4
   for (int64_t i = threadIdx.x * kSize; i < width; i += kMostThreads * kSize) {
     auto sum = load<kSize>(a + start + i), other = load<kSize>(b + start + i);
-    F part = -lost;
-    for (int k = 0; k < kSize; ++k) {
-      round_to(sum.at[k], element(sum, k) + element(other, k));
-      part += element(sum, k) * element(sum, k);
-    }
+    F x[kSize], part = -lost;
+    for (int k = 0; k < kSize; ++k) x[k] = element(sum, k) + element(other, k);
+    sum = rounded<T>(x);
+    for (int k = 0; k < kSize; ++k) part += element(sum, k) * element(sum, k);
     store(s + start + i, sum);
     const F next = squares + part;
     lost = isinf(next) ? F(0) : (next - squares) - part;  // infinity stays what it is, as in torch

@@ -1,5 +1,5 @@
-// The lesson in steps, in bfloat16: each kernel changes one thing of the one before it. ladder.py
-// times them. The last steps are the kernels in use.
+// The lesson in steps, in bfloat16. ladder.py times them. Each kernel here changes one thing of the
+// one before it; the kernels in use, which follow them, change several.
 #include "backward.cuh"
 #include "forward.cuh"
 
@@ -88,7 +88,7 @@ extern "C" cudaError_t launch_backward_step(int step, T* dx, T* dweight, float* 
     backward_means_any<T, 8><<<n, 512, 0, stream>>>(means, dy, s, w, rstd, width);
     backward_any<T, 8><<<blocks, 512, 0, stream>>>(dx, to, dy, ds, s, w, rstd, means, rows, width);
   } else {
-    const auto kernel = backward_rows<T, 2, false>;
+    const auto kernel = backward_rows<T, 2, true, false>;
     kernel<<<blocks, dim3(256, 2), 0, stream>>>(dx, to, dy, ds, s, w, rstd, rows, width);
   }
   add_partial<T><<<4096 / 32, dim3(32, 32), 0, stream>>>(to, blocks, width);

@@ -24,9 +24,12 @@ __device__ inline void wait_for_previous() {
 }
 
 // Shuffles pass registers from thread to thread. All 32 threads get the sum, and the same bits.
+// With fewer lanes (a power of two), each group of that many neighbours gets its own sum.
 template <typename F>
-__device__ inline F sum_over_warp(F x) {
-  for (int distance = 16; distance > 0; distance /= 2) x += __shfl_xor_sync(~0u, x, distance);
+__device__ inline F sum_over_warp(F x, int lanes = 32) {
+  for (int distance = 16; distance > 0; distance /= 2) {
+    if (distance < lanes) x += __shfl_xor_sync(~0u, x, distance);
+  }
   return x;
 }
 
@@ -44,16 +47,29 @@ __device__ inline F sum_of_array(const F* numbers, int count) {
 // overwrite what a slow one has yet to read.
 template <typename F>
 __device__ inline F sum_over_block(F x, F* shared) {
-  x = sum_over_warp(x);
+  x = sum_over_warp(x, blockDim.x);
   const int warps = blockDim.x / 32;
-  if (warps == 1) return x;
+  if (warps <= 1) return x;
   F* row = shared + threadIdx.y * warps;
   if (threadIdx.x % 32 == 0) row[threadIdx.x / 32] = x;
   __syncthreads();
   return sum_of_array(row, warps);
 }
 
-// The same for a row that gridDim.y blocks share. From sm_90 on, up to 16 blocks can be launched as
+// Adds all rows of an array in shared memory, [rows, width], into the first: the upper half to the
+// lower half, and so on. Begins and ends with a barrier.
+__device__ inline void add_rows(float* numbers, int rows, int width) {
+  const int thread = threadIdx.y * blockDim.x + threadIdx.x, threads = blockDim.x * blockDim.y;
+  __syncthreads();
+  for (int half; rows > 1; rows = half) {
+    half = (rows + 1) / 2;
+    for (int i = thread; i < (rows - half) * width; i += threads)
+      numbers[i] += numbers[i + half * width];
+    __syncthreads();
+  }
+}
+
+// The sum over a row that gridDim.y blocks share. From sm_90 on, up to 16 blocks can be launched as
 // a cluster: they run at the same time and may write into each other's shared memory. Each warp
 // sends its number to every block; st.async counts the bytes that have arrived on a barrier in that
 // block, which its threads watch. (cooperative_groups' cluster.sync() would also wait for all loads

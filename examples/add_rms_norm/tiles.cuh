@@ -1,0 +1,162 @@
+// Short rows, and rows that end within a vector: a block takes a tile, neighbouring rows that
+// together end where a vector of 16 bytes ends, and moves it as one piece of memory. So a vector
+// has elements of one row or of two. Each thread has one vector, at the same place in every tile
+// over which its block walks, and thus the same columns.
+#pragma once
+#include "sums.cuh"
+#include "vectors.cuh"
+
+// Blocks that a multiprocessor should have room for.
+#if __CUDA_ARCH__ >= 1000 && __CUDA_ARCH__ < 1200
+constexpr int kForwardTiles = 2;  // with three, there would be too few registers
+#else
+constexpr int kForwardTiles = kResidentThreads * 3 / 4 / kMostThreads;
+#endif
+
+struct TileSums {
+  float2 shares[kMostThreads];  // each vector's share of the row in which it begins, and the next
+  float of_rows[kMostThreads + 1];
+  float weights[kMostThreads];
+};
+
+// Where a thread's vector is in the tile.
+template <int kSize>
+struct TilePlace {
+  int width, tile_rows;
+  int thread = threadIdx.y * blockDim.x + threadIdx.x;
+  int i = thread * kSize;
+  bool is_there = i < tile_rows * width;
+  int row = min(i / width, tile_rows - 1);             // in which it begins
+  int own = is_there ? (row + 1) * width - i : kSize;  // elements of that row; then come the next's
+
+  // How many of the vector's elements there are at this place of the tensor.
+  __device__ int count(int64_t at, int64_t rows) const {
+    return is_there ? max(min(rows * width - at, int64_t(kSize)), int64_t(0)) : 0;
+  }
+
+  // By way of shared memory: neighbouring threads read neighbouring weights, each once.
+  template <typename T>
+  __device__ void load_weights(float (&w)[kSize], TileSums& sums, Weight weight) const {
+    for (int j = thread; j < width; j += blockDim.x * blockDim.y) {
+      if (weight.is_wide) {
+        sums.weights[j] = static_cast<const float*>(weight.data)[j];
+      } else {
+        sums.weights[j] = to_float(static_cast<const T*>(weight.data)[j]);
+      }
+    }
+    __syncthreads();
+    for (int k = 0; k < kSize; ++k) {
+      w[k] = sums.weights[k < own ? width - own + k : k - own];  // the first follows the last
+    }
+  }
+
+  // Returns what finish(row, sum) gave for the two rows of this vector. blockDim.x threads, a power
+  // of two, add up a row.
+  template <typename Finish>
+  __device__ float2 sum_over_rows(TileSums& sums, float2 share, Finish finish) const {
+    sums.shares[thread] = share;
+    __syncthreads();
+    const int begin = threadIdx.y * width, end = begin + width;
+    float sum = 0;
+    if (threadIdx.y < tile_rows) {
+      for (int j = begin / kSize + threadIdx.x; j * kSize < end; j += blockDim.x) {
+        sum += j * kSize >= begin ? sums.shares[j].x : sums.shares[j].y;
+      }
+    }
+    sum = sum_over_warp(sum, blockDim.x);
+    if (threadIdx.x == 0 && threadIdx.y < tile_rows) {
+      sums.of_rows[threadIdx.y] = finish(threadIdx.y, sum);
+    }
+    __syncthreads();
+    return {sums.of_rows[row], sums.of_rows[row + 1]};
+  }
+};
+
+template <typename T>
+__global__ void __launch_bounds__(kMostThreads, kForwardTiles)
+    forward_tiles(T* y, T* s, float* rstd, const T* a, const T* b, Weight weight, float eps,
+                  int64_t rows, int width, int tile_rows) {
+  constexpr int kSize = 16 / sizeof(T);
+  __shared__ TileSums sums;
+  const TilePlace<kSize> place = {width, tile_rows};
+  wait_for_previous();
+  const int64_t step = gridDim.x * int64_t(tile_rows);
+  Vector<T, kSize> sum, other;
+  const auto fetch = [&](int64_t at) {
+    sum = load_some<kSize>(a + at, place.count(at, rows));
+    other = load_some<kSize>(b + at, place.count(at, rows));
+  };
+  int64_t first_row = blockIdx.x * int64_t(tile_rows);
+  fetch(first_row * width + place.i);
+  float w[kSize];
+  place.template load_weights<T>(w, sums, weight);
+  for (; first_row < rows; first_row += step) {
+    const int64_t at = first_row * width + place.i;
+    const int count = place.count(at, rows);
+    if (first_row >= step) fetch(at);  // not the first tile
+    float2 share = {0, 0};
+    float x[kSize];
+    for (int k = 0; k < kSize; ++k) x[k] = element(sum, k) + element(other, k);
+    sum = rounded<T>(x);
+    for (int k = 0; k < kSize; ++k) {
+      (k < place.own ? share.x : share.y) += element(sum, k) * element(sum, k);
+    }
+    store_some(s + at, sum, 0, count);
+    const auto finish = [&](int row, float squares) {
+      const float scale = inverse_root(squares / width + eps);
+      if (first_row + row < rows) rstd[first_row + row] = scale;
+      return scale;
+    };
+    const float2 scale = place.sum_over_rows(sums, share, finish);
+    for (int k = 0; k < kSize; ++k) {
+      x[k] = element(sum, k) * (k < place.own ? scale.x : scale.y) * w[k];
+    }
+    store_some(y + at, rounded<T>(x), 0, count);
+  }
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kMostThreads, 2)
+    backward_tiles(T* dx, WeightGradient<float> gradient, const T* dy, const T* ds, const T* s,
+                   Weight weight, const float* rstd, int64_t rows, int width, int tile_rows) {
+  constexpr int kSize = 16 / sizeof(T);
+  __shared__ TileSums sums;
+  __shared__ float columns[kSize * kMostThreads];
+  const TilePlace<kSize> place = {width, tile_rows};
+  wait_for_previous();
+  float w[kSize], dweight[kSize] = {};
+  place.template load_weights<T>(w, sums, weight);
+  const int64_t step = gridDim.x * int64_t(tile_rows);
+  int64_t first_row = blockIdx.x * int64_t(tile_rows);
+  for (; first_row < rows; first_row += step) {
+    const int64_t at = first_row * width + place.i;
+    const int count = place.count(at, rows);
+    const int64_t row = first_row + place.row;
+    const auto this_s = load_some<kSize>(s + at, count), this_dy = load_some<kSize>(dy + at, count);
+    const auto this_ds = load_some<kSize>(ds + at, ds != nullptr ? count : 0);
+    const float2 scale = {row < rows ? rstd[row] : 0, row + 1 < rows ? rstd[row + 1] : 0};
+    float2 share = {0, 0};
+    for (int k = 0; k < kSize; ++k) {
+      const float x = element(this_s, k) * (k < place.own ? scale.x : scale.y);
+      const float grad = element(this_dy, k);
+      (k < place.own ? share.x : share.y) += grad * w[k] * x;
+      dweight[k] += grad * x;
+    }
+    const auto finish = [&](int, float product) { return product / width; };
+    const float2 mean = place.sum_over_rows(sums, share, finish);
+    float grad[kSize];
+    for (int k = 0; k < kSize; ++k) {
+      const float own = k < place.own ? scale.x : scale.y;
+      const float x = element(this_s, k) * own, g = element(this_dy, k) * w[k];
+      grad[k] = own * (g - x * (k < place.own ? mean.x : mean.y)) + element(this_ds, k);
+    }
+    store_some(dx + at, rounded<T>(grad), 0, count);
+  }
+
+  for (int k = 0; k < kSize; ++k) columns[place.i + k] = dweight[k];
+  add_rows(columns, tile_rows, width);
+  for (int i = place.thread; i < width; i += blockDim.x * blockDim.y) {
+    const float sum[1] = {columns[i]};
+    store_sums<T>(sum, gradient, blockIdx.x, gridDim.x, width, i);
+  }
+}
