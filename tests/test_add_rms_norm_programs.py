@@ -75,8 +75,8 @@ def test_other_derivatives_are_refused(name, i, device):
             return function(forward_ad.make_dual(x, x.detach()))
 
     x = inputs[i]
-    compiled = torch.compile(function, backend="aot_eager")
-    compiled_jvp = partial(torch.compile(jvp, backend="aot_eager"), function)
+    compiled = torch.compile(function)
+    compiled_jvp = partial(torch.compile(jvp), function)
     for call in (partial(jvp, function), partial(jvp, compiled), compiled_jvp, torch.func.jacfwd(function), dual):
         with pytest.raises(RuntimeError, match="no forward derivative"):
             call(x)
@@ -97,5 +97,5 @@ def test_sizes_that_depend_on_data():
     x, y, weight, *_ = make((6, 8))
     inputs = x, y, torch.tensor([True, False] * 3), torch.tensor(3), weight
     with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True, capture_scalar_outputs=True):
-        compiled = torch.compile(function, fullgraph=True, backend="aot_eager")(*inputs)
+        compiled = torch.compile(function, fullgraph=True)(*inputs)
     torch.testing.assert_close(compiled, function(*inputs))
