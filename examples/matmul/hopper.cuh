@@ -157,6 +157,12 @@ __device__ inline void release(float (&d)[kSums]) {
   for (float& x : d) asm volatile("" : "+f"(x)::"memory");
 }
 
+inline const char* text(cudaError_t error) {
+  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
+}
+
+inline int64_t divide_up(int64_t x, int64_t y) { return (x + y - 1) / y; }
+
 inline int device_attribute(cudaDeviceAttr which) {
   int device = 0, value = 0;
   cudaGetDevice(&device);

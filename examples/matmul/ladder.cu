@@ -278,12 +278,8 @@ __global__ void __launch_bounds__(384, 1)
   }
 }
 
-const char* text(cudaError_t error) {
-  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
-}
-
 dim3 grid(const Problem& p, int rows, int columns) {
-  return dim3((p.n + columns - 1) / columns, (p.m + rows - 1) / rows);
+  return dim3(divide_up(p.n, columns), divide_up(p.m, rows));
 }
 
 template <typename Kernel>
@@ -299,9 +295,9 @@ const char* launch_hopper(Kernel kernel, int threads, const Problem& p, cudaStre
 
 }  // namespace
 
-// shape: of rung 7's tiles, -1 for its plan. Returns NULL, or why this rung does not run here.
-extern "C" const char* launch_rung(int rung, bf16* c, const bf16* a, const bf16* b, int m, int n,
-                                   int k, int shape, cudaStream_t stream) {
+// Returns NULL, or why this rung does not run here.
+extern "C" const char* launch_ladder(int rung, bf16* c, const bf16* a, const bf16* b, int m, int n,
+                                     int k, cudaStream_t stream) {
   const Problem p = {c, a, b, m, n, k};
   if (m < 1 || n < 1 || k < 1) return "m, n and k must be at least 1";
   if (rung > 4 && !is_hopper()) return "rungs 5 to 7 need compute capability 9.0 (Hopper)";
@@ -317,6 +313,6 @@ extern "C" const char* launch_rung(int rung, bf16* c, const bf16* a, const bf16*
   }
   if (rung == 5) return launch_hopper(wgmma_and_tma, 256, p, stream);
   if (rung == 6) return launch_hopper(producer_and_consumers, 384, p, stream);
-  if (rung == 7) return launch_product<false>(c, a, b, m, n, k, shape, stream);
+  if (rung == 7) return launch_product<false>(c, a, b, m, n, k, stream);
   return text(cudaGetLastError());
 }
