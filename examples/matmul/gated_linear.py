@@ -87,14 +87,6 @@ dtype (float32, float64, float16 or bfloat16), H a multiple of 8: use interleave
     torch._check(w.shape[0] % 16 == 0, message)
 
 
-def _runs_here(x: Tensor, w: Tensor) -> bool:
-    n, k = w.shape
-    fits = x.dtype == torch.bfloat16 and k % 8 == 0 and x.numel() * n > 0 and max(x.numel() // k, n, k) < 2**31
-    return (
-        x.is_cuda and fits and torch.cuda.get_device_capability(x.device)[0] == 9 and load("gated_linear") is not None
-    )
-
-
 def _tidy(x: Tensor) -> Tensor:
     """Contiguous, and at an address that TMA accepts."""
     x = x.contiguous()
@@ -103,11 +95,15 @@ def _tidy(x: Tensor) -> Tensor:
 
 def _forward(x: Tensor, w: Tensor) -> Tensor:
     _check(x, w)
-    if not _runs_here(x, w):
-        return reference(x, w)
-    (n, k), y = w.shape, x.new_empty(*x.shape[:-1], len(w) // 2)
+    n, k = w.shape
+    fits = x.dtype == torch.bfloat16 and k % 8 == 0 and x.numel() * n > 0 and max(x.numel() // k, n, k) < 2**31
+    is_hopper = x.is_cuda and torch.cuda.get_device_capability(x.device)[0] == 9
+    kernel = load("gated_linear") if fits and is_hopper else None
+    if not kernel:
+        return reference(x, w).clone()  # without clone() a view, which autograd does not let anyone change in place
+    y = x.new_empty(*x.shape[:-1], n // 2)
     with torch.cuda.device(x.device):
-        launch(load("gated_linear"), y, _tidy(x), _tidy(w), x.numel() // k, n, k)
+        launch(kernel, y, _tidy(x), _tidy(w), x.numel() // k, n, k)
     return y
 
 
