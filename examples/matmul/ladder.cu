@@ -57,12 +57,10 @@ __global__ void tiles_in_shared_memory(Problem p) {
   }
 }
 
-// 3. 8 x 8 sums per thread: 16 numbers from shared memory serve 64 products. 256 threads, 128 x
-// 128.
+// 3. 8 x 8 sums per thread: 16 numbers from shared memory serve 64 products. Tiles of 128 x 128.
 __global__ void __launch_bounds__(256) many_sums_per_thread(Problem p) {
   constexpr int kStep = 16;
-  __shared__ __align__(16) float a[kStep][132],
-      b[kStep][132];  // turned: a thread reads 4 at a time
+  __shared__ __align__(16) float a[kStep][132], b[kStep][132];  // turned: threads read 4 at a time
   const int row = blockIdx.y * 128, column = blockIdx.x * 128;
   const int x = threadIdx.x % 16 * 4, y = threadIdx.x / 16 * 4;
   float sums[8][8] = {};
