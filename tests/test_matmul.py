@@ -2,16 +2,13 @@
 
 import importlib
 import os
-import random
 import re
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
 from torch.utils import cpp_extension
 
 from lab import toolchain
@@ -19,7 +16,6 @@ from lab import toolchain
 FOLDER = Path(__file__).resolve().parents[1] / "examples" / "matmul"
 everywhere = pytest.mark.parametrize("device", ["cpu"] + ["cuda"] * torch.cuda.is_available())
 need_nvcc = pytest.mark.skipif(not toolchain.find_nvcc(), reason="needs nvcc")
-need_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
 @pytest.fixture(scope="module")
@@ -27,133 +23,114 @@ def lib():
     os.environ["PATH"] = toolchain.tool_path()  # ninja
     sys.path.insert(0, str(FOLDER))
     cpp_extension.CUDA_HOME = torch.version.cuda and toolchain.environment().get("CUDA_HOME")
-    module = importlib.import_module("gated_linear")
-    module.build()
-    return module
+    return importlib.import_module("gated_linear")
 
 
-def make(lib, rows=5, k=24, h=16, dtype=torch.bfloat16, device="cpu"):
+def make(lib, device, rows=5, k=24, h=16, dtype=torch.bfloat16, is_leaf=False):
     generator = torch.Generator().manual_seed(rows + k + h)
     x, wg, wu = (torch.randn(size, k, generator=generator).to(device, dtype) for size in (rows, h, h))
-    wg, wu = (each / max(k, 1) ** 0.5 for each in (wg, wu))
-    return x, wg, wu, lib.interleave(wg, wu)
+    return x.requires_grad_(is_leaf), (lib.interleave(wg, wu) / max(k, 1) ** 0.5).requires_grad_(is_leaf)
+
+
+def assert_close(found, right, error=0.01):
+    """By the norm of the difference: single elements may be small differences of large numbers."""
+    for one, other in zip(found, right, strict=True) if isinstance(found, tuple) else [(found, right)]:
+        assert (one.shape, one.dtype) == (other.shape, other.dtype)
+        assert (one.double() - other.double()).norm() <= error * other.double().norm()
 
 
 @everywhere
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16], ids=str)
 def test_values(lib, device, dtype):
     for rows, k, h in [(5, 24, 16), (300, 1000, 136), (1, 8, 8), (130, 72, 328), (9, 27, 8), (0, 8, 8), (3, 0, 8)]:
-        x, wg, wu, w = make(lib, rows, k, h, dtype, device)
-        gates, ups = (x.double() @ each.double().t() for each in (wg, wu))
-        right = nn.functional.silu(gates) * ups
-        y = lib.gated_linear(x, w)
-        assert y.dtype == dtype
-        assert y.shape == (rows, h)
-        assert (y.double() - right).norm() <= (2 if dtype.itemsize == 2 else 32) * torch.finfo(dtype).eps * right.norm()
-
-
-@everywhere
-def test_shapes_and_strides(lib, device):
-    x, *_, w = make(lib, 12, device=device)
+        x, w = make(lib, device, rows, k, h, dtype)
+        gates, ups = (x.double() @ w.double().view(h // 8, 2, 8, k)[:, i].reshape(h, k).t() for i in range(2))
+        error = (2 if dtype.itemsize == 2 else 32) * torch.finfo(dtype).eps
+        assert_close(lib.gated_linear(x, w), (gates * gates.sigmoid() * ups).to(dtype), error)
+    x, w = make(lib, device, 12, dtype=dtype)
     y = lib.gated_linear(x, w)
     wide = torch.zeros(12, 27, dtype=x.dtype, device=device)
     wide[:, 3:] = x  # rows that TMA cannot read
     for same in (wide[:, 3:], torch.cat((x.new_zeros(1), x.flatten()))[1:].view(12, 24), x.t().contiguous().t()):
-        assert torch.equal(lib.gated_linear(same, w.t().contiguous().t()), y)
-    assert torch.equal(lib.gated_linear(x.view(3, 2, 2, 24), w), y.view(3, 2, 2, 16))
-    torch.testing.assert_close(lib.gated_linear(x[0], w), y[0])
+        assert_close(lib.gated_linear(same, w.t().contiguous().t()), y)
+    assert_close(lib.gated_linear(x.view(3, 2, 2, 24), w), y.view(3, 2, 2, 16))
+    assert_close(lib.gated_linear(x[0], w), y[0])
 
 
 @everywhere
 def test_gradients(lib, device):
-    x, *_, w = (each.requires_grad_() for each in make(lib, 2, 5, 8, dtype=torch.float64, device=device))
-    op = torch.ops.gated_linear.gated_linear
-    assert torch.autograd.gradcheck(op, (x, w), check_forward_ad=True, check_batched_grad=True)
-    assert torch.autograd.gradgradcheck(op, (x, w))
-    x, *_, w = (each.requires_grad_() for each in make(lib, 130, 72, 328, device=device))
-    dy = torch.randn(130, 328, device=device).to(x.dtype)
-    ours, right = (torch.autograd.grad(call(x, w), (x, w), dy) for call in (op, lib.reference))
-    torch.testing.assert_close(ours, right, rtol=0.02, atol=0.02)
-
-    def loss(call, x, w):
-        return call(x, w).float().square().sum()
-
-    x, *_, w = make(lib, device=device)
+    inputs, both = make(lib, device, 2, 5, 8, torch.float64, True), (lib.gated_linear, lib.reference)
+    assert torch.autograd.gradcheck(lib.gated_linear, inputs, check_forward_ad=True, check_batched_grad=True)
+    assert torch.autograd.gradgradcheck(lib.gated_linear, inputs)
+    inputs = make(lib, device, 130, 72, 328, is_leaf=True)
+    assert_close(*(torch.autograd.grad(f(*inputs).mul_(2).sin().sum(), inputs) for f in both))
+    inputs = make(lib, device)
     for transform in (torch.func.grad, torch.func.jacrev, torch.func.jacfwd):
-        both = [transform(partial(loss, call), (0, 1))(x, w) for call in (op, lib.reference)]
-        torch.testing.assert_close(*both, rtol=0.02, atol=0.02)
+        assert_close(*(transform(lambda x, w, f=f: f(x, w).float().square().sum(), (0, 1))(*inputs) for f in both))
 
 
 @everywhere
 def test_asked_by_torch(lib, device):
-    x, *_, w = make(lib, device=device)
-    op, y = torch.ops.gated_linear.gated_linear, lib.gated_linear(x, w)
-    for grad in (False, True):
-        torch.library.opcheck(op.default, [each.clone().requires_grad_(grad) for each in (x, w)])
+    x, w = make(lib, device)
+    op, y = torch.ops.gated_linear.gated_linear.default, lib.gated_linear(x, w)
+    for is_leaf in (False, True):
+        torch.library.opcheck(op, make(lib, device, is_leaf=is_leaf))
     xs, ws = torch.stack((x, -x), 1), torch.stack((w, -w))
     for dims, args in (((1, None), (xs, w)), ((None, 0), (x, ws)), ((1, 0), (xs, ws))):
-        batched = torch.vmap(op, dims)(*args)
-        torch.testing.assert_close(batched, torch.vmap(lib.reference, dims)(*args), rtol=0.02, atol=0.02)
+        assert_close(*(torch.vmap(f, dims)(*args) for f in (op, lib.reference)))
     with torch.autocast(device, torch.bfloat16):
         assert torch.equal(lib.gated_linear(x.float(), w), y)
         assert lib.gated_linear(x.double(), w.double()).dtype == torch.float64
     compiled = torch.compile(op, fullgraph=True, dynamic=True)
     for rows in (5, 2, 4):
-        torch.testing.assert_close(compiled(x[:rows], w), y[:rows], rtol=0.02, atol=0.02)
-    x.requires_grad_()
-    torch.testing.assert_close(*(torch.autograd.grad(f(x, w).sum(), x) for f in (compiled, op)), rtol=0.02, atol=0.02)
-
-    class Module(nn.Module):
-        def forward(self, x, w):
-            return op(x, w)
-
-    shapes = {"x": {0: torch.export.Dim("rows")}, "w": None}
-    exported = torch.export.export(Module(), (x.detach(), w), dynamic_shapes=shapes).module()
-    torch.testing.assert_close(exported(x[:3].detach(), w), y[:3])
+        assert_close(compiled(x[:rows], w), y[:rows])
+    leaves, module = make(lib, device, is_leaf=True), torch.nn.Module()
+    assert_close(*(torch.autograd.grad(f(*leaves).sum(), leaves) for f in (compiled, op)))
+    module.forward = lib.gated_linear
+    exported = torch.export.export(module, (x, w), dynamic_shapes=({0: torch.export.Dim("rows")}, None))
+    assert_close(exported.module()(x[:3], w), y[:3])
 
 
 def test_refuses(lib):
-    x, wg, _, w = make(lib)
+    x, w = make(lib, "cpu")
     for bad in ((x[:, 1:], w), (x, w[:8]), (x, w.float()), (x.int(), w.int()), (x[0, 0], w), (x, w[0])):
         for call in (lib.gated_linear, torch.compile(lib.gated_linear, backend="eager")):
-            with pytest.raises(RuntimeError, match="gated_linear: x is"):
+            with pytest.raises(RuntimeError, match=r"gated_linear: x is .* expected"):
                 call(*bad)
     with pytest.raises(ValueError, match="expected"):
-        lib.interleave(wg[:3], wg[:3])
+        lib.interleave(x, x)
 
 
 @need_nvcc
 @pytest.mark.parametrize("arch", ["80", "90a", "100"])
 def test_compiles_without_warning(arch, tmp_path):
-    """No spilled register, no wgmma that ptxas has serialized (C7510), tensor cores in the machine code."""
+    """No spilled register, and no wgmma that ptxas has serialized (C7510)."""
     flags = ["-std=c++17", "-O3", f"-gencode=arch=compute_{arch},code=sm_{arch}", "-Werror=all-warnings"]
     flags += ["-Xptxas=-v,--warning-as-error", "-Xcompiler=-Wall,-Werror", "-cubin", "-o", tmp_path / "cubin"]
-    for source in ("ladder.cu", "gated_linear_kernel.cu"):
+    for source in ("ladder.cu", "gated_linear.cu"):
         command = [toolchain.find_nvcc(), *flags, FOLDER / source]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        assert "(C75" not in done.stderr, done.stderr
+        assert (done.returncode, "(C75" in done.stderr) == (0, False), done.stderr
         assert set(re.findall(r"(\d+) bytes (?:stack frame|spill)", done.stderr)) == {"0"}
 
 
-@need_gpu
 @need_nvcc
 def test_rungs(lib):
-    """Each within twice torch.matmul's own error, at random sizes; what TMA cannot read is refused in one line."""
-    ladder = importlib.import_module("ladder")
-    library, random_sizes = ladder.compile_rungs(), random.Random(0)
-    for turn in range(40):
-        m, n, k = (random_sizes.randint(1, 700) * (8 if turn % 2 else 1) for _ in "mnk")
+    """Within twice torch.matmul's own error at random sizes; or refused, for want of a Hopper GPU or by TMA."""
+    torch.manual_seed(0)
+    ladder, sizes = importlib.import_module("ladder"), torch.randint(1, 700, (20, 3)).tolist()
+    is_hopper = torch.cuda.is_available() and torch.cuda.get_device_capability()[0] == 9
+    assert is_hopper or b"(Hopper)" in lib.load("gated_linear")(*[None] * 3, 1, 16, 8, None)
+    for m, n, k in (sizes + [[8 * each for each in size] for size in sizes]) * torch.cuda.is_available():
         a, b = (torch.randn(size, k, device="cuda", dtype=torch.bfloat16) for size in (m, n))
         for rung in ladder.RUNGS:
-            if rung > 4 and (torch.cuda.get_device_capability()[0] != 9 or k % 8 or (rung == 7 and n % 8)):
-                with pytest.raises(RuntimeError, match=r"TMA needs|compute capability"):
-                    ladder.multiply(library, rung, a, b)
+            if rung > 4 and (not is_hopper or k % 8 or (rung == 7 and n % 8)):
+                with pytest.raises(RuntimeError, match=r"TMA needs|\(Hopper\)"):
+                    ladder.multiply(rung, a, b)
             else:
-                assert ladder.relative_error(library, rung, a, b) <= 2, (rung, m, n, k)
+                assert ladder.relative_error(rung, a, b) <= 2, (rung, m, n, k)
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="has a GPU")
-@pytest.mark.parametrize("program", ["ladder.py", "bench.py"])
-def test_says_what_it_needs(program, run):
-    assert "this needs a GPU" in run(FOLDER / program, status=1).stderr
+def test_programs(run, tmp_path):
+    assert torch.cuda.is_available() or "needs a GPU" in run(FOLDER / "bench.py", status=1).stderr
+    run(FOLDER / "ladder.py", "--from", "docs/results/h200-matmul.json", "--plot", tmp_path / "x.svg")

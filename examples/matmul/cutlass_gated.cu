@@ -35,8 +35,7 @@ using Cluster = Shape<_2, _1, _1>;
 constexpr int kAlign = 8;  // elements: TMA takes 16 bytes
 constexpr auto kRound = cutlass::FloatRoundStyle::round_to_nearest;
 
-// An epilogue is a tree: each node names a function, and the nodes that it takes its arguments
-// from.
+// An epilogue is a tree: a node names a function, then the nodes that it takes its arguments from.
 using Silu = epilogue::fusion::Sm90EVT<
     epilogue::fusion::Sm90Compute<cutlass::epilogue::thread::SiLu, float, float, kRound>,
     epilogue::fusion::Sm90AccFetch>;
@@ -64,15 +63,11 @@ struct Product {
       Shape<int, int, int, int>, Mainloop, Epilogue, cutlass::gemm::PersistentScheduler>>;
 };
 
-[[noreturn]] void refuse(const std::string& text) {
-  throw std::runtime_error("cutlass_gated: " + text);
-}
-
 const bf16* in(const Tensor& x) { return static_cast<const bf16*>(x.const_data_ptr()); }
 
 // y = epilogue(x w^T, c). All are contiguous.
 template <class Fusion>
-void run(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& c, cudaStream_t stream) {
+void run(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& c) {
   using Gemm = typename Product<Fusion>::Gemm;
   using Kernel = typename Gemm::GemmKernel;
   const int m = int(x.size(0)), n = int(w.size(0)), k = int(x.size(1));
@@ -90,12 +85,16 @@ void run(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& c, cud
   // Freed when this function returns; torch gives the memory only to later work on this stream.
   const int64_t bytes[] = {int64_t(Gemm::get_workspace_size(arguments))};
   const Tensor workspace = torch::stable::new_empty(x, bytes, ScalarType::Byte);
+  void* stream = nullptr;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(x.get_device_index(), &stream));
   Gemm gemm;
   auto status = gemm.can_implement(arguments);
   if (status == cutlass::Status::kSuccess) {
-    status = gemm.run(arguments, workspace.mutable_data_ptr(), stream);
+    status = gemm.run(arguments, workspace.mutable_data_ptr(), static_cast<cudaStream_t>(stream));
   }
-  if (status != cutlass::Status::kSuccess) refuse(cutlassGetStatusString(status));
+  if (status != cutlass::Status::kSuccess) {
+    throw std::runtime_error(std::string("cutlass_gated: ") + cutlassGetStatusString(status));
+  }
 }
 
 // silu(x wg^T) * (x wu^T)
@@ -103,17 +102,16 @@ Tensor gated_linear(const Tensor& x, const Tensor& wg, const Tensor& wu) {
   for (const Tensor* each : {&x, &wg, &wu}) {
     const bool fits = each->dim() == 2 && each->size(1) == x.size(1) && each->is_contiguous() &&
                       each->scalar_type() == ScalarType::BFloat16 && each->device() == x.device();
-    if (!fits)
-      refuse("expected three contiguous bfloat16 matrices on one GPU: [M, K], [H, K] twice");
+    if (!fits || wg.size(0) != wu.size(0)) {
+      throw std::runtime_error(
+          "cutlass_gated: expected contiguous bfloat16 on one GPU: [M, K], [H, K], [H, K]");
+    }
   }
-  if (wg.size(0) != wu.size(0)) refuse("wg and wu differ in size");
   const torch::stable::accelerator::DeviceGuard guard(x.get_device_index());
-  void* stream = nullptr;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(x.get_device_index(), &stream));
   const int64_t shape[] = {x.size(0), wg.size(0)};
   const Tensor up = torch::stable::new_empty(x, shape), y = torch::stable::new_empty(x, shape);
-  run<Plain>(up, x, wu, up, static_cast<cudaStream_t>(stream));
-  run<SiluTimesC>(y, x, wg, up, static_cast<cudaStream_t>(stream));
+  run<Plain>(up, x, wu, up);
+  run<SiluTimesC>(y, x, wg, up);
   return y;
 }
 

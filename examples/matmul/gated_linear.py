@@ -2,10 +2,12 @@
 
     python3 examples/matmul/gated_linear.py
 
-builds it and checks it. docs/11_matmul.md explains the kernel, ladder.py shows the way to it, bench.py measures it.
+checks it. docs/11_matmul.md explains the kernel, ladder.py shows the way to it, bench.py measures it.
 """
 
+import ctypes
 import functools
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -15,32 +17,32 @@ from torch.autograd import forward_ad
 from torch.utils import cpp_extension
 
 HERE = Path(__file__).resolve().parent
-LIBRARY = torch.library.Library("gated_linear", "FRAGMENT")
-# Machine code for Hopper, and for other GPUs PTX that the driver compiles: without Hopper's instructions.
-ARCHITECTURES = ["-gencode=arch=compute_80,code=compute_80", "-gencode=arch=compute_90a,code=sm_90a"]
+LIBRARY = torch.library.Library("gated_linear", "DEF")
+LIBRARY.define("gated_linear(Tensor x, Tensor w) -> Tensor")
 
 
-def has_toolkit() -> bool:
-    """Whether torch has CUDA, and a CUDA toolkit is where torch looks for it: $CUDA_HOME, or the nvcc on PATH."""
+@functools.cache
+def load(name: str) -> Callable | None:
+    """Compile NAME.cu and return its launch_NAME(). None without a CUDA toolkit: in $CUDA_HOME, or the nvcc on PATH."""
     home = cpp_extension.CUDA_HOME
-    return bool(torch.version.cuda and home and Path(home, "include", "cuda_runtime.h").exists())
+    if not (torch.version.cuda and home and Path(home, "include", "cuda_runtime.h").exists()):
+        if torch.cuda.is_available():
+            print(f"{name}.cu is not compiled: no CUDA toolkit in {home} (set CUDA_HOME to its folder)")
+        return None
+    # Machine code for Hopper, and for other GPUs PTX that the driver compiles: without Hopper's instructions.
+    flags = ["-O3", "-std=c++17", "-gencode=arch=compute_80,code=compute_80", "-gencode=arch=compute_90a,code=sm_90a"]
+    path = cpp_extension.load(name, [str(HERE / f"{name}.cu")], extra_cuda_cflags=flags, is_python_module=False)
+    function = ctypes.CDLL(path)[f"launch_{name}"]
+    function.restype = ctypes.c_char_p
+    return function
 
 
-@functools.cache  # a second call must not register everything again
-def build() -> None:
-    """Compile and load the operator; for the CPU only where there is no CUDA toolkit. Call it once, before use."""
-    with_cuda = has_toolkit()
-    if torch.cuda.is_available() and not with_cuda:
-        print(f"building for the CPU only: no CUDA toolkit in {cpp_extension.CUDA_HOME} (set CUDA_HOME to its folder)")
-    cpp_extension.load(
-        "gated_linear",
-        [str(HERE / "gated_linear.cpp")] + [str(HERE / "gated_linear_kernel.cu")] * with_cuda,
-        extra_cflags=["-O3", "-std=c++17", "-DTORCH_TARGET_VERSION=0x020a000000000000"] + ["-DWITH_CUDA"] * with_cuda,
-        extra_cuda_cflags=["-O3", "-std=c++17", *ARCHITECTURES],
-        extra_ldflags=["-Wl,--no-as-needed", "-ltorch"],
-        is_python_module=False,
-    )
-    register()
+def launch(function: Callable, *arguments: Tensor | int) -> None:
+    """Call what load() has returned, on torch's current stream. Its error message becomes a RuntimeError."""
+    stream = torch.cuda.current_stream().cuda_stream
+    values = [ctypes.c_void_p(x.data_ptr()) if isinstance(x, Tensor) else ctypes.c_int(x) for x in arguments]
+    if error := function(*values, ctypes.c_void_p(stream)):
+        raise RuntimeError(f"{function.__name__}: {error.decode()}")
 
 
 def interleave(wg: Tensor, wu: Tensor) -> Tensor:
@@ -51,11 +53,12 @@ def interleave(wg: Tensor, wu: Tensor) -> Tensor:
 
 
 def gated_linear(x: Tensor, w: Tensor) -> Tensor:
-    """Return silu(x Wg^T) * (x Wu^T), [..., H], for x: [..., K] and w = interleave(Wg, Wu). Call build() first.
+    """Return silu(x Wg^T) * (x Wu^T), [..., H], for x: [..., K] and w = interleave(Wg, Wu).
 
     One device, and one dtype: float32, float64, float16 or bfloat16 (torch.autocast casts as for F.linear). Otherwise
-    RuntimeError. Any strides. bfloat16 on Hopper, K a multiple of 8: one kernel, which rounds once, at the end.
-    Anything else: torch's own operators. Every derivative of torch; the backward pass computes both products again.
+    RuntimeError. Any strides. bfloat16 on Hopper, K a multiple of 8: one kernel, which rounds once, at the end. The
+    first call compiles it. Anything else: torch's own operators. Every derivative of torch; the backward pass computes
+    both products again.
     """
     return torch.ops.gated_linear.gated_linear(x, w)
 
@@ -69,6 +72,54 @@ def gate(both: Tensor) -> Tensor:
 def reference(x: Tensor, w: Tensor) -> Tensor:
     """The same by torch's own operators."""
     return gate(F.linear(x, w))
+
+
+def _check(x: Tensor, w: Tensor) -> None:
+    def message() -> str:
+        found = [f"{each.dtype}{list(each.shape)} on {each.device}" for each in (x, w)]
+        return f"gated_linear: x is {found[0]}, w is {found[1]}; expected [..., K] and [2 H, K] on one device, of one \
+dtype (float32, float64, float16 or bfloat16), H a multiple of 8: use interleave()"
+
+    is_known = x.dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+    torch._check(is_known and x.dtype == w.dtype and x.device == w.device, message)
+    torch._check(x.dim() > 0 and w.dim() == 2, message)
+    torch._check(x.shape[-1] == w.shape[1], message)
+    torch._check(w.shape[0] % 16 == 0, message)
+
+
+def _tidy(x: Tensor) -> Tensor:
+    """Contiguous, and at an address that TMA accepts."""
+    x = x.contiguous()
+    return x.clone() if x.data_ptr() % 16 else x
+
+
+def _forward(x: Tensor, w: Tensor) -> Tensor:
+    _check(x, w)
+    n, k = w.shape
+    fits = x.dtype == torch.bfloat16 and k % 8 == 0 and x.numel() * n > 0 and max(x.numel() // k, n, k) < 2**31
+    is_hopper = x.is_cuda and torch.cuda.get_device_capability(x.device)[0] == 9
+    kernel = load("gated_linear") if fits and is_hopper else None
+    if not kernel:
+        return reference(x, w).clone()  # without clone() a view, which autograd does not let anyone change in place
+    y = x.new_empty(*x.shape[:-1], n // 2)
+    with torch.cuda.device(x.device):
+        launch(kernel, y, _tidy(x), _tidy(w), x.numel() // k, n, k)
+    return y
+
+
+@torch.library.register_fake("gated_linear::gated_linear")
+def _(x: Tensor, w: Tensor) -> Tensor:
+    _check(x, w)
+    return x.new_empty(*x.shape[:-1], w.shape[0] // 2)
+
+
+@torch.library.register_vmap("gated_linear::gated_linear")
+def _(info, in_dims, x: Tensor, w: Tensor):
+    if in_dims[1] is None:
+        return gated_linear(x.movedim(in_dims[0], 0), w), 0  # a batch is one more leading dimension
+    x = x.unsqueeze(0) if in_dims[0] is None else x.movedim(in_dims[0], 0)
+    both = x.unsqueeze(1).flatten(1, -2) @ w.movedim(in_dims[1], 0).mT
+    return gate(both).reshape(len(both), *x.shape[1:-1], both.shape[-1] // 2), 0
 
 
 class _WithGradient(torch.autograd.Function):
@@ -112,35 +163,14 @@ def _autocast(x: Tensor, w: Tensor) -> Tensor:
         return gated_linear(*(each if each.dtype == torch.float64 else each.to(dtype) for each in (x, w)))
 
 
-def register() -> None:
-    """The operator's Python side: derivatives, autocast, fake kernel, vmap."""
-    LIBRARY.impl("gated_linear", _autograd, "Autograd", with_keyset=True)
-    for key in ("AutocastCPU", "AutocastCUDA"):
-        LIBRARY.impl("gated_linear", _autocast, key)
-
-    @torch.library.register_fake("gated_linear::gated_linear")
-    def _(x: Tensor, w: Tensor) -> Tensor:
-        text = f"gated_linear: x is {x.dtype}{list(x.shape)} and w {w.dtype}{list(w.shape)}"
-        is_known = x.dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16)
-        torch._check(is_known and x.dtype == w.dtype and x.device == w.device, lambda: text)
-        torch._check(x.dim() > 0 and w.dim() == 2, lambda: text)
-        torch._check(x.shape[-1] == w.shape[1], lambda: text)
-        torch._check(w.shape[0] % 16 == 0, lambda: text)
-        return x.new_empty(*x.shape[:-1], w.shape[0] // 2)
-
-    @torch.library.register_vmap("gated_linear::gated_linear")
-    def _(info, in_dims, x: Tensor, w: Tensor):
-        x = x.expand(info.batch_size, *x.shape) if in_dims[0] is None else x.movedim(in_dims[0], 0)
-        if in_dims[1] is None:
-            return gated_linear(x, w), 0  # a batch is one more leading dimension
-        w = w.movedim(in_dims[1], 0)
-        both = x.unsqueeze(1).flatten(1, -2) @ w.transpose(1, 2)
-        return gate(both).reshape(*x.shape[:-1], w.shape[1] // 2), 0
+for device in ("CPU", "CUDA"):
+    LIBRARY.impl("gated_linear", _forward, device)
+    LIBRARY.impl("gated_linear", _autocast, f"Autocast{device}")
+LIBRARY.impl("gated_linear", _autograd, "Autograd", with_keyset=True)
 
 
 def main() -> None:
-    build()
-    for device in ["cpu"] + ["cuda"] * (torch.cuda.is_available() and has_toolkit()):
+    for device in ["cpu"] + ["cuda"] * torch.cuda.is_available():
         x, wg, wu = (torch.randn(size, 512, dtype=torch.bfloat16, device=device) for size in (64, 256, 256))
         right = reference(x.double(), interleave(wg, wu).double())
         error = (gated_linear(x, interleave(wg, wu)) - right).norm() / right.norm()

@@ -11,8 +11,7 @@ using bf16 = __nv_bfloat16;
 constexpr int kDepth = 64;    // columns of A and B per tile: 128 bytes, one period of the swizzle
 constexpr int kHeight = 128;  // rows of A per tile: 64 for each of two warpgroups
 
-// Other architectures do not know these instructions. There they compile to a trap; the launchers
-// ask for the GPU's architecture first.
+// Elsewhere these compile to a trap; the launchers ask for the GPU's architecture first.
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 #define HOPPER(...) asm volatile(__VA_ARGS__)
 #else
@@ -94,15 +93,15 @@ __device__ inline void store_tile(const CUtensorMap& map, const void* from, int 
       "r"(column), "r"(row), "r"(address(from)) : "memory");
 }
 
-// Until all but the last kLeft stores of this thread have read their tile from shared memory.
+// Until all but the last kLeft stores of this thread have read shared memory.
 template <int kLeft>
 __device__ inline void wait_stores() {
   HOPPER("cp.async.bulk.wait_group.read %0;" ::"n"(kLeft) : "memory");
 }
 
-// wgmma: d += a b^T for 64 rows of a and `width` rows of b, 16 columns of each, by 4 warps
-// together. A descriptor names a tile in shared memory: its address, 1024 bytes from 8 rows to the
-// next 8, the 128-byte swizzle. 16 columns further are 32 bytes, 2 in the descriptor.
+// wgmma: d += a b^T for 64 rows of a and `width` of b, 16 columns of each, by 4 warps together. A
+// descriptor names a tile in shared memory: its address, 1024 bytes from 8 rows to the next 8, the
+// 128-byte swizzle. 16 columns further are 32 bytes, 2 in the descriptor.
 __device__ inline uint64_t describe(const bf16* tile) {
   return (address(tile) & 0x3ffff) >> 4 | 1ull << 16 | 64ull << 32 | 1ull << 62;
 }
@@ -156,6 +155,12 @@ __device__ inline void release(float (&d)[kSums]) {
 #pragma unroll
   for (float& x : d) asm volatile("" : "+f"(x)::"memory");
 }
+
+inline const char* text(cudaError_t error) {
+  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
+}
+
+inline int64_t divide_up(int64_t x, int64_t y) { return (x + y - 1) / y; }
 
 inline int device_attribute(cudaDeviceAttr which) {
   int device = 0, value = 0;

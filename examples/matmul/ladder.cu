@@ -57,12 +57,10 @@ __global__ void tiles_in_shared_memory(Problem p) {
   }
 }
 
-// 3. 8 x 8 sums per thread: 16 numbers from shared memory serve 64 products. 256 threads, 128 x
-// 128.
+// 3. 8 x 8 sums per thread: 16 numbers from shared memory serve 64 products. Tiles of 128 x 128.
 __global__ void __launch_bounds__(256) many_sums_per_thread(Problem p) {
   constexpr int kStep = 16;
-  __shared__ __align__(16) float a[kStep][132],
-      b[kStep][132];  // turned: a thread reads 4 at a time
+  __shared__ __align__(16) float a[kStep][132], b[kStep][132];  // turned: threads read 4 at a time
   const int row = blockIdx.y * 128, column = blockIdx.x * 128;
   const int x = threadIdx.x % 16 * 4, y = threadIdx.x / 16 * 4;
   float sums[8][8] = {};
@@ -278,12 +276,8 @@ __global__ void __launch_bounds__(384, 1)
   }
 }
 
-const char* text(cudaError_t error) {
-  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
-}
-
 dim3 grid(const Problem& p, int rows, int columns) {
-  return dim3((p.n + columns - 1) / columns, (p.m + rows - 1) / rows);
+  return dim3(divide_up(p.n, columns), divide_up(p.m, rows));
 }
 
 template <typename Kernel>
@@ -299,9 +293,9 @@ const char* launch_hopper(Kernel kernel, int threads, const Problem& p, cudaStre
 
 }  // namespace
 
-// shape: of rung 7's tiles, -1 for its plan. Returns NULL, or why this rung does not run here.
-extern "C" const char* launch_rung(int rung, bf16* c, const bf16* a, const bf16* b, int m, int n,
-                                   int k, int shape, cudaStream_t stream) {
+// Returns NULL, or why this rung does not run here.
+extern "C" const char* launch_ladder(int rung, bf16* c, const bf16* a, const bf16* b, int m, int n,
+                                     int k, cudaStream_t stream) {
   const Problem p = {c, a, b, m, n, k};
   if (m < 1 || n < 1 || k < 1) return "m, n and k must be at least 1";
   if (rung > 4 && !is_hopper()) return "rungs 5 to 7 need compute capability 9.0 (Hopper)";
@@ -317,6 +311,6 @@ extern "C" const char* launch_rung(int rung, bf16* c, const bf16* a, const bf16*
   }
   if (rung == 5) return launch_hopper(wgmma_and_tma, 256, p, stream);
   if (rung == 6) return launch_hopper(producer_and_consumers, 384, p, stream);
-  if (rung == 7) return launch_product<false>(c, a, b, m, n, k, shape, stream);
+  if (rung == 7) return launch_product<false>(c, a, b, m, n, k, stream);
   return text(cudaGetLastError());
 }

@@ -13,20 +13,16 @@ struct Shared {
   uint64_t full[kStages], empty[kStages];
 };
 
-struct Tile {
-  int row, column;
-};
-
-// Tiles in the order that suits L2: down a band of 2048 rows, then one column further. So blocks
-// that run together read about 2048 rows of A and 2048 of B.
+// Row and column of tile i, in the order that suits L2: down a band of 2048 rows, then one column
+// further. So blocks that run together read about 2048 rows of A and 2048 of B.
 template <int kWidth, int kCluster>
-__device__ Tile find_tile(int i, int rows, int columns) {
+__device__ int2 find_tile(int i, int rows, int columns) {
   const int high = (rows + kHeight * kCluster - 1) / (kHeight * kCluster);
   const int wide = (columns + kWidth - 1) / kWidth;
   constexpr int kBand = 16 / kCluster;
   const int band = i / (kBand * wide), first = band * kBand;
   const int here = min(kBand, high - first), place = i - first * wide;
-  return {(first + place % here) * kHeight * kCluster, place / here * kWidth};
+  return make_int2((first + place % here) * kHeight * kCluster, place / here * kWidth);
 }
 
 // A place in the ring of stages, and the parity of its phase. Producer and consumers walk alike.
@@ -123,18 +119,18 @@ __global__ void __launch_bounds__(384, 1)
     HOPPER("setmaxnreg.dec.sync.aligned.u32 40;");
     if (thread == 0) {
       for (int i = blockIdx.x / kCluster; i < tiles; i += clusters) {
-        const Tile tile = find_tile<kWidth, kCluster>(i, m, n);
+        const auto [row, column] = find_tile<kWidth, kCluster>(i, m, n);
         for (int step = 0; step < steps; ++step, ring.advance()) {
-          const int stage = ring.stage, column = step * kDepth;
+          const int stage = ring.stage, depth = step * kDepth;
           uint64_t* full = &s.full[stage];
           wait(&s.empty[stage], ring.phase ^ 1);
           expect_bytes(full, sizeof(s.a[0]) + sizeof(s.b[0]));
-          load_tile(s.a[stage], a_map, full, column, tile.row + rank * kHeight);
+          load_tile(s.a[stage], a_map, full, depth, row + rank * kHeight);
           if (kCluster == 1) {
-            load_tile(s.b[stage], b_map, full, column, tile.column);
+            load_tile(s.b[stage], b_map, full, depth, column);
           } else {  // each block loads a part of B's tile for both
             const int part = rank * kWidth / kCluster;
-            load_tile_to(3, s.b[stage] + part * kDepth, b_map, full, column, tile.column + part);
+            load_tile_to(3, s.b[stage] + part * kDepth, b_map, full, depth, column + part);
           }
         }
       }
@@ -147,7 +143,7 @@ __global__ void __launch_bounds__(384, 1)
       if (lane < kCluster) arrive_at(&s.empty[stage], lane);
     };
     for (int i = blockIdx.x / kCluster; i < tiles; i += clusters) {
-      const Tile tile = find_tile<kWidth, kCluster>(i, m, n);
+      const auto [row, column] = find_tile<kWidth, kCluster>(i, m, n);
       float d[kWidth / 2];
       int last = 0;
       for (int step = 0; step < steps; ++step, ring.advance()) {
@@ -160,8 +156,7 @@ __global__ void __launch_bounds__(384, 1)
       wait_products<0>();
       release(d);
       give_back(last);
-      store_result<kGated>(c_map, s.c[group], turn, d, tile.row + rank * kHeight + group * 64,
-                           tile.column);
+      store_result<kGated>(c_map, s.c[group], turn, d, row + rank * kHeight + group * 64, column);
     }
     if (thread == 0) wait_stores<0>();
   }
@@ -181,29 +176,30 @@ struct Plan {
   int shape, blocks, tiles;
 };
 
-// Time goes in waves: all multiprocessors work on a tile each, until the last wave has ended.
-inline Plan make_plan(int64_t m, int64_t n, int64_t k, int processors, int from, int to) {
+// The fastest of the first `count` shapes. Time goes in waves: all multiprocessors work on a tile
+// each, until the last wave has ended.
+inline Plan make_plan(int64_t m, int64_t n, int64_t k, int count) {
+  const int processors = device_attribute(cudaDevAttrMultiProcessorCount);
   Plan best = {};
-  float least = 0;
-  for (int i = from; i < to; ++i) {
-    const Shape shape = kShapes[i];
-    const int64_t high = (m + kHeight * shape.cluster - 1) / (kHeight * shape.cluster);
-    const int64_t tiles = high * ((n + shape.width - 1) / shape.width);
-    const int64_t slots = processors / shape.cluster, waves = (tiles + slots - 1) / slots;
-    const float time = waves * (shape.cost * shape.width * k + 256 * 128.f);
-    if (i == from || time < least) {
+  float least = INFINITY;
+  for (int i = 0; i < count; ++i) {
+    const auto [width, cluster, cost] = kShapes[i];
+    const int64_t tiles = divide_up(m, kHeight * cluster) * divide_up(n, width);
+    const int64_t waves = divide_up(tiles, processors / cluster);
+    const float time = waves * (cost * width * k + 256 * 128.f);
+    if (time < least) {
       least = time;
       // No more blocks than this number of waves needs: idle ones would only take power.
-      const int64_t clusters = (tiles + waves - 1) / waves;
-      best = {i, int(clusters) * shape.cluster, int(tiles)};
+      best = {i, int(divide_up(tiles, waves)) * cluster, int(tiles)};
     }
   }
   return best;
 }
 
-template <int kWidth, int kCluster, bool kGated>
-const char* launch_multiply(bf16* c, const bf16* a, const bf16* b, int64_t m, int64_t n, int64_t k,
-                            Plan plan, cudaStream_t stream) {
+template <int kShape, bool kGated>
+const char* launch_multiply(bf16* c, const bf16* a, const bf16* b, int m, int n, int k, Plan plan,
+                            cudaStream_t stream) {
+  constexpr int kWidth = kShapes[kShape].width, kCluster = kShapes[kShape].cluster;
   CUtensorMap a_map, b_map, c_map;
   const char* error = describe_matrix(&a_map, a, m, k, kHeight);
   if (!error) error = describe_matrix(&b_map, b, n, k, kWidth / kCluster);
@@ -215,27 +211,20 @@ const char* launch_multiply(bf16* c, const bf16* a, const bf16* b, int64_t m, in
   cudaLaunchAttribute cluster = {cudaLaunchAttributeClusterDimension};
   cluster.val.clusterDim = {kCluster, 1, 1};
   cudaLaunchConfig_t config = {dim3(plan.blocks), dim3(384), size_t(bytes), stream, &cluster, 1};
-  const cudaError_t found =
-      cudaLaunchKernelEx(&config, kernel, a_map, b_map, c_map, int(m), int(n), int(k), plan.tiles);
-  return found == cudaSuccess ? nullptr : cudaGetErrorString(found);
+  return text(cudaLaunchKernelEx(&config, kernel, a_map, b_map, c_map, m, n, k, plan.tiles));
 }
 
-// C = A B^T, or its gated half. shape: -1 for the plan's choice. Returns NULL or an error message.
+// C = A B^T, or its gated half. Returns NULL or an error message.
 template <bool kGated>
-const char* launch_product(bf16* c, const bf16* a, const bf16* b, int64_t m, int64_t n, int64_t k,
-                           int shape, cudaStream_t stream) {
+const char* launch_product(bf16* c, const bf16* a, const bf16* b, int m, int n, int k,
+                           cudaStream_t stream) {
   if (!is_hopper()) return "needs a GPU of compute capability 9.0 (Hopper)";
-  const int processors = device_attribute(cudaDevAttrMultiProcessorCount);
-  constexpr int kCount = kGated ? 1 : sizeof(kShapes) / sizeof(Shape);
-  const Plan plan = shape < 0 ? make_plan(m, n, k, processors, 0, kCount)
-                              : make_plan(m, n, k, processors, shape, shape + 1);
-  if constexpr (kGated) {
-    return launch_multiply<256, 2, true>(c, a, b, m, n, k, plan, stream);
-  } else {
-    if (plan.shape == 0) return launch_multiply<256, 2, false>(c, a, b, m, n, k, plan, stream);
-    if (plan.shape == 1) return launch_multiply<192, 2, false>(c, a, b, m, n, k, plan, stream);
-    if (plan.shape == 2) return launch_multiply<128, 2, false>(c, a, b, m, n, k, plan, stream);
-    if (plan.shape == 3) return launch_multiply<128, 1, false>(c, a, b, m, n, k, plan, stream);
-    return launch_multiply<64, 1, false>(c, a, b, m, n, k, plan, stream);
+  const Plan plan = make_plan(m, n, k, kGated ? 1 : 5);
+  if constexpr (!kGated) {
+    if (plan.shape == 1) return launch_multiply<1, false>(c, a, b, m, n, k, plan, stream);
+    if (plan.shape == 2) return launch_multiply<2, false>(c, a, b, m, n, k, plan, stream);
+    if (plan.shape == 3) return launch_multiply<3, false>(c, a, b, m, n, k, plan, stream);
+    if (plan.shape == 4) return launch_multiply<4, false>(c, a, b, m, n, k, plan, stream);
   }
+  return launch_multiply<0, kGated>(c, a, b, m, n, k, plan, stream);
 }
