@@ -12,7 +12,6 @@ import argparse
 import contextlib
 import importlib
 import itertools
-import json
 import math
 import sys
 import warnings
@@ -25,8 +24,8 @@ from add_rms_norm import add_rms_norm, build, reference
 from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from lab import cli, files  # of the workbench this file uses only the machine's description, files, and a clock
-from lab.bench import clock
+from lab import lesson  # of the workbench this file uses only options and files,
+from lab.bench import clock  # and a clock
 
 # autograd's node for each input was made on another stream; its gradient is not accumulated here, so that is no matter.
 warnings.filterwarnings("ignore", message="The AccumulateGrad node's stream")
@@ -108,13 +107,13 @@ def measure_shape(rows: int, width: int, backward: bool, peak: float) -> dict:
     return row | {"of_best": row[OURS] / best, "of_peak": floor / row[OURS]}
 
 
-def measure(args: argparse.Namespace, peak: float) -> list[dict]:
+def measure(args: argparse.Namespace, where: dict) -> list[dict]:
     results = []
     memory = torch.cuda.get_device_properties(0).total_memory
     for backward, width, rows in itertools.product((False, True), args.widths, args.rows):
         if 12 * rows * width * DTYPE.itemsize > memory / 2:
             continue  # two sets of inputs, outputs and gradients, and what torch needs in between
-        results.append(measure_shape(rows, width, backward, peak))
+        results.append(measure_shape(rows, width, backward, where["peak_gb_per_s"]))
         shown = (value if name == "pass" else f"{name} {value:.6g}" for name, value in results[-1].items())
         print(*shown, sep="  ", flush=True)
     return results
@@ -141,52 +140,9 @@ def plot(figure, content: dict) -> None:
     figure.legend(*panel.get_legend_handles_labels(), loc="outside lower center", ncols=5)
 
 
-# Shared with ladder.py: options, and the files that hold results.
-def earlier(text: str) -> dict:
-    """The type of --from: the content of an earlier --json of the same program."""
-    try:
-        content = json.loads(Path(text).read_text())
-        if f"add_rms_norm/{Path(sys.argv[0]).name}" in content["environment"]["command"] and content["results"]:
-            return content
-    except (OSError, ValueError, LookupError, TypeError) as error:
-        raise argparse.ArgumentTypeError(f"cannot read results from {text}: {error!r}") from None
-    raise argparse.ArgumentTypeError(f"{text} holds no results of this program")
-
-
-def options(description: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--json", type=files.target, metavar="FILE", help="write the results")
-    parser.add_argument("--plot", type=files.target, metavar="FILE", help="draw them (.svg, .png; needs matplotlib)")
-    parser.add_argument(
-        "--from", type=earlier, metavar="FILE", dest="content", help="draw results of an earlier --json"
-    )
-    return parser
-
-
-def report(args: argparse.Namespace, measure: Callable, plot: Callable) -> None:
-    """Measure, unless --from has results; write the files that the options name.
-
-    measure gets the options and the memory's peak in GB/s, and returns a list of dicts."""
-    content = args.content
-    if content is None:
-        if not torch.cuda.is_available() or not build():
-            sys.exit("this measures kernels: it needs a GPU that torch sees, and a CUDA toolkit (in $CUDA_HOME)")
-        where = cli.environment(torch.device("cuda")) | {"dtype": "bfloat16"}
-        content = {"environment": where, "results": measure(args, where["peak_gb_per_s"])}
-    if args.json and content["results"]:
-        files.write(args.json, files.to_json(content))
-    if args.plot:
-        import matplotlib
-        from matplotlib.figure import Figure
-
-        with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": OURS}):  # text stays text
-            figure = Figure(layout="constrained")
-            plot(figure, content)
-            figure.savefig(args.plot)
-
-
 if __name__ == "__main__":
-    parser = options(__doc__.splitlines()[0])
+    parser = lesson.options(__doc__)
     for name, default in (("--rows", "1,64,2048,16384"), ("--widths", "256,1024,4096,8192,16384,32768,65536,131072")):
         parser.add_argument(name, default=default, metavar="N,N", type=lambda text: [int(n) for n in text.split(",")])
-    report(parser.parse_args(), measure, plot)
+    args = parser.parse_args()
+    lesson.report(args, build, partial(measure, args), plot)

@@ -5,7 +5,6 @@
 The steps are in ladder.cu, which has no torch in it: they are called as C functions.
 """
 
-import argparse
 import ctypes
 import itertools
 import tempfile
@@ -14,8 +13,8 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from add_rms_norm import HERE
-from bench import Inputs, options, report
+from add_rms_norm import HERE, build
+from bench import Inputs, lesson
 from torch import Tensor
 from torch.utils import cpp_extension
 
@@ -64,9 +63,9 @@ def backward(library: ctypes.CDLL, step: int, *inputs: Tensor) -> tuple[Tensor, 
     return dx, dw
 
 
-def measure(args: argparse.Namespace, peak: float) -> list[dict]:
-    """Check the results of every step against the last one's, then time it. peak is the memory's, in GB/s."""
-    library, found = compile_steps(), []
+def measure(where: dict) -> list[dict]:
+    """Check the results of every step against the last one's, then time it."""
+    library, found, peak = compile_steps(), [], where["peak_gb_per_s"]
     for (rows, width), (what, run) in itertools.product(SHAPES, (("forward", forward), ("backward", backward))):
         inputs = Inputs(rows, width, backward=False)
         if what == "backward":  # four tensors, as forward: dx, dy, ds, s
@@ -108,4 +107,4 @@ def plot(figure, content: dict) -> None:
 
 
 if __name__ == "__main__":
-    report(options(__doc__.splitlines()[0]).parse_args(), measure, plot)
+    lesson.report(lesson.options(__doc__).parse_args(), build, measure, plot)
