@@ -1,4 +1,4 @@
-"""Shared by the lessons' programs that measure (bench.py, ladder.py): options, files, pictures, results of an earlier run."""
+"""Shared by the lessons' programs that measure: options, files, pictures, results of an earlier run."""
 
 import argparse
 import json

@@ -218,7 +218,7 @@ def test_nvcc_from_pypi(release, tiny, script, tmp_path, nvcc):
     """No toolkit is installed; the command that the message names installs one that does, for all builds."""
     if torch.version.cuda < "13":
         pytest.skip("the wheels of CUDA 12 are no toolkit")
-    words = toolchain.nvcc_cure().replace(torch.version.cuda, release).replace('"', "").split("`")[1].split()
+    words = toolchain.cuda_cure().replace(torch.version.cuda, release).replace('"', "").split("`")[1].split()
     pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", tmp_path / "site", *words[4:]]
     if subprocess.run(pip, capture_output=True, check=False).returncode:
         pytest.skip("needs a package index")
