@@ -18,7 +18,6 @@ WRONG = {
         ("--sizes", "2^99"): "invalid sizes value",
         ("--sizes", "2^20..2^10"): "invalid sizes value",
         ("--library", "README.md", "--compiler", "all"): "cannot be combined",
-        ("--library", "README.md", "--json", "README.md"): "would overwrite",
         ("--json", "/no/such/folder/x.json"): "there is no folder",
         ("--json", "/dev/null"): "is not a regular file",
     },
@@ -62,7 +61,6 @@ TIME = ("time.py", "--compiler", "all", "--sizes", "2^4..2^24", "--dtype", "all"
 TRAIN = ("train.py", "--device", "cpu", "--epochs", "100000000")
 KILLED = {
     "time.py, Ctrl-C": (TIME, "2^5 elements", signal.SIGINT),
-    "time.py, kill": (TIME, "2^5 elements", signal.SIGTERM),
     "train.py, Ctrl-C": (TRAIN, "epoch 100:", signal.SIGINT),
 }
 
