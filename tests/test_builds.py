@@ -6,10 +6,8 @@ operator only once. The sources are next to nothing, so that a build takes a sec
 
 import json
 import os
-import shutil
 import subprocess
 import sys
-import sysconfig
 import textwrap
 from pathlib import Path
 
@@ -29,24 +27,23 @@ TINY = {
     "add2_kernel.cu": '__global__ void kernel() {}\nextern "C" void launch_add2_cuda() { kernel<<<1, 1>>>(); }\n',
 }
 FORKED = """
-import json, os, signal, sys, time, torch
+import json, os, sys, torch
 from pathlib import Path
 from lab import build
 
 def start(compiler, rebuild=False, **env):
     out, to_parent = os.pipe()
-    if (child := os.fork()) == 0:
-        os.setsid()
+    if os.fork() == 0:
         os.environ.update(env)
         try: text = str(build.load(compiler, rebuild).library)
         except BaseException as error: text = f"{type(error).__name__}: {error}"
         os.write(to_parent, text.encode())
         os._exit(0)
     os.close(to_parent)
-    return child, os.fdopen(out)
+    return os.fdopen(out)
 
 def load(*arguments, **env):  # the library's path, or the error
-    return start(*arguments, **env)[1].read()
+    return start(*arguments, **env).read()
 
 def has(library, word): return word.encode() in Path(library).read_bytes()
 """
@@ -82,19 +79,13 @@ def script(run, tmp_path):
 
 @pytest.mark.parametrize("compiler", ["jit", *(pytest.param(x, marks=LATER) for x in COMPILERS[1:])])
 def test_follows_the_sources(compiler, tiny, script, tmp_path):
-    """A killed build and what it leaves; two processes at once; a mistake; an edited header; --rebuild."""
-    wait = f'case "$*" in *add2_cpu.cpp*) [ -f "{tmp_path}/slow" ] && touch "{tmp_path}/begun" && sleep 20;; esac\n'
-    slow = executable(tmp_path / "c++", wait + 'exec c++ "$@"\n')  # waits at one file, while `slow` exists
-    (tmp_path / "slow").touch()
+    """What a killed build leaves; two processes at once; a mistake; an edited header; --rebuild."""
     code = """
         compiler, folder, mark = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
         source, header = Path("kernel/add2_cpu.cpp"), Path("include/add2.h")
-        child, _ = start(compiler)
-        while not (folder / "begun").exists(): time.sleep(0.01)
-        os.killpg(child, signal.SIGKILL)
-        (folder / "slow").unlink()
-        if compiler == "jit": (folder / "jit cache/add2/lock").touch()  # torch 2.15 leaves it after each build
-        found["at once"] = [answer.read() for _, answer in [start(compiler), start(compiler)]]
+        (folder / "jit cache/add2").mkdir(parents=True)
+        (folder / "jit cache/add2/lock").touch()  # torch 2.15 leaves it after each build
+        found["at once"] = [answer.read() for answer in [start(compiler), start(compiler)]]
         library = Path(found["at once"][0])
         source.write_text("int broken = no_such_name;")
         found["broken"] = load(compiler)
@@ -106,7 +97,7 @@ def test_follows_the_sources(compiler, tiny, script, tmp_path):
             load(compiler, rebuild)
             found["times"].append(library.stat().st_mtime_ns)
     """
-    found = script(code, compiler, tmp_path, MARK, root=tiny, CXX=slow)
+    found = script(code, compiler, tmp_path, MARK, root=tiny)
     left = {"jit": tmp_path / "jit cache/add2/add2.so", "setup": tiny / "add2/_C.abi3.so"}
     assert found["at once"] == [str(left.get(compiler, tiny / "build/libadd2.so"))] * 2
     assert "no_such_name" in found["broken"]
@@ -141,22 +132,6 @@ def test_failed_builds(tmp_path, tiny, script):
         assert [word for word in words if word not in found[name]] == [], (name, found[name])
 
 
-@pytest.mark.thorough
-@pytest.mark.anywhere
-def test_environment_with_a_space_in_its_path(tiny, script, tmp_path):
-    """And it is not activated: Python is called by its path, and its tools are not on PATH."""
-    for folder in ("my venv", "bin"):
-        (tmp_path / folder).mkdir()
-    (tmp_path / "my venv" / "torch").symlink_to(Path(torch.__file__).parent)
-    of_python = {Path(sysconfig.get_config_var(name).split()[0]).name for name in ("CC", "CXX")}  # longer on Debian
-    for tool in {"c++", "g++", "cc", "cmake", "make", "gmake", "as", "ld", "ar", "which"} | of_python:
-        if found := shutil.which(tool):
-            (tmp_path / "bin" / tool).symlink_to(found)
-    env = {"PYTHONPATH": str(tmp_path / "my venv"), "PATH": str(tmp_path / "bin")}
-    found = script("for each in ('jit', 'setup', 'cmake'): found[each] = load(each)", root=tiny, **env)
-    assert [found[each][-3:] for each in COMPILERS] == [".so"] * 3, found
-
-
 @pytest.fixture
 def nvcc():
     if toolchain.find_nvcc() is None:
@@ -181,12 +156,11 @@ def test_another_list_of_gpus_and_nvcc_behind_a_script(tiny, script, tmp_path, n
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("release", [torch.version.cuda, pytest.param("13.0", marks=pytest.mark.slow)])
-def test_nvcc_from_pypi(release, tiny, script, tmp_path, nvcc):
+def test_nvcc_from_pypi(tiny, script, tmp_path, nvcc):
     """No toolkit is installed; the command that the message names installs one that does, for all builds."""
     if torch.version.cuda < "13":
         pytest.skip("the wheels of CUDA 12 are no toolkit")
-    words = toolchain.cuda_cure().replace(torch.version.cuda, release).replace('"', "").split("`")[1].split()
+    words = toolchain.cuda_cure().replace('"', "").split("`")[1].split()
     pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", tmp_path / "site", *words[4:]]
     if subprocess.run(pip, capture_output=True, check=False).returncode:
         pytest.skip("needs a package index")

@@ -2,10 +2,8 @@
 
 import importlib.util
 import json
-import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -20,24 +18,12 @@ has_gpu = torch.cuda.is_available()
 CLOCKS = {"host", "events", "gpu", "gpu warm"} if has_gpu else {"host"}
 
 
-@pytest.fixture(scope="module")
-def ran(tmp_path_factory):
-    """One run with nearly every option, whose output and files several tests look at."""
-    folder = tmp_path_factory.mktemp("ran")
+def test_time(run, tmp_path):
+    """One run with nearly every option: the table, the same figures in the JSON file, and the picture."""
     options = ["--dtype", "all", "--sizes", "100,2^10", "--clocks", "--kernels", "--host-cost", "--sync-study"]
-    options += ["--json", "times.json"]
-    if importlib.util.find_spec("matplotlib"):
-        options += ["--plot", "times.png"]
-    command = [sys.executable, str(ROOT / "time.py"), *options]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    content = json.loads((folder / "times.json").read_text())
-    return SimpleNamespace(out=done.stdout, content=content, plot=folder / "times.png")
-
-
-def test_time(ran):
-    """The table, and the same figures in the JSON file, in the documented form."""
-    content = ran.content
+    options += ["--plot", "times.png"] * bool(importlib.util.find_spec("matplotlib"))
+    out = run("time.py", *options, "--json", "times.json", cwd=tmp_path).stdout
+    content = json.loads((tmp_path / "times.json").read_text())
     assert content["correct"] is content["complete"] is True
     assert content["environment"]["command"].startswith("python3 time.py --dtype all --sizes")
     assert set(content["build"][0]) == {"compiler", "library", "seconds"}
@@ -49,25 +35,16 @@ def test_time(ran):
         assert 0 < row["low_us"] <= row["median_us"] <= row["high_us"]
         assert row["samples"] >= 10
         assert row["gb_per_s"] == pytest.approx(row["bytes"] / row["median_us"] / 1e3, rel=2e-3)
-        assert calls.figure(row["median_us"]) in ran.out
+        assert calls.figure(row["median_us"]) in out
     found = {row["call"] for row in content["results"]}
     assert found >= {"torch.add", "torch.add(out)", "add2", "torch_launch_add2"}
     assert found >= {f"{name} kernel" for name in kernels.KERNELS if has_gpu}
     assert len(content["sync_study"]) == 8
     for row in content["host_cost"] + content["sync_study"]:
-        assert row["call"] in ran.out
-        assert calls.figure(row["median_us"]) in ran.out
-
-
-def test_picture(ran):
-    pytest.importorskip("matplotlib")
-    from lab.bench import plots
-
-    assert ran.plot.read_bytes().startswith(b"\x89PNG")
-    upper, lower = plots.sweep(ran.content).axes
-    names = [text.get_text() for text in upper.get_legend().get_texts()]
-    assert names[:2] == ["torch.add(out)", "torch_launch_add2"]
-    assert list(lower.lines[0].get_ydata()) == [1, 1]
+        assert row["call"] in out
+        assert calls.figure(row["median_us"]) in out
+    if "--plot" in options:
+        assert (tmp_path / "times.png").read_bytes().startswith(b"\x89PNG")
 
 
 WRONG = {

@@ -3,11 +3,7 @@
 import argparse
 import json
 import math
-import os
 import re
-import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -71,35 +67,21 @@ def test_cuda_graph(run, tmp_path):
     assert graph["losses"] == torchs["losses"] == eager["losses"]
 
 
-def torchrun(options, *arguments, **env):
-    """Start train.py by torchrun, which is `python -m torch.distributed.run`."""
-    command = [sys.executable, "-m", "torch.distributed.run", *options, "train.py", *map(str, arguments)]
-    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(command, cwd=ROOT, env=os.environ | env, **streams)
-
-
 @pytest.mark.thorough
 @pytest.mark.anywhere
-def test_two_nodes(run, tmp_path):
-    """As docs/several-gpus.md starts them: two processes here and one there have the losses of one process except for
-    rounding, and only one prints. Few steps, as each enlarges a difference; a batch that three cannot share evenly.
-    """
+def test_several_processes(run, tmp_path):
+    """They have the losses of one process except for rounding, and only one prints. Few steps, as each enlarges a
+    difference; a batch that three cannot share evenly."""
     arguments = (*RESIDUAL, "--epochs", "2", "--batch", "359")
     [single] = trained(run, tmp_path, *arguments)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        place = ["--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", str(free.getsockname()[1])]
-    agents = []
-    for node, processes in enumerate("21"):
-        options = [*place, "--node-rank", str(node), "--nproc-per-node", processes]
-        agents.append(torchrun(options, *arguments, "--json", tmp_path / "three.json"))
-    said = [agent.communicate(timeout=300) for agent in agents]
-    assert [agent.returncode for agent in agents] == [0, 0], said
-    content = json.loads((tmp_path / "three.json").read_text())
+    file = tmp_path / "three.json"
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3")
+    told = run(*torchrun, ROOT / "train.py", *arguments, "--json", file).stdout
+    content = json.loads(file.read_text())
     assert content["processes"] == 3
     assert content["training"][0]["losses"] == pytest.approx(single["losses"], rel=2e-3)  # the file has four digits
     assert content["training"][0]["accuracies"] == pytest.approx(single["accuracies"], abs=0.01)
-    assert sum(out.count("epoch   0: loss") for out, _ in said) == 1
+    assert told.count("epoch   0: loss") == 1
 
 
 def assert_equal(first, second):
