@@ -1,4 +1,4 @@
-"""load() from the outside: it works wherever the project lies and whatever else builds, and follows the sources.
+"""load() from the outside: it follows the sources, whatever else builds; failures that docs/troubleshooting.md lists.
 
 Each test starts one Python, which forks for every load(): importing torch takes seconds, and a process can register an
 operator only once. The sources are next to nothing, so that a build takes a second.
@@ -6,6 +6,7 @@ operator only once. The sources are next to nothing, so that a build takes a sec
 
 import json
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -16,6 +17,7 @@ import torch
 
 from lab import toolchain
 
+ROOT = Path(__file__).resolve().parent.parent
 COMPILERS = ["jit", "setup", "cmake"]
 LATER = [pytest.mark.thorough, pytest.mark.anywhere]
 OUTSIDE = ("CUDA_HOME", "CUDA_PATH")  # variables that would say where nvcc is
@@ -130,6 +132,32 @@ def test_failed_builds(tmp_path, tiny, script):
     found = script(code, json.dumps(cases), root=tiny)
     for name, (_, _, words) in cases.items():
         assert [word for word in words if word not in found[name]] == [], (name, found[name])
+
+
+def test_import_without_a_build(project, run):
+    code = "try: import add2\nexcept ImportError as error: print(error)"
+    assert "pip install --no-build-isolation" in run("-c", code, root=project).stdout
+
+
+def test_the_page_names_tests_that_exist():
+    page = (ROOT / "docs" / "troubleshooting.md").read_text()
+    named = re.findall(r"`(test_\w+)`", page)
+    tests = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    assert named
+    assert [name for name in named if f"def {name}(" not in tests] == []
+
+
+def test_doctor(run, tmp_path):
+    """What is wrong has its cure; the rest is well, where the other tests build everything."""
+    root = toolchain.find_nvcc() and toolchain.cuda_root(toolchain.find_nvcc())
+    executable(tmp_path / "bin/nvcc", f'exec "{root}/bin/nvcc" "$@"\n')
+    env = {"CXX": "none", "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
+    told = run("-m", "lab.doctor", status=1, drop=("CUDA_HOME", "CUDA_PATH"), **env).stdout
+    rows = {line.split()[1]: line for line in told.splitlines()}
+    wrong = {"C++", *["CUDA_HOME"] * bool(root)}
+    assert {subject for subject, row in rows.items() if row.startswith("WRONG")} == wrong
+    assert {"torch", "GPU", "nvcc", "ninja", "cmake", "setuptools"} <= rows.keys()
+    assert not root or f"`export CUDA_HOME={root}`" in rows["CUDA_HOME"]
 
 
 @pytest.fixture

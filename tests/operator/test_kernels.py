@@ -47,6 +47,7 @@ def test_large_tensors(add2, add, cuda, dtype):
         assert same_bits(a, expected)
 
 
+@pytest.mark.thorough
 def test_no_compiler_warns(tmp_path):
     """nvcc, ptxas and the host's compiler, for every generation of GPUs; ptxas also about spills and local memory."""
     nvcc = shutil.which("nvcc", path=f"{os.environ['PATH']}:/usr/local/cuda/bin")
