@@ -30,7 +30,7 @@ if sys.platform != "linux" or torch.version.hip:
 # Finds an nvcc of PyPI, or one behind a script. With an ordinary toolkit torch needs no help.
 if torch.version.cuda and (helper := ROOT / "lab/toolchain.py").exists():
     toolchain = runpy.run_path(str(helper))
-    if found := toolchain["look_for_nvcc"]():
+    if found := toolchain["find_nvcc"]():
         os.environ["CUDA_HOME"] = str(toolchain["cuda_root"](found))
 from torch.utils.cpp_extension import CUDA_HOME, BuildExtension, CppExtension, CUDAExtension  # noqa: E402
 

@@ -1,11 +1,6 @@
-"""load(): do what you would type to build add2 (jit, setup, cmake), then load what that left.
+"""load(): do what you would type to build add2 (jit, setup, cmake), then load what that left. The tools decide what is
+out of date. We add the environment in which they find nvcc (toolchain.py), and one lock for several processes."""
 
-The tools decide what is out of date: ninja and make compare times, and torch's load() keeps one folder for each name.
-We add the environment in which they find nvcc (toolchain.py), one lock for several processes, and a cure below the
-tool's own error.
-"""
-
-import contextlib
 import os
 import re
 import shlex
@@ -13,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +16,7 @@ from filelock import FileLock  # torch depends on it; the operating system relea
 from torch.utils import cpp_extension
 
 from . import toolchain
-from .toolchain import Failure, explain
+from .toolchain import Failure
 
 ROOT = Path(__file__).resolve().parents[1]
 COMPILERS = ("jit", "setup", "cmake")
@@ -41,27 +35,22 @@ class Build:
 
 
 def load(compiler: str, rebuild: bool = False, library: Path | None = None) -> Build:
-    """Build what is out of date, and load it: that registers torch.ops.add2.
+    """Build what is out of date, and load it: that registers torch.ops.add2. Failure says what went wrong.
 
-    compiler: one of COMPILERS. rebuild: build from nothing, and print the tool's commands on stderr.
-    library: load this file; build nothing.
-    Raises Failure if a tool is missing, a command fails, the library does not load, or the operator is registered.
+    rebuild: build from nothing, and print the tool's commands on stderr. library: load this file; build nothing.
     """
-    if sys.platform != "linux":
-        raise Failure(f"add2 needs Linux, and this is {sys.platform}. On Windows, WSL 2 is a Linux.")
     if hasattr(torch.ops.add2, "add2"):
         raise Failure("Another build of add2 is loaded: a process can register an operator only once.")
     start = time.perf_counter()
     try:
-        if library:
-            torch.ops.load_library(library)
-        found = library or _build(compiler, rebuild)
+        found = library.absolute() if library else _build(compiler, rebuild)
+        torch.ops.load_library(found)  # once more changes nothing
+    except Failure:
+        raise
     except (OSError, RuntimeError, ValueError, ImportError) as error:
-        if isinstance(error, Failure):
-            raise
-        cause = f"\n{error.__cause__}" if isinstance(error, OSError) and error.__cause__ else ""  # the loader's words
-        message = f"{library or f'The {compiler} build'} failed: {error}{cause}"
-        raise Failure("\n".join(filter(None, [message.strip(), explain(message)]))) from error
+        words = f"{library or f'The {compiler} build'} failed: {error}\n{error.__cause__ or ''}".strip()
+        cure = "Cure: docs/troubleshooting.md lists such messages; `python3 -m lab.doctor` examines the tools."
+        raise Failure(f"{words}\n{cure}") from error
     if not hasattr(torch.ops.add2, "add2"):
         raise Failure(f"{found} has no operator add2: it is not a library of this project.")
     return Build("library" if library else compiler, found, time.perf_counter() - start)
@@ -80,44 +69,35 @@ def _build(compiler: str, rebuild: bool) -> Path:
         toolchain.require("cmake" if compiler == "cmake" else "ninja")
     target = f"CUDA ({toolchain.arch_list()}) and the CPU" if nvcc else "only the CPU"
     print(f"building what is out of date with {compiler} for {target} ...", file=sys.stderr)
-    with _environment():
-        if compiler == "jit":
-            return _jit(rebuild)
-        (ROOT / "build").mkdir(exist_ok=True)
-        with FileLock(ROOT / "build" / "add2.lock"):
-            for command in commands(compiler, rebuild):
-                options = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}
-                done = subprocess.run(command, cwd=ROOT, **options)
-                output = f"$ {shlex.join(command)}\n{done.stdout}"
-                if done.returncode:
-                    raise RuntimeError(output)
-                if rebuild:
-                    print(output, file=sys.stderr)
-            library = ROOT / ("add2/_C.abi3.so" if compiler == "setup" else "build/libadd2.so")
-            torch.ops.load_library(library)
+    before = dict(os.environ)
+    changed = {name: text for name, text in toolchain.environment().items() if before.get(name) != text}
+    os.environ |= changed  # torch's load() reads it, and so do the commands
+    try:
+        return _jit(rebuild) if compiler == "jit" else _run(compiler, rebuild, nvcc)
+    finally:
+        for name in changed:  # what is compiled later in this process may want other GPUs
+            del os.environ[name]
+            os.environ |= {name: before[name]} if name in before else {}
+
+
+def _run(compiler: str, rebuild: bool, nvcc: Path | None) -> Path:
+    (ROOT / "build").mkdir(exist_ok=True)
+    with FileLock(ROOT / "build" / "add2.lock"):
+        for command in _commands(compiler, rebuild, nvcc):
+            done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            output = f"$ {shlex.join(command)}\n{done.stdout}"
+            if done.returncode:
+                raise RuntimeError(output)
+            print(output if rebuild else "", end="", file=sys.stderr)
+        library = ROOT / ("add2/_C.abi3.so" if compiler == "setup" else "build/libadd2.so")
+        torch.ops.load_library(library)  # before another process builds again
     return library
 
 
-@contextlib.contextmanager
-def _environment() -> Iterator[None]:
-    """Sets what toolchain.environment() adds, for as long as a build takes: torch's load() reads os.environ."""
-    before = dict(os.environ)
-    changed = {name: value for name, value in toolchain.environment().items() if before.get(name) != value}
-    os.environ.update(changed)
-    try:
-        yield
-    finally:
-        for name in changed:
-            del os.environ[name]
-            if name in before:
-                os.environ[name] = before[name]
-
-
-def commands(compiler: str, rebuild: bool = False) -> list[list[str]]:
+def _commands(compiler: str, rebuild: bool, nvcc: Path | None) -> list[list[str]]:
     """The commands of the setup and cmake builds. CMake's options name the torch and the GPUs of the other builds."""
     if compiler == "setup":
         return [[sys.executable, "setup.py", *["clean", "--all"] * rebuild, "build_ext", "--inplace"]]
-    nvcc = toolchain.find_nvcc()
     configure = ["cmake", "-S", ".", "-B", "build", f"-DTORCH_DIR={Path(torch.__file__).parent}"]
     configure += [f"-DADD2_WITH_CUDA={'ON' if nvcc else 'OFF'}", *["--fresh"] * rebuild]
     if nvcc:  # torch knows names such as Hopper; -gencode=arch=compute_80,code=sm_80 is "80-real" in CMake's notation

@@ -1,6 +1,7 @@
 """Shared by both programs: options, the device, the machine, and how a program ends."""
 
 import argparse
+import os
 import re
 import shlex
 import sys
@@ -49,10 +50,6 @@ def parse(parser: argparse.ArgumentParser, argv: list[str] | None) -> argparse.N
             args.device = torch.empty(0, device=args.device).device  # a GPU with its number
         except (RuntimeError, AssertionError) as error:  # AssertionError: torch is built without CUDA
             parser.error(f"--device {args.device} cannot be used: {str(error).splitlines()[0]}; try --device cpu")
-    if args.library:
-        if args.library == args.json:
-            parser.error("--json would overwrite the file of --library")
-        args.library = args.library.absolute()  # the loader looks for a bare name elsewhere
     return args
 
 
@@ -82,9 +79,7 @@ def environment(device: torch.device) -> dict[str, str | int | float]:
     found = {"device": str(device), "name": cpu[1] if cpu else "CPU", "torch": torch.__version__}
     found |= {"cuda": torch.version.cuda or "none", "python": sys.version.split()[0]}
     found |= {"threads": torch.get_num_threads(), "date": time.strftime("%Y-%m-%d", time.gmtime())}
-    program = Path(sys.argv[0]).resolve()
-    program = program.relative_to(ROOT) if program.is_relative_to(ROOT) else program.name
-    found["command"] = shlex.join(["python3", str(program), *sys.argv[1:]])
+    found["command"] = shlex.join(["python3", os.path.relpath(sys.argv[0], ROOT), *sys.argv[1:]])
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)
         found["name"] = properties.name
@@ -97,6 +92,5 @@ def environment(device: torch.device) -> dict[str, str | int | float]:
 def describe(environment: dict, builds: Sequence[Build] = ()) -> str:
     """A line for the machine, and one for each build."""
     lines = ["{device}: {name}; torch {torch}, CUDA {cuda}, Python {python}, {threads} threads".format(**environment)]
-    for build in builds:
-        lines.append(f"add2 by {build.compiler}: built and loaded in {build.seconds:.2f} s: {build.library}")
+    lines += [f"add2 by {each.compiler}: built and loaded in {each.seconds:.2f} s: {each.library}" for each in builds]
     return "\n".join(lines)

@@ -1,7 +1,4 @@
-"""The tools that a build needs, the GPUs to compile for, and the cure where something is missing.
-
-setup.py runs this file, too, to find nvcc, so it imports nothing else of lab.
-"""
+"""The tools that a build needs, and the GPUs to compile for. It imports nothing of lab: setup.py runs it, too."""
 
 import functools
 import glob
@@ -18,43 +15,6 @@ import torch
 
 class Failure(RuntimeError):
     """An error that the user can cure. Its text says what was found and what to do; no traceback is needed."""
-
-
-# What a tool says (a regular expression), the cause and the cure. docs/troubleshooting.md has these and more.
-SYMPTOMS = {
-    "undefined symbol|undefined reference": (
-        "the library was built against another torch, or without a source file that it needs",
-        "rebuild it with `--rebuild`",
-    ),
-    "[Uu]nknown CUDA arch|[Uu]nsupported gpu architecture|is not defined for option 'gpu-": (
-        "torch or nvcc does not know the GPU to compile for",
-        "set TORCH_CUDA_ARCH_LIST to GPUs that both know, with +PTX after the last; or install a newer torch or nvcc",
-    ),
-    "unsupported (GNU|clang) version|host compiler .* not supported": (
-        "nvcc refuses the C++ compiler, because it is newer than nvcc supports",
-        "install an older one and name it: `CXX=g++-13 NVCC_PREPEND_FLAGS='-ccbin g++-13' python3 time.py ...`",
-    ),
-    "No space left on device|Disk quota exceeded": (
-        "the disk is full",
-        "set TORCH_EXTENSIONS_DIR and TMPDIR to folders on another disk",
-    ),
-    "Read-only file system|Permission denied|Not a directory|File exists|failed to map segment": (
-        "the build cannot write there, or no code may run from there (a disk mounted with noexec)",
-        "set TORCH_EXTENSIONS_DIR to a folder elsewhere; for setup and cmake, move the project",
-    ),
-    "Killed|out of memory allocating": (
-        "the machine ran out of memory while compiling",
-        "set MAX_JOBS=1; then files compile one at a time",
-    ),
-}
-
-
-def explain(message: str) -> str | None:
-    """The cause and the cure of a tool's error message, in two lines; None if it is none of SYMPTOMS."""
-    for symptom, (cause, cure) in SYMPTOMS.items():
-        if re.search(symptom, message):
-            return f"Cause: {cause}.\nCure: {cure}."
-    return None
 
 
 def tool_path() -> str:
@@ -79,13 +39,8 @@ def host_compiler() -> str:
 
 def find_nvcc() -> Path | None:
     """nvcc, or None where only the CPU part is to be built."""
-    return None if os.environ.get("ADD2_WITH_CUDA") == "0" else look_for_nvcc()
-
-
-def look_for_nvcc() -> Path | None:
-    """In CUDA_HOME and CUDA_PATH; among Python's packages; on PATH; in /usr/local/cuda and /usr/local/cuda-*."""
     # torch 2.10 to 2.15 do not look among the packages (https://github.com/pytorch/pytorch/pull/197483).
-    if not torch.version.cuda:
+    if os.environ.get("ADD2_WITH_CUDA") == "0" or not torch.version.cuda:
         return None
     major, spec = torch.version.cuda.split(".")[0], importlib.util.find_spec("nvidia")
     folders = [f"{home}/bin" for name in ("CUDA_HOME", "CUDA_PATH") if (home := os.environ.get(name))]
@@ -110,34 +65,30 @@ def check_nvcc(nvcc: Path) -> str:
     done = subprocess.run([nvcc, "--version"], capture_output=True, text=True)
     release = re.search(r"release ((\d+)\.\d+)", done.stdout) or ["", done.stdout + done.stderr, "unknown"]
     if release[2] != torch.version.cuda.split(".")[0]:
-        cure = f"Unset CUDA_HOME and CUDA_PATH, if they name it. {nvcc_cure()}"
+        cure = f"Unset CUDA_HOME and CUDA_PATH, if they name it. {cuda_cure()}"
         raise Failure(f"{nvcc} belongs to CUDA {release[1]}, which does not fit. {cure}")
     return release[1]
 
 
 def cuda_cure() -> str:
-    """Why find_nvcc() found none, and what to do."""
+    """Why find_nvcc() found none, or none that fits, and what to do."""
     if os.environ.get("ADD2_WITH_CUDA") == "0":
         return "ADD2_WITH_CUDA=0 is set in the environment; unset it."
     if torch.version.cuda is None:
         return f"torch {torch.__version__} has no CUDA in it; install a CUDA build: `python3 -m pip install torch`."
-    return f"no nvcc is found. {nvcc_cure()}"
-
-
-def nvcc_cure() -> str:
-    """How to get the nvcc that fits torch."""
     cuda, pip = torch.version.cuda, ""
-    if int(cuda.split(".")[0]) >= 13:  # the wheels of CUDA 12 have no folder that is a toolkit
+    if cuda >= "13":  # the wheels of CUDA 12 have no folder that is a toolkit
         names = ("nvidia-cuda-nvcc", "nvidia-cuda-crt", "nvidia-nvvm", "nvidia-cuda-runtime", "nvidia-cuda-cccl")
         packages = " ".join(f'"{name}=={cuda}.*"' for name in names)  # one version: they belong together
         pip = f"`python3 -m pip install {packages}`, or "
-    return f"torch {torch.__version__} was built with CUDA {cuda}: {pip}set CUDA_HOME to such a toolkit's folder."
+    why = f"torch {torch.__version__} was built with CUDA {cuda}, and no nvcc is found that fits"
+    return f"{why}: {pip}set CUDA_HOME to such a toolkit's folder."
 
 
 def arch_list() -> str:
     """The GPUs to compile for, such as "8.0;9.0+PTX": TORCH_CUDA_ARCH_LIST, else those of this machine."""
-    if given := os.environ.get("TORCH_CUDA_ARCH_LIST", "").strip(" ;,"):
-        return ";".join(re.split(r"[;, ]+", given))  # torch takes no commas, CMake no spaces
+    if given := os.environ.get("TORCH_CUDA_ARCH_LIST"):
+        return given
     if not torch.cuda.is_available():
         return "7.5+PTX"  # PTX, which the driver of any later GPU finishes compiling as it loads it
     capabilities = {torch.cuda.get_device_capability(i) for i in range(torch.cuda.device_count())}

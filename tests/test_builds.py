@@ -1,4 +1,4 @@
-"""load() from the outside: it works wherever the project lies and whatever else builds, and follows the sources.
+"""load() from the outside: it follows the sources, whatever else builds; failures that docs/troubleshooting.md lists.
 
 Each test starts one Python, which forks for every load(): importing torch takes seconds, and a process can register an
 operator only once. The sources are next to nothing, so that a build takes a second.
@@ -6,10 +6,9 @@ operator only once. The sources are next to nothing, so that a build takes a sec
 
 import json
 import os
-import shutil
+import re
 import subprocess
 import sys
-import sysconfig
 import textwrap
 from pathlib import Path
 
@@ -18,6 +17,7 @@ import torch
 
 from lab import toolchain
 
+ROOT = Path(__file__).resolve().parent.parent
 COMPILERS = ["jit", "setup", "cmake"]
 LATER = [pytest.mark.thorough, pytest.mark.anywhere]
 OUTSIDE = ("CUDA_HOME", "CUDA_PATH")  # variables that would say where nvcc is
@@ -29,24 +29,23 @@ TINY = {
     "add2_kernel.cu": '__global__ void kernel() {}\nextern "C" void launch_add2_cuda() { kernel<<<1, 1>>>(); }\n',
 }
 FORKED = """
-import json, os, signal, sys, time, torch
+import json, os, sys, torch
 from pathlib import Path
 from lab import build
 
 def start(compiler, rebuild=False, **env):
     out, to_parent = os.pipe()
-    if (child := os.fork()) == 0:
-        os.setsid()
+    if os.fork() == 0:
         os.environ.update(env)
         try: text = str(build.load(compiler, rebuild).library)
         except BaseException as error: text = f"{type(error).__name__}: {error}"
         os.write(to_parent, text.encode())
         os._exit(0)
     os.close(to_parent)
-    return child, os.fdopen(out)
+    return os.fdopen(out)
 
 def load(*arguments, **env):  # the library's path, or the error
-    return start(*arguments, **env)[1].read()
+    return start(*arguments, **env).read()
 
 def has(library, word): return word.encode() in Path(library).read_bytes()
 """
@@ -82,19 +81,13 @@ def script(run, tmp_path):
 
 @pytest.mark.parametrize("compiler", ["jit", *(pytest.param(x, marks=LATER) for x in COMPILERS[1:])])
 def test_follows_the_sources(compiler, tiny, script, tmp_path):
-    """A killed build and what it leaves; two processes at once; a mistake; an edited header; --rebuild."""
-    wait = f'case "$*" in *add2_cpu.cpp*) [ -f "{tmp_path}/slow" ] && touch "{tmp_path}/begun" && sleep 20;; esac\n'
-    slow = executable(tmp_path / "c++", wait + 'exec c++ "$@"\n')  # waits at one file, while `slow` exists
-    (tmp_path / "slow").touch()
+    """What a killed build leaves; two processes at once; a mistake; an edited header; --rebuild."""
     code = """
         compiler, folder, mark = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
         source, header = Path("kernel/add2_cpu.cpp"), Path("include/add2.h")
-        child, _ = start(compiler)
-        while not (folder / "begun").exists(): time.sleep(0.01)
-        os.killpg(child, signal.SIGKILL)
-        (folder / "slow").unlink()
-        if compiler == "jit": (folder / "jit cache/add2/lock").touch()  # torch 2.15 leaves it after each build
-        found["at once"] = [answer.read() for _, answer in [start(compiler), start(compiler)]]
+        (folder / "jit cache/add2").mkdir(parents=True)
+        (folder / "jit cache/add2/lock").touch()  # torch 2.15 leaves it after each build
+        found["at once"] = [answer.read() for answer in [start(compiler), start(compiler)]]
         library = Path(found["at once"][0])
         source.write_text("int broken = no_such_name;")
         found["broken"] = load(compiler)
@@ -106,7 +99,7 @@ def test_follows_the_sources(compiler, tiny, script, tmp_path):
             load(compiler, rebuild)
             found["times"].append(library.stat().st_mtime_ns)
     """
-    found = script(code, compiler, tmp_path, MARK, root=tiny, CXX=slow)
+    found = script(code, compiler, tmp_path, MARK, root=tiny)
     left = {"jit": tmp_path / "jit cache/add2/add2.so", "setup": tiny / "add2/_C.abi3.so"}
     assert found["at once"] == [str(left.get(compiler, tiny / "build/libadd2.so"))] * 2
     assert "no_such_name" in found["broken"]
@@ -119,27 +112,20 @@ def test_follows_the_sources(compiler, tiny, script, tmp_path):
 
 
 def test_failed_builds(tmp_path, tiny, script):
-    """The tool's own error, and below it the cause and the cure. The page names this test."""
+    """The tool's own error, in the words that docs/troubleshooting.md lists; or a message with the cure."""
     (tiny / "kernel/add2_cpu.cpp").write_text('extern "C" int no_such_function();\nint used = no_such_function();\n')
-    dies = 'echo "c++: fatal error: Killed signal terminated program cc1plus" >&2; exit 1'
-    killed = executable(tmp_path / "killed", f'case "$*" in *" -c "*) {dies};; esac\nexec c++ "$@"\n')
-    another_torch = ["no_such_function", "Cause: the library was built against another torch", "--rebuild"]
     cases = {
-        "undefined jit": ("jit", {}, another_torch),
-        "undefined cmake": ("cmake", {}, another_torch),
-        "no folder": ("jit", {"TORCH_EXTENSIONS_DIR": __file__}, ["cannot write there", "_EXTENSIONS_DIR"]),
-        "memory": ("jit", {"CXX": killed}, ["Cause: the machine ran out of memory", "MAX_JOBS=1"]),
+        "undefined": ("jit", {}, ["undefined symbol: no_such_function", "docs/troubleshooting.md"]),
+        "no folder": ("jit", {"TORCH_EXTENSIONS_DIR": __file__}, ["Not a directory"]),
         "no compiler": ("setup", {"CXX": "no-such-compiler"}, ["no-such-compiler is not installed", "apt-get"]),
     }
     if toolchain.find_nvcc():
         says = 'echo "Cuda compilation tools, release 9.2, V9.2.88"\n'
         old = Path(executable(tmp_path / "cuda/bin/nvcc", says)).parents[1]
-        unknown = ({"TORCH_CUDA_ARCH_LIST": "99.0"}, ["Cause: torch or nvcc does not know the GPU", "+PTX"])
         with_nvcc = {
             "another CUDA": ("jit", {"CUDA_HOME": str(old)}, ["belongs to CUDA 9.2", "built with CUDA"]),
-            "unknown GPU, jit": ("jit", *unknown),
-            "unknown GPU, cmake": ("cmake", *unknown),
-            "GCC": ("jit", {"NVCC_PREPEND_FLAGS": "-D__GNUC__=99"}, ["Cause: nvcc refuses the C++ compiler", "CXX="]),
+            "unknown GPU": ("jit", {"TORCH_CUDA_ARCH_LIST": "99.0"}, ["Unknown CUDA arch"]),
+            "GCC": ("jit", {"NVCC_PREPEND_FLAGS": "-D__GNUC__=99"}, ["unsupported GNU version"]),
         }
         cases |= {name: (each[0], each[1] | {"ADD2_WITH_CUDA": "1"}, each[2]) for name, each in with_nvcc.items()}
     code = "for name, (compiler, env, _) in json.loads(sys.argv[1]).items(): found[name] = load(compiler, **env)"
@@ -148,45 +134,30 @@ def test_failed_builds(tmp_path, tiny, script):
         assert [word for word in words if word not in found[name]] == [], (name, found[name])
 
 
-def test_two_clones(tiny, script, tmp_path):
-    """torch's load() keeps one folder for a name: each clone gets its own code, whatever the other one has built."""
-    other = shutil.copytree(tiny, tmp_path / "other")
-    with (other / "include/add2.h").open("a") as header:
-        header.write(MARK)
-    code = """
-        found["marked"] = []
-        for folder in (sys.argv[1], sys.argv[2], sys.argv[1]):
-            build.ROOT = Path(folder)  # as if load() came from there
-            found["marked"].append(has(load("jit"), "marked_by_a_test"))
-    """
-    assert script(code, tiny, other, root=tiny)["marked"] == [False, True, False]
+def test_import_without_a_build(project, run):
+    code = "try: import add2\nexcept ImportError as error: print(error)"
+    assert "pip install --no-build-isolation" in run("-c", code, root=project).stdout
 
 
-@pytest.mark.thorough
-@pytest.mark.anywhere
-def test_a_tree_of_the_users(tiny, script):
-    """`cmake -S . -B build` by hand: load() goes on in the same tree, with its generator and its build type."""
-    options = ["-G", "Ninja", "-DCMAKE_BUILD_TYPE=Debug", "-DADD2_WITH_CUDA=OFF"]
-    env = os.environ | {"PATH": toolchain.tool_path()}
-    for command in (["cmake", "-S", ".", "-B", "build", *options], ["cmake", "--build", "build"]):
-        subprocess.run(command, cwd=tiny, env=env, check=True, capture_output=True)
-    before = (tiny / "build/libadd2.so").stat().st_mtime_ns
-    assert script("found['library'] = load('cmake')", root=tiny)["library"] == str(tiny / "build/libadd2.so")
-    assert (tiny / "build/libadd2.so").stat().st_mtime_ns == before
+def test_the_page_names_tests_that_exist():
+    page = (ROOT / "docs" / "troubleshooting.md").read_text()
+    named = re.findall(r"`(test_\w+)`", page)
+    tests = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    assert named
+    assert [name for name in named if f"def {name}(" not in tests] == []
 
 
-def test_environment_with_a_space_in_its_path(tiny, script, tmp_path):
-    """And it is not activated: Python is called by its path, and its tools are not on PATH."""
-    for folder in ("my venv", "bin"):
-        (tmp_path / folder).mkdir()
-    (tmp_path / "my venv" / "torch").symlink_to(Path(torch.__file__).parent)
-    of_python = {Path(sysconfig.get_config_var(name).split()[0]).name for name in ("CC", "CXX")}  # longer on Debian
-    for tool in {"c++", "g++", "cc", "cmake", "make", "gmake", "as", "ld", "ar", "which"} | of_python:
-        if found := shutil.which(tool):
-            (tmp_path / "bin" / tool).symlink_to(found)
-    env = {"PYTHONPATH": str(tmp_path / "my venv"), "PATH": str(tmp_path / "bin")}
-    found = script("for each in ('jit', 'setup', 'cmake'): found[each] = load(each)", root=tiny, **env)
-    assert [found[each][-3:] for each in COMPILERS] == [".so"] * 3, found
+def test_doctor(run, tmp_path):
+    """What is wrong has its cure; the rest is well, where the other tests build everything."""
+    root = toolchain.find_nvcc() and toolchain.cuda_root(toolchain.find_nvcc())
+    executable(tmp_path / "bin/nvcc", f'exec "{root}/bin/nvcc" "$@"\n')
+    env = {"CXX": "none", "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
+    told = run("-m", "lab.doctor", status=1, drop=("CUDA_HOME", "CUDA_PATH"), **env).stdout
+    rows = {line.split()[1]: line for line in told.splitlines()}
+    wrong = {"C++", *["CUDA_HOME"] * bool(root)}
+    assert {subject for subject, row in rows.items() if row.startswith("WRONG")} == wrong
+    assert {"torch", "GPU", "nvcc", "ninja", "cmake", "setuptools"} <= rows.keys()
+    assert not root or f"`export CUDA_HOME={root}`" in rows["CUDA_HOME"]
 
 
 @pytest.fixture
@@ -213,12 +184,11 @@ def test_another_list_of_gpus_and_nvcc_behind_a_script(tiny, script, tmp_path, n
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("release", [torch.version.cuda, pytest.param("13.0", marks=pytest.mark.slow)])
-def test_nvcc_from_pypi(release, tiny, script, tmp_path, nvcc):
+def test_nvcc_from_pypi(tiny, script, tmp_path, nvcc):
     """No toolkit is installed; the command that the message names installs one that does, for all builds."""
     if torch.version.cuda < "13":
         pytest.skip("the wheels of CUDA 12 are no toolkit")
-    words = toolchain.nvcc_cure().replace(torch.version.cuda, release).replace('"', "").split("`")[1].split()
+    words = toolchain.cuda_cure().replace('"', "").split("`")[1].split()
     pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", tmp_path / "site", *words[4:]]
     if subprocess.run(pip, capture_output=True, check=False).returncode:
         pytest.skip("needs a package index")

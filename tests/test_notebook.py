@@ -14,12 +14,6 @@ def test_stored_without_outputs():
     assert [cell for cell in CELLS if cell["outputs"] or cell["execution_count"]] == []
 
 
-def test_first_cell_elsewhere(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit, match="Fill in ADDRESS"):
-        exec("".join(CELLS[0]["source"]), {})
-
-
 @pytest.mark.thorough
 @pytest.mark.anywhere
 def test_runs(monkeypatch, tmp_path):

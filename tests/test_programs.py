@@ -16,20 +16,13 @@ WRONG = {
         ("--compiler", "make"): "invalid choice: 'make'",
         ("--device", "cuda:99"): "cuda:99 cannot be used",
         ("--sizes", "2^99"): "invalid sizes value",
-        ("--sizes", "2^20..2^10"): "invalid sizes value",
         ("--library", "README.md", "--compiler", "all"): "cannot be combined",
-        ("--library", "README.md", "--json", "README.md"): "would overwrite",
         ("--json", "/no/such/folder/x.json"): "there is no folder",
-        ("--json", "/dev/null"): "is not a regular file",
     },
     "train.py": {
         ("--epochs", "0"): "start",
-        ("--batch", "0"): "at the number of processes",
-        ("--seed", str(2**63)): "from 0 to 2^63 - 1",
-        ("--compiler", "all"): "invalid choice",
         ("--compiler", "torch", "--check"): "with a build of add2",
         ("--cuda-graph", "--device", "cpu"): "a GPU",
-        ("--save", "/no/such/folder/x.pt"): "there is no folder",
         ("--resume", "/no/such/file.pt"): "cannot read",
     },
 }
@@ -58,37 +51,22 @@ def test_wrong_usage(name, capsys, tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == ["README.md"]
 
 
-TIME = ("time.py", "--compiler", "all", "--sizes", "2^4..2^24", "--dtype", "all")
-TRAIN = ("train.py", "--device", "cpu", "--epochs", "100000000")
-KILLED = {
-    "time.py, Ctrl-C": (TIME, "2^5 elements", signal.SIGINT),
-    "time.py, kill": (TIME, "2^5 elements", signal.SIGTERM),
-    "train.py, Ctrl-C": (TRAIN, "epoch 100:", signal.SIGINT),
-}
-
-
 @pytest.mark.thorough
 @pytest.mark.anywhere
-@pytest.mark.parametrize("case", KILLED)
-def test_interrupted(case, tmp_path):
-    """Ctrl-C, which a terminal sends to the children as well, or `kill`: what was done until then is kept."""
-    (program, *options), until, number = KILLED[case]
-    command = [sys.executable, ROOT / program, *options, "--json", tmp_path / "run.json"]
+def test_interrupted(tmp_path):
+    """Ctrl-C, which a terminal sends to the children as well: what was done until then is kept."""
+    options = ["--compiler", "all", "--sizes", "2^4..2^24", "--dtype", "all", "--json", tmp_path / "run.json"]
     # In a group of its own; and not deaf to Ctrl-C, as what a shell starts by `&` is.
     own = {"start_new_session": True, "preexec_fn": lambda: signal.signal(signal.SIGINT, signal.default_int_handler)}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, **own, **pipes) as process:
-        while not (line := process.stdout.readline()).startswith(until):
+    with subprocess.Popen([sys.executable, ROOT / "time.py", *options], **own, **pipes) as process:
+        while not (line := process.stdout.readline()).startswith("2^5 elements"):
             assert line or process.poll() is None, process.stderr.read()
-        (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
+        os.killpg(process.pid, signal.SIGINT)
         _, err = process.communicate(timeout=120)
     assert process.returncode == 130
     assert "interrupted" in err
     content = json.loads((tmp_path / "run.json").read_text())
-    assert content["complete"] is False
-    if program == "train.py":
-        assert len(content["training"][0]["losses"]) > 100
-    else:
-        assert content["correct"]
-        assert 16 in {row["n"] for row in content["results"]}
-        assert "bfloat16" not in {row["dtype"] for row in content["results"]}
+    assert (content["complete"], content["correct"]) == (False, True)
+    assert 16 in {row["n"] for row in content["results"]}
+    assert "bfloat16" not in {row["dtype"] for row in content["results"]}

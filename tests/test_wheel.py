@@ -34,13 +34,6 @@ def wheel(tmp_path_factory):
     return wheel
 
 
-@pytest.fixture(scope="module")
-def library(wheel, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("unpacked")
-    zipfile.ZipFile(wheel).extractall(folder)
-    return folder / "add2" / "_C.abi3.so"
-
-
 def test_content(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     assert "-py3-none-linux_" in wheel.name
@@ -52,18 +45,16 @@ def test_content(wheel):
     assert {"Requires-Dist: torch>=2.10", "Requires-Python: >=3.10", "License-Expression: MIT"} <= set(metadata)
 
 
-def test_library_needs_only_torch_and_the_system(library):
-    """No symbol of Python either, so one file serves every Python; and no path of the machine that built it."""
+def test_library(wheel, tmp_path):
+    """It needs only torch and the system, no Python, so one file serves every Python; it shows only the launchers."""
+    library = zipfile.ZipFile(wheel).extract("add2/_C.abi3.so", tmp_path)
     dynamic = output("readelf", "--dynamic", "--wide", library)
     needed = set(re.findall(r"NEEDED.*\[(.+?)\.so", dynamic))
     system = {"libc", "libm", "libdl", "librt", "libpthread", "ld-linux-x86-64", "libgcc_s", "libstdc++"}
     assert needed <= {"libtorch", *system}
-    assert not re.search("RUNPATH|RPATH", dynamic)
+    assert not re.search("RUNPATH|RPATH", dynamic)  # no path of the machine that built it
     symbols = output("nm", "-D", "--undefined-only", library).split()
     assert [name for name in symbols if name.startswith(("Py", "_Py"))] == []
-
-
-def test_library_shows_only_the_launchers(library):
     shown = [line.split()[1:] for line in output("nm", "-D", "--defined-only", library).splitlines()]
     standard = re.compile("_ZN?K?St")  # the standard library's templates are weak, and shown by every library
     functions = {name for kind, name in shown if kind in "TW" and not standard.match(name)}

@@ -1,7 +1,5 @@
-"""The calls that time.py compares, the memory they work on, their times, and the table of these.
-
-A row of the table is a dict, as measure() returns it and as it stands in the JSON file.
-"""
+"""The calls that time.py compares, the memory they work on, their times, and the table of these. A row is a dict, as
+measure() returns it and as it stands in the JSON file."""
 
 import itertools
 import math
@@ -41,9 +39,8 @@ def calls() -> dict[str, Callable]:
 def buffers(n: int, dtype: torch.dtype, device: torch.device) -> list[Tensors]:
     """Sets of tensors c, a, b of n random elements; on a GPU as many sets as make four times its L2 cache, up to 512.
     Each tensor starts, as torch's do, at a multiple of 256 bytes."""
-    sets = 1
-    if device.type == "cuda":
-        sets = max(1, min(512, math.ceil(4 * clock.cache_size(device) / (3 * n * dtype.itemsize))))
+    wanted = 4 * clock.cache_size(device) if device.type == "cuda" else 1
+    sets = min(512, math.ceil(wanted / (3 * n * dtype.itemsize)))
     generator = torch.Generator(device).manual_seed(0)
     step = math.ceil(n * dtype.itemsize / 256) * 256 // dtype.itemsize
     a, b = (torch.randn(sets, step, generator=generator, device=device, dtype=dtype) for _ in range(2))
@@ -69,13 +66,10 @@ def measure(compiler: str, calls: dict[str, Callable], sets: list[Tensors], ever
     timings: dict[tuple[str, str], clock.Timing] = {}
     if every_clock or not c.is_cuda:
         once = [partial(call, *sets[0], c.numel()) for call in calls.values()]
-        for name, timing in zip(calls, clock.host(once, c.device), strict=True):
-            timings[name, "host"] = timing
+        timings |= zip([(name, "host") for name in calls], clock.host(once, c.device), strict=True)
     if c.is_cuda:
-        flush = clock.flush(c.device)
         for name, call in calls.items():
-            for key, timing in _on_gpu(call, sets, every_clock, flush).items():
-                timings[name, key] = timing
+            timings |= {(name, key): timing for key, timing in _on_gpu(call, sets, every_clock).items()}
     rows = []
     for (call, key), timing in timings.items():
         # The torch call that does the same work in the same way: with a new tensor for the result, or without.
@@ -89,9 +83,9 @@ def measure(compiler: str, calls: dict[str, Callable], sets: list[Tensors], ever
     return rows
 
 
-def _on_gpu(call: Callable, sets: list[Tensors], every_clock: bool, flush: clock.Call) -> dict[str, clock.Timing]:
+def _on_gpu(call: Callable, sets: list[Tensors], every_clock: bool) -> dict[str, clock.Timing]:
     c = sets[0][0]
-    size, cache = 3 * c.nbytes, clock.cache_size(c.device)
+    size, cache, flush = 3 * c.nbytes, clock.cache_size(c.device), clock.flush(c.device)
     on_each = [partial(call, *tensors, c.numel()) for tensors in sets]
     # Enough calls in a graph to outlast its own launch, about 500 us at 3 TB/s.
     repeats = max(len(sets), min(512, math.ceil(500 / max(1, size / 3e6))))
@@ -140,9 +134,8 @@ def table(rows: Sequence[dict], peak: float | None = None) -> str:
 
 def legend(rows: Sequence[dict]) -> str:
     lines = [""]
-    for key, (column, reads) in CLOCKS.items():
-        if any(row["clock"] == key for row in rows):
-            lines.append(f"{column}: median {reads}; GB/s, % peak and ratio belong to it (docs/7_timing.md)")
+    for column, reads in dict.fromkeys(CLOCKS[row["clock"]] for row in rows):
+        lines.append(f"{column}: median {reads}; GB/s, % peak and ratio belong to it (docs/7_timing.md)")
     lines.append("ratio: time over that of torch.add; of torch.add(out) for calls that write into c. Below 1 is faster")
     if any(row.get("noisy") for row in rows):
         lines.append("~: noisy, the 5th to 95th percentile spread exceeds 25% of the median")

@@ -1,12 +1,9 @@
 """Clocks, in microseconds. A launch is asynchronous: the call returns before the kernel has run. Each clock reads:
 
-    host        launch + kernel + synchronization: synchronized before (otherwise earlier calls are timed too) and after
-                (otherwise only the launch is timed; sync_study.py shows all four ways)
-    events      the kernel, and the cost of two events around it: stamps that the GPU writes as it passes them
-    gpu         the kernel without its launch: many calls captured in a CUDA graph, which is replayed between two events
-    gpu warm    the same on one set of tensors, which stays in the GPU's L2 cache
-
-`events` and `gpu` are cold: the inputs are not in the L2 cache, as for data that was made long ago.
+host        launch + kernel + synchronization: synchronized before and after (sync_study.py shows why)
+events      the kernel, and the cost of two events around it: stamps that the GPU writes as it passes them
+gpu         the kernel without its launch: many calls captured in a CUDA graph, which is replayed between two events
+gpu warm    the same on one set of tensors, which stays in the GPU's L2 cache; `events` and `gpu` are cold
 """
 
 import itertools
@@ -36,9 +33,8 @@ class Timing:
 
 def repeat(samplers: Sequence[Callable[[], list[float]]], warm_up: int = 1) -> list[Timing]:
     """Take samples in turn, so that all see the same machine, until the time is up; at least ten of each."""
-    for _ in range(warm_up):
-        for sampler in samplers:
-            sampler()
+    for sampler in [*samplers] * warm_up:
+        sampler()
     found: list[list[float]] = [[] for _ in samplers]
     end = time.perf_counter() + BUDGET_S * len(samplers)
     while len(found[0]) < 10 or time.perf_counter() < end:
@@ -102,16 +98,14 @@ def _between_events(calls: Iterable[Call], flush: Call | None) -> list[float]:
 
 
 def events(calls: Sequence[Call], flush: Call) -> Timing:
-    """Time single calls, the same on different memory, between two events, each with a cold cache. The flush also keeps
-    the GPU busy until the host has queued the call: otherwise the launch would be timed."""
+    """Time single calls between two events. The flush also keeps the GPU busy until the host has queued the call."""
     turns = itertools.cycle(calls)
     return repeat([lambda: _between_events(itertools.islice(turns, 10), flush)])[0]
 
 
 def gpu(*rounds: Sequence[Call], flush: Call | None = None) -> Timing:
-    """Time calls by the GPU's clock, without their launches: captured once in a CUDA graph, which is then replayed.
-    A sample is one replay, from event to event, over the number of calls in it. For a cold cache the calls should do
-    the same on different memory ("rotating buffers"), more than the cache holds, or with a flush before each replay.
+    """Time calls without their launches: a sample is one replay of a CUDA graph over the number of calls in it.
+    For a cold cache the calls should use more memory in turn than the cache holds, or have a flush before each replay.
     Each round has a graph of its own: warm calls depend on where in the cache their one set of tensors lies."""
     if not _first_graph:
         # The first graph of a process differs from all later ones: on an H100 and a H200 its kernels took 0.3 us less

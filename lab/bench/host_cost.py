@@ -1,5 +1,5 @@
-"""Host cost of a call: the time until it returns, without waiting for the GPU, which is still at work then. It matters
-where tensors are small: a GPU that finishes its kernels faster than the host can queue them is idle."""
+"""Host cost of a call: the time until it returns, without waiting for the GPU. It matters where tensors are small: a
+GPU that finishes its kernels faster than the host can queue them is idle."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -18,14 +18,12 @@ def compared(calls: dict[str, Callable], device: torch.device) -> dict[str, Call
     import add2
 
     a, b, c = torch.randn(3, N, device=device)
-    grad = torch.randn(N, device=device, requires_grad=True)
+    grad = a.clone().requires_grad_()
     with torch.inference_mode():  # such tensors have no Autograd key: a call of an operator is its C++ function alone
         x, y = torch.randn(2, N, device=device)
     operator, launch = torch.ops.add2.add2, torch.ops.add2.torch_launch_add2
 
-    class Bare(torch.autograd.Function):
-        """The smallest possible one, never run backward: its cost beyond the operator's is torch's own."""
-
+    class Bare(torch.autograd.Function):  # never run backward: its cost beyond the operator's is torch's own
         @staticmethod
         def forward(ctx, a, b):
             return operator.default(a, b)
@@ -49,20 +47,19 @@ def compared(calls: dict[str, Callable], device: torch.device) -> dict[str, Call
 def medians(calls: dict[str, Callable], device: torch.device) -> dict[str, float]:
     """Median microseconds of each call. All take their turn, a batch of calls each."""
 
-    def sample(call: Callable) -> list[float]:
-        def batch() -> None:
-            for _ in range(BATCH):
-                call()
+    def batch(call: Callable) -> None:
+        for _ in range(BATCH):
+            call()
 
-        return [clock.span(batch, device, after=False) / BATCH]
+    def sample(call: Callable) -> list[float]:
+        return [clock.span(partial(batch, call), device, after=False) / BATCH]
 
     timings = clock.repeat([partial(sample, call) for call in calls.values()], warm_up=3)
     return {name: timing.median_us for name, timing in zip(calls, timings, strict=True)}
 
 
 def measure(calls: dict[str, Callable], device: torch.device) -> list[dict]:
-    """A row for each call. calls: those of calls.calls()."""
-    rows, torchs = [], 0.0
+    rows = []
     for name, us in medians(compared(calls, device), device).items():
         if name.startswith(("torch.add", "a + b")):  # torch's own, for those that follow
             torchs = us

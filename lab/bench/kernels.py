@@ -9,17 +9,17 @@ import torch
 
 from .calls import DTYPES
 
-# launch_add2_cuda_kernel of kernel/add2_kernel.cu: kernel, c, a, b, n, dtype, stream -> an error message or NULL.
 KERNELS = ("plain", "vector", "unaligned")  # enum Add2Kernel
-ARGUMENTS = [ctypes.c_int] + [ctypes.c_void_p] * 3 + [ctypes.c_int64, ctypes.c_int, ctypes.c_void_p]
 
 
 def kernels(library: Path, device: torch.device) -> dict[str, Callable]:
     """Each kernel by its C function: no torch, no checks, no dispatcher. None on a CPU, which has only one kernel."""
     if device.type == "cpu":
         return {}
+    # Of kernel/add2_kernel.cu: kernel, c, a, b, n, dtype, stream -> an error message or NULL.
     launcher = ctypes.CDLL(str(library)).launch_add2_cuda_kernel
-    launcher.argtypes, launcher.restype = ARGUMENTS, ctypes.c_char_p
+    launcher.argtypes = [ctypes.c_int, *[ctypes.c_void_p] * 3, ctypes.c_int64, ctypes.c_int, ctypes.c_void_p]
+    launcher.restype = ctypes.c_char_p
     dtypes = list(DTYPES.values())
 
     def launch(kernel: int, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, n: int) -> None:

@@ -1,10 +1,7 @@
 """The training loop of train.py: epochs, their history, checkpoints, and the ways to run a step."""
 
 import argparse
-import contextlib
 import io
-import os
-import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -13,21 +10,18 @@ import torch
 from torch import Tensor, nn
 
 from .. import files
+from ..bench.clock import synchronize
 from ..build import Failure
 from .tasks import Add, Task
 
 
 @dataclass
 class History:
-    """An entry for each epoch: mean loss of its steps, accuracy on the test images (if there are some), us per step."""
+    """For each epoch: mean loss of its steps, accuracy on the test images (if there are some), us per step."""
 
     losses: list[float] = field(default_factory=list)
     accuracies: list[float] = field(default_factory=list)
     us_per_step: list[float] = field(default_factory=list)
-
-    def steady_us_per_step(self) -> float:
-        """The median, without the first tenth, in which caches fill, kernels are loaded and torch.compile compiles."""
-        return statistics.median(self.us_per_step[(len(self.us_per_step) + 9) // 10 :] or self.us_per_step)
 
 
 def train(task: Task, add: Add, device: torch.device, args: argparse.Namespace) -> Iterator[History]:
@@ -37,11 +31,16 @@ def train(task: Task, add: Add, device: torch.device, args: argparse.Namespace) 
     optimizer = torch.optim.SGD(network.parameters(), lr=0.01, momentum=task.momentum)
     history = History()
     if args.resume and args.resume.exists():  # otherwise --save will write it
-        history = load_checkpoint(args, network, optimizer)
+        found = torch.load(args.resume, map_location="cpu", weights_only=True)
+        if found["settings"] != settings(args):
+            raise Failure(f"{args.resume} comes from a run with other settings: {found['settings']}")
+        network.load_state_dict(found["network"])
+        optimizer.load_state_dict(found["optimizer"])
+        history = History(**found["history"])
     # On a GPU, reduce-overhead replays CUDA graphs, as most of a small step is launches; fullgraph: no graph breaks.
     called = torch.compile(network, fullgraph=True, mode="reduce-overhead") if args.compile else network
     called = nn.parallel.DistributedDataParallel(called) if args.world > 1 else called
-    autocast = torch.autocast(device.type, torch.bfloat16) if args.dtype == "bfloat16" else contextlib.nullcontext()
+    autocast = torch.autocast(device.type, torch.bfloat16, enabled=args.dtype == "bfloat16")
 
     def step(*batch) -> Tensor:
         optimizer.zero_grad()
@@ -55,7 +54,13 @@ def train(task: Task, add: Add, device: torch.device, args: argparse.Namespace) 
         step = captured(step, network)
     while (done := len(history.losses)) < args.epochs:
         end = min(args.epochs, (done // task.every + 1) * task.every)
-        means, us_per_step = run(step, task, range(done, end), device)
+        synchronize(device)
+        start = time.perf_counter()
+        # No .item() here: it makes the host wait for the GPU.
+        losses = [torch.stack([step(*batch) for batch in task.batches(epoch)]) for epoch in range(done, end)]
+        synchronize(device)
+        us_per_step = (time.perf_counter() - start) * 1e6 / sum(map(len, losses))
+        means = torch.stack(losses).double().mean(dim=1)
         if args.world > 1:  # each has its share of every batch's loss
             from . import processes
 
@@ -65,20 +70,10 @@ def train(task: Task, add: Add, device: torch.device, args: argparse.Namespace) 
         if task.accuracy:
             history.accuracies.append(task.accuracy(network))
         if args.save and args.rank == 0:
-            save_checkpoint(args, network, optimizer, history)
+            states = {"network": network.state_dict(), "optimizer": optimizer.state_dict()}
+            torch.save(states | {"settings": settings(args), "history": vars(history)}, buffer := io.BytesIO())
+            files.write(args.save, buffer.getvalue())
         yield history
-
-
-def run(step: Callable, task: Task, epochs: range, device: torch.device) -> tuple[Tensor, float]:
-    """Train these epochs. Returns the mean loss of each, on the device, and the microseconds per step."""
-    synchronize = torch.cuda.synchronize if device.type == "cuda" else lambda: None
-    synchronize()
-    start = time.perf_counter()
-    # No .item() here: it makes the host wait for the GPU.
-    losses = [[step(*batch) for batch in task.batches(epoch)] for epoch in epochs]
-    synchronize()
-    us_per_step = (time.perf_counter() - start) * 1e6 / sum(map(len, losses))
-    return torch.stack([torch.stack(steps) for steps in losses]).double().mean(dim=1), us_per_step
 
 
 def captured(step: Callable[[], Tensor], network: nn.Module) -> Callable[[], Tensor]:
@@ -105,33 +100,3 @@ def captured(step: Callable[[], Tensor], network: nn.Module) -> Callable[[], Ten
 def settings(args: argparse.Namespace) -> dict:
     """The options that decide the losses. A run is resumed only with the same."""
     return {name: getattr(args, name) for name in ("model", "seed", "batch", "dtype")}
-
-
-def save_checkpoint(args: argparse.Namespace, network, optimizer, history: History) -> None:
-    content = {"settings": settings(args), "history": vars(history)}
-    content |= {"network": network.state_dict(), "optimizer": optimizer.state_dict()}
-    torch.save(content, buffer := io.BytesIO())
-    files.write(args.save, buffer.getvalue())
-
-
-def load_checkpoint(args: argparse.Namespace, network, optimizer) -> History:
-    """Failure if it comes from a run with other settings."""
-    found = torch.load(args.resume, map_location="cpu", weights_only=True)
-    if (theirs := found["settings"]) != settings(args):
-        raise Failure(f"{args.resume} comes from a run with other settings, {theirs}; this one has {settings(args)}")
-    network.load_state_dict(found["network"])
-    optimizer.load_state_dict(found["optimizer"])
-    return History(**found["history"])
-
-
-def make_deterministic() -> None:
-    """The same bits from run to run on a GPU, too. Call it before CUDA starts: cuBLAS reads its variable then."""
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.use_deterministic_algorithms(True)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # a help to find mistakes, which takes time
-
-
-def difference(ours: History, torchs: History, epochs: int | None = None) -> float:
-    """The largest relative difference of the losses in the first epochs: 0 if they are the same, NaN if one is that."""
-    pairs = zip(ours.losses[:epochs], torchs.losses[:epochs], strict=False)  # interrupted, ours may have more
-    return torch.tensor([abs(a - b) / max(abs(a), abs(b), 1e-30) for a, b in pairs]).double().max().item()

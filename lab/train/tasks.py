@@ -1,7 +1,6 @@
-"""The two tasks of train.py: a toy, and a residual network on scikit-learn's images: 1797 handwritten digits of 8 x 8
-pixels (Alpaydin and Kaynak, "Optical Recognition of Handwritten Digits", 1998). The network follows He et al.,
-"Identity Mappings in Deep Residual Networks", 2016. Its group normalization (Wu and He, 2018) does not look at a
-batch's other images, so the loss does not depend on the number of processes that share a batch."""
+"""The two tasks of train.py: a toy, and a residual network (He et al., "Identity Mappings in Deep Residual Networks",
+2016) on scikit-learn's 1797 handwritten digits of 8 x 8 pixels. Its group normalization does not look at a batch's
+other images, so the loss does not depend on the number of processes that share a batch."""
 
 import argparse
 from collections.abc import Callable, Iterable, Iterator
@@ -53,9 +52,9 @@ class Block(nn.Module):
         super().__init__()
         self.add = add
         self.f = nn.Sequential()
-        for _ in "12":
-            self.f.extend([nn.GroupNorm(GROUPS, CHANNELS), nn.ReLU()])
-            self.f.append(nn.Conv2d(CHANNELS, CHANNELS, 3, padding=1, bias=False))
+        for _ in range(2):
+            convolution = nn.Conv2d(CHANNELS, CHANNELS, 3, padding=1, bias=False)
+            self.f.extend([nn.GroupNorm(GROUPS, CHANNELS), nn.ReLU(), convolution])
 
     def forward(self, x: Tensor) -> Tensor:
         return self.add(x, self.f(x))
@@ -63,15 +62,8 @@ class Block(nn.Module):
 
 def residual_network(add: Add) -> nn.Sequential:
     """From images (N, 1, 8, 8) of float32 to logits (N, 10)."""
-    return nn.Sequential(
-        nn.Conv2d(1, CHANNELS, 3, padding=1),
-        *(Block(add) for _ in range(BLOCKS - 1)),
-        nn.AvgPool2d(2),
-        Block(add),
-        nn.ReLU(),
-        nn.Flatten(),
-        nn.Linear(CHANNELS * 4 * 4, 10),
-    )
+    layers = [nn.Conv2d(1, CHANNELS, 3, padding=1), *(Block(add) for _ in range(BLOCKS - 1)), nn.AvgPool2d(2)]
+    return nn.Sequential(*layers, Block(add), nn.ReLU(), nn.Flatten(), nn.Linear(CHANNELS * 4 * 4, 10))
 
 
 def residual(device: torch.device, args: argparse.Namespace) -> Task:

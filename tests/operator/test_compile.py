@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch._dynamo.testing import CompileCounterWithBackend
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.library import opcheck
 
@@ -147,26 +148,21 @@ def test_sizes_without_a_value(add2, device):
     assert (c[7:] == 0).all()
 
 
-def test_dynamic_lengths(add2, device):
+@pytest.mark.parametrize("dynamic", [True, None])
+def test_dynamic_lengths(add2, device, dynamic):
     """Compiled with changing lengths, torch_launch_add2 is compiled once or twice: n is a SymInt."""
-    compilations = []
-
-    def backend(graph, inputs):
-        compilations.append(graph)
-        return graph.forward
 
     def call(c, a, b):
         add2.torch_launch_add2(c, a, b, a.numel())
         return c * 2
 
-    for dynamic in (True, None):
-        torch.compiler.reset()
-        compilations.clear()
-        compiled = torch.compile(call, dynamic=dynamic, fullgraph=True, backend=backend)
-        for n in (5, 7, 9, 11):
-            a, b = torch.randn(2, n, device=device)
-            assert torch.equal(compiled(torch.empty_like(a), a, b), (a + b) * 2)
-        assert len(compilations) <= 2
+    torch.compiler.reset()
+    counter = CompileCounterWithBackend("inductor")
+    compiled = torch.compile(call, dynamic=dynamic, fullgraph=True, backend=counter)
+    for n in (5, 7, 9, 11):
+        a, b = torch.randn(2, n, device=device)
+        assert torch.equal(compiled(torch.empty_like(a), a, b), (a + b) * 2)
+    assert counter.frame_count <= 2
 
 
 def test_fake_and_meta(add2, device, dtype):
