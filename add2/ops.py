@@ -14,6 +14,9 @@ from .shapes import batch_first  # registers the fake kernels, too
 
 _add2, _launch = torch.ops.add2.add2.default, torch.ops.add2.torch_launch_add2.default
 _launch_plain = torch.ops.add2.torch_launch_add2.plain
+# torch 2.10 and 2.11 compile make_dual() so that gradient.py does not see the tangent. (With them jvp() after grad() in
+# one compiled function ends in an error.)
+_HIDES_TANGENTS = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 13)
 
 
 def add2(a: Tensor, b: Tensor) -> Tensor:
@@ -28,8 +31,8 @@ def add2(a: Tensor, b: Tensor) -> Tensor:
         _check_types(a=a, b=b)
         if "torch.distributed.tensor" in sys.modules:
             from . import sharding  # noqa: F401  (for DTensors; not sooner, as that takes a second to import)
-    if torch.compiler.is_compiling() and any(forward_ad.unpack_dual(x).tangent is not None for x in (a, b)):
-        return torch.add(a, b)  # as gradient.py does, which cannot always see it in compiled code
+    if _HIDES_TANGENTS and torch.compiler.is_compiling() and any(map(_has_tangent, (a, b))):
+        return torch.add(a, b)  # as gradient.py does for all others
     return _add2(a, b)
 
 
@@ -58,7 +61,7 @@ def _launch_any(c: Tensor, a: Tensor, b: Tensor, n: int) -> None:
     if not isinstance(n, (int, torch.SymInt)) and not has_torch_function((n,)):
         n = operator.index(n)  # TypeError for 2.7, and for a tensor of it
     if torch.compiler.is_compiling():
-        if any(forward_ad.unpack_dual(x).tangent is not None for x in (c, a, b)):
+        if any(map(_has_tangent, (c, a, b))):
             raise RuntimeError("add2: torch_launch_add2 has no derivative; use add2(a, b)")
     elif isinstance(n, int) and not -(2**63) <= n < 2**63:
         raise RuntimeError(f"add2: n is {n}, expected 0 to {c.numel()}, all of c")
@@ -68,6 +71,10 @@ def _launch_any(c: Tensor, a: Tensor, b: Tensor, n: int) -> None:
         c.copy_(plain)
         return None
     return _launch(c, a, b, n)
+
+
+def _has_tangent(x: Tensor) -> bool:
+    return forward_ad.unpack_dual(x).tangent is not None
 
 
 def _check_types(**arguments: object) -> None:

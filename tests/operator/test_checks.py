@@ -1,7 +1,10 @@
 """Wrong calls are refused before anything is written, and say what was found and what was expected."""
 
+import random
+
 import pytest
 import torch
+from test_values import INTEGERS
 from torch import ones
 
 # what is wrong: the inputs for add2(a, b), words of the message
@@ -172,3 +175,40 @@ def test_tensor_whose_memory_was_freed(add2, device):
         for call in calls:
             with pytest.raises(RuntimeError, match="a tensor has no memory"):
                 call()
+
+
+VIEWS = {
+    "as is": lambda x: x,
+    "transposed": lambda x: x.movedim(0, -1) if x.dim() else x,
+    "expanded": lambda x: x.expand(2, *x.shape),
+    "every other": lambda x: x[::2] if x.dim() else x,
+    "number": lambda x: 2.0,
+}
+
+
+def agree(a, *others):
+    return all(isinstance(x, torch.Tensor) and x.dtype in INTEGERS and x.dtype == a.dtype for x in (a, *others))
+
+
+def test_random_calls(add2, device):
+    """A call is either right, and then computes what torch computes, or refused."""
+    chance = random.Random(0)
+    for _ in range(2000):
+        dtypes = chance.choices([*INTEGERS, torch.int64, torch.complex64], k=chance.choice([1, 1, 1, 3]))
+        shapes = [
+            [chance.randrange(5) for _ in range(dim)] for dim in chance.choices(range(4), k=chance.choice([1, 2]))
+        ]
+        c, a, b = (ones(chance.choice(shapes), dtype=chance.choice(dtypes), device=device) for _ in range(3))
+        c, a, b = (VIEWS[chance.choice([*["as is"] * 6, *VIEWS])](x) for x in (c, a, b))
+        n = chance.randint(-2, 10)
+        if agree(a, b) and a.shape == b.shape:
+            assert torch.equal(add2.add2(a, b), a + b)
+        else:
+            with pytest.raises((RuntimeError, TypeError)):
+                add2.add2(a, b)
+        if agree(c, a, b) and 0 <= n <= min(x.numel() for x in (c, a, b)) and c.is_contiguous():
+            add2.torch_launch_add2(c, a, b, n)
+            assert torch.equal(c.flatten()[:n], a.flatten()[:n] + b.flatten()[:n])
+        else:
+            with pytest.raises((RuntimeError, TypeError)):
+                add2.torch_launch_add2(c, a, b, n)

@@ -11,6 +11,9 @@ def add(request, add2):
     return {"add2.add2": add2.add2, "torch.ops": torch.ops.add2.add2}[request.param]
 
 
+OLD_TORCH = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 13)
+
+
 def leaf(*shape, device, dtype=torch.float64):
     return torch.randn(*shape, device=device, dtype=dtype, requires_grad=True)
 
@@ -98,13 +101,28 @@ def test_torch_func(add, transform, device):
     torch.testing.assert_close(found, expected)
 
 
-@pytest.mark.parametrize("names", [("hessian", "jvp"), ("grad", "jacrev", "vmap of grad")], ids=" ".join)
+@pytest.mark.parametrize("names", [("hessian", "jvp"), ("grad", "jacrev", "vmap of grad", "jvp")], ids=" ".join)
 def test_compiled_torch_func(add, names):
     """Several transforms in one graph, which takes one compilation."""
+    if OLD_TORCH:  # jvp() after grad() ends in an error there: add2/ops.py says why
+        names = [name for name in names if name != "jvp"] if "grad" in names else names
     x, y = torch.randn(2, 3, 5, dtype=torch.float64)
     torch.compiler.reset()
     found = torch.compile(lambda: [derivative(name, add, x, y) for name in names], fullgraph=True)()
     torch.testing.assert_close(found, [derivative(name, torch.add, x, y) for name in names])
+
+
+def test_compiled_make_dual(add):
+    def tangent(x, y):
+        with torch.autograd.forward_ad.dual_level():
+            dual = torch.autograd.forward_ad.make_dual(x, y)
+            return torch.autograd.forward_ad.unpack_dual(add(dual * dual, y)).tangent
+
+    if OLD_TORCH and add is torch.ops.add2.add2:
+        pytest.skip("torch 2.10 and 2.11 hide the tangent")
+    x, y = torch.randn(2, 5)
+    torch.compiler.reset()
+    torch.testing.assert_close(torch.compile(tangent, fullgraph=True)(x, y), 2 * x * y)
 
 
 @pytest.mark.parametrize("dims", [(0, 0), (0, None), (None, 0), (1, 0), (-1, 1)])
