@@ -112,7 +112,8 @@ def test_autocast_on_a_cpu(dtypes):
     """A float32 residual and a bfloat16 branch, say: dtypes, values and gradients are those of torch's pair."""
     inputs = [x.to(dtype).requires_grad_() for x, dtype in zip(make((5, 64))[:3], dtypes, strict=True)]
     functions = [lib.reference, lib.add_rms_norm]
-    if dtypes == (torch.float32, torch.bfloat16, torch.bfloat16):
+    is_old = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 13)  # traces custom operators without autocast
+    if dtypes == (torch.float32, torch.bfloat16, torch.bfloat16) and not is_old:
         functions.append(torch.compile(lib.add_rms_norm))
     found = []
     for function in functions:

@@ -63,7 +63,11 @@ def test_gradients(lib, device):
     assert torch.autograd.gradcheck(lib.gated_linear, inputs, check_forward_ad=True, check_batched_grad=True)
     assert torch.autograd.gradgradcheck(lib.gated_linear, inputs)
     inputs = make(lib, device, 130, 72, 328, is_leaf=True)
-    assert_close(*(torch.autograd.grad(f(*inputs).mul_(2).sin().sum(), inputs) for f in both))
+    wide = [x.detach().double().requires_grad_() for x in inputs]
+    right = torch.autograd.grad(lib.reference(*wide).mul(2).sin().sum(), wide)
+    ours, theirs = (torch.autograd.grad(f(*inputs).mul_(2).sin().sum(), inputs) for f in both)
+    for our, their, exact in zip(ours, theirs, right, strict=True):  # bfloat16: compare with torch's own error
+        assert (our - exact).norm() <= 2 * (their - exact).norm()
     inputs = make(lib, device)
     for transform in (torch.func.grad, torch.func.jacrev, torch.func.jacfwd):
         assert_close(*(transform(lambda x, w, f=f: f(x, w).float().square().sum(), (0, 1))(*inputs) for f in both))

@@ -7,8 +7,8 @@ articles that this project started from is in examples/articles.
 
 Builds: a new process, from nothing to a loaded operator, for this GPU only. Run the tests first, so that the disk's
 cache has the compilers and torch's headers.
-Host times: one process with all operators; each has torch's own call next to it. extension-cpp's operator with a
-registered gradient is mymuladd, compared with torch's a * b + 1.
+Host times: one process with all operators, over the time of torch's own call of one operator. extension-cpp's operator
+with a registered gradient is mymuladd; on 1024 elements what it computes takes no longer than an addition.
 """
 
 import functools
@@ -73,12 +73,10 @@ def measure_calls(folder: Path) -> list[dict]:
         ("out", "articles"): lambda: article.torch_launch_add2(c, a, b, n),
         ("new", "torch"): lambda: a + b,
         ("new", "add2"): lambda: add2.add2(a, b),
-        ("new, muladd", "torch"): lambda: a * b + 1.0,
-        ("new, muladd", "extension-cpp"): lambda: theirs.mymuladd(a, b, 1.0),
+        ("new", "extension-cpp"): lambda: theirs.mymuladd(a, b, 1.0),
         ("grad", "torch"): lambda: grad + b,
         ("grad", "add2"): lambda: add2.add2(grad, b),
-        ("grad, muladd", "torch"): lambda: grad * b + 1.0,
-        ("grad, muladd", "extension-cpp"): lambda: theirs.mymuladd(grad, b, 1.0),
+        ("grad", "extension-cpp"): lambda: theirs.mymuladd(grad, b, 1.0),
     }
     gpu = {
         "torch": lambda c, a, b: torch.add(a, b, out=c),
@@ -93,9 +91,7 @@ def measure_calls(folder: Path) -> list[dict]:
         us["gpu", operator] = clock.events([functools.partial(call, *each) for each in sets], flush).median_us
     rows = []
     for (what, operator), value in us.items():
-        if not (operator == "torch" and what.endswith("muladd")):
-            ratio = value / us[what, "torch"]
-            rows.append({"what": what.split(",")[0], "operator": operator, "us": value, "ratio_to_torch": ratio})
+        rows.append({"what": what, "operator": operator, "us": value, "ratio_to_torch": value / us[what, "torch"]})
     return rows
 
 
