@@ -51,5 +51,5 @@ def report(args: argparse.Namespace, is_ready: Callable[[], bool], measure: Call
         with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "lesson"}):  # text stays text
             figure = Figure(layout="constrained")
             plot(figure, content)
-            figure.savefig(args.plot)
+            figure.savefig(args.plot, metadata={"Date": None} if args.plot.suffix == ".svg" else None)
     return content

@@ -389,7 +389,9 @@ def test_graph_and_streams(lib):
 def test_bench_without_gpu(run, tmp_path):
     program, results = FOLDER / "bench.py", FOLDER.parents[1] / "docs" / "results"
     assert "there is no folder" in run(program, "--json", tmp_path / "missing" / "file.json", status=2).stderr
-    assert "holds no results of bench.py" in run(program, "--from", results / "h200-int4-steps.json", status=2).stderr
+    assert (
+        "holds no results of this program" in run(program, "--from", results / "h200-int4-steps.json", status=2).stderr
+    )
     run(program, "--from", results / "h200-int4.json", "--plot", tmp_path / "plot.svg")
     assert "28672 x 8192" in (tmp_path / "plot.svg").read_text()
 

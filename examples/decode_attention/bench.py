@@ -7,7 +7,6 @@ times the L2 cache. "exact" is torch on a cache of just the right length; "mask"
 lengths live on the device. FlexAttention is compiled for one size only.
 """
 
-import argparse
 import contextlib
 import math
 import sys
@@ -24,8 +23,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from lab import cli, files  # of the workbench, only what names the machine, writes results, and
-from lab.bench import clock  # times
+from lab import lesson  # of the workbench, only options, files,
+from lab.bench import clock  # and a clock
 
 warnings.filterwarnings("ignore", module="torch")  # a backend that cannot do something says so, and is left out
 BACKENDS = {"flash": "FLASH_ATTENTION", "cuDNN": "CUDNN_ATTENTION", "efficient": "EFFICIENT_ATTENTION", "math": "MATH"}
@@ -165,25 +164,17 @@ def measure_error(outliers: bool) -> dict:
     return row
 
 
-def report(program: str, measure: Callable[[float], list[dict]]) -> None:
-    """Build the operators, measure, write the results (ladder.py, too). measure gets the memory's peak in GB/s."""
-    parser = argparse.ArgumentParser(description=program.splitlines()[0])
-    parser.add_argument("--json", type=files.target, metavar="FILE", help="write the results")
-    args = parser.parse_args()
-    if not torch.cuda.is_available() or not has_toolkit():
-        sys.exit("this needs a GPU, and a CUDA toolkit ($CUDA_HOME) to compile kernels")
-    build()
-    where = cli.environment(torch.device("cuda")) | {"dtype": "bfloat16"}
-    results = measure(where["peak_gb_per_s"])
-    if args.json:
-        files.write(args.json, files.to_json({"environment": where, "results": results}))
+def is_ready() -> bool:
+    if has_toolkit():
+        build()
+    return has_toolkit()
 
 
-def measure_all(peak: float) -> list[dict]:
+def measure_all(where: dict) -> list[dict]:
     steps = [measure_step(tokens, int8) for tokens in (512, 4096) for int8 in (False, True)]
     errors = [measure_error(outliers) for outliers in (False, True)]
-    return steps + errors + [measure(point, peak) for point in POINTS]
+    return steps + errors + [measure(point, where["peak_gb_per_s"]) for point in POINTS]
 
 
 if __name__ == "__main__":
-    report(__doc__, measure_all)
+    lesson.report(lesson.options(__doc__).parse_args(), is_ready, measure_all)

@@ -7,7 +7,7 @@ import ctypes
 from functools import partial
 
 import torch
-from bench import LLAMA, quantize, report, rotate_sets, time_calls
+from bench import LLAMA, is_ready, lesson, quantize, rotate_sets, time_calls
 from decode_attention import HERE, attend
 from torch import Tensor
 from torch.utils import cpp_extension
@@ -33,7 +33,8 @@ def call_step(library: ctypes.CDLL, step: int, q: Tensor, keys: Tensor, values: 
     return out
 
 
-def measure(peak: float) -> list[dict]:
+def measure(where: dict) -> list[dict]:
+    peak = where["peak_gb_per_s"]
     flags = ["-O3", "-std=c++17"]
     path = cpp_extension.load("steps", [str(HERE / "ladder.cu")], extra_cuda_cflags=flags, is_python_module=False)
     library, results = ctypes.CDLL(path), []
@@ -65,4 +66,4 @@ def measure(peak: float) -> list[dict]:
 
 
 if __name__ == "__main__":
-    report(__doc__, measure)
+    lesson.report(lesson.options(__doc__).parse_args(), is_ready, measure)

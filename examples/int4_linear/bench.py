@@ -6,9 +6,7 @@ GPU time without launches, by CUDA graphs. Calls rotate among weights of four ti
 torch.compile is timed at the batches 1 and 16 only: it compiles for seconds.
 """
 
-import argparse
 import contextlib
-import json
 import math
 import sys
 from collections.abc import Callable
@@ -21,8 +19,8 @@ from int4_linear import GROUP, build, has_toolkit, int4_linear, quantize
 from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from lab import cli, files  # of the workbench, only what names the machine, writes results, and
-from lab.bench import clock  # times
+from lab import lesson  # of the workbench, only options, files,
+from lab.bench import clock  # and a clock
 
 SHAPES = [(4096, 4096), (14336, 4096), (4096, 14336), (8192, 8192), (28672, 8192)]
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 256)
@@ -98,14 +96,10 @@ def measure(n: int, k: int, peak: float) -> list[dict]:
     return rows
 
 
-def plot(path: Path, results: list[dict]) -> None:
+def plot(figure, content: dict) -> None:
     """Time over the batch, a panel for each shape."""
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    # An SVG keeps its text as text, and no date: the same results give the same file.
-    matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": OURS, "font.size": 8})
-    figure = Figure(figsize=(13.4, 3.2), layout="constrained")
+    figure.set_size_inches(13.4, 3.2)
+    results = content["results"]
     for panel, shape in zip(figure.subplots(1, len(SHAPES)), SHAPES, strict=True):
         rows = [row for row in results if (row["n"], row["k"]) == shape]
         for name, colour in COLOURS.items():
@@ -116,48 +110,17 @@ def plot(path: Path, results: list[dict]) -> None:
         panel.set(yscale="log", title="{} x {}".format(*shape), xlabel="rows of x", ylabel="microseconds")
         panel.grid(alpha=0.3)
     figure.legend(*panel.get_legend_handles_labels(), loc="outside lower center", ncols=6)
-    figure.savefig(path, metadata={"Date": None})
 
 
-def earlier(text: str) -> list[dict]:
-    """The type of --from: rows of an earlier --json."""
-    try:
-        return [row for row in json.loads(Path(text).read_text())["results"] if row["floor_us"] and row[OURS]]
-    except (OSError, ValueError, LookupError, TypeError) as error:
-        raise argparse.ArgumentTypeError(f"{text} holds no results of bench.py: {error!r}") from None
+def measure_all(where: dict) -> list[dict]:
+    return [row for shape in SHAPES for row in measure(*shape, where["peak_gb_per_s"])]
 
 
-# Shared with ladder.py and model.py.
-def options(program: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=program.splitlines()[0])
-    parser.add_argument("--json", type=files.target, metavar="FILE", help="write the results")
-    return parser
-
-
-def report(path: Path | None, measure: Callable[[float], list[dict]]) -> list[dict]:
-    """Build the operator, measure, and write the results to path. measure gets the memory's peak in GB/s."""
-    if not torch.cuda.is_available() or not has_toolkit():
-        sys.exit("this needs a GPU, and a CUDA toolkit ($CUDA_HOME) to compile kernels; int4_linear.py runs without")
-    build()
-    where = cli.environment(torch.device("cuda")) | {"dtype": "bfloat16"}
-    results = measure(where["peak_gb_per_s"])
-    if path:
-        files.write(path, files.to_json({"environment": where, "results": results}))
-    return results
-
-
-def main() -> None:
-    parser = options(__doc__)
-    parser.add_argument("--plot", type=files.target, metavar="FILE", help="draw them (.svg, .png; needs matplotlib)")
-    parser.add_argument(
-        "--from", type=earlier, metavar="FILE", dest="results", help="draw results of an earlier --json"
-    )
-    args = parser.parse_args()
-    if args.results is None:
-        args.results = report(args.json, lambda peak: [row for shape in SHAPES for row in measure(*shape, peak)])
-    if args.plot:
-        plot(args.plot, args.results)
+def is_ready() -> bool:
+    if has_toolkit():
+        build()
+    return has_toolkit()
 
 
 if __name__ == "__main__":
-    main()
+    lesson.report(lesson.options(__doc__).parse_args(), is_ready, measure_all, plot)

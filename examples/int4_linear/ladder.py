@@ -7,7 +7,7 @@ import ctypes
 from functools import partial
 
 import torch
-from bench import floor_us, inputs, options, report, time_calls
+from bench import floor_us, inputs, is_ready, lesson, time_calls
 from int4_linear import GROUP, HERE, dequantize, int4_linear, pack
 from torch import Tensor
 from torch.utils import cpp_extension
@@ -39,7 +39,7 @@ def row_by_row(codes: Tensor) -> Tensor:
     return sum(eight[..., i] << 4 * i for i in range(8)).to(torch.uint32).view(torch.int32)
 
 
-def measure(peak: float) -> list[dict]:
+def measure(where: dict) -> list[dict]:
     flags = ["-O3", "-std=c++17"]
     path = cpp_extension.load("ladder", [str(HERE / "ladder.cu")], extra_cuda_cflags=flags, is_python_module=False)
     library = ctypes.CDLL(path)
@@ -51,7 +51,7 @@ def measure(peak: float) -> list[dict]:
         plain.append((row_by_row(codes), *packed[-1][1:]))
     results = []
     for batch in (1, 16):
-        xs, floor = inputs(N, K, batch), floor_us(N, K, batch, peak)
+        xs, floor = inputs(N, K, batch), floor_us(N, K, batch, where["peak_gb_per_s"])
         right = xs[0].float() @ dequantize(*packed[0]).float().t()
         for step, name in enumerate(STEPS, 1):
             layers = [partial(call_step, library, step, weight) for weight in (plain if step <= 3 else packed)]
@@ -65,4 +65,4 @@ def measure(peak: float) -> list[dict]:
 
 
 if __name__ == "__main__":
-    report(options(__doc__).parse_args().json, measure)
+    lesson.report(lesson.options(__doc__).parse_args(), is_ready, measure)

@@ -8,7 +8,7 @@ import time
 from functools import partial
 
 import torch
-from bench import clock, options, report
+from bench import clock, is_ready, lesson
 from int4_linear import replace_linear_layers
 from torch import nn
 
@@ -71,11 +71,12 @@ def generate() -> list[dict]:
 
 
 def main() -> None:
-    parser = options(__doc__)
+    parser = lesson.options(__doc__)
     parser.add_argument("--generate", action="store_true", help="also with transformers' model")
     args = parser.parse_args()
     torch.set_default_dtype(torch.bfloat16)
-    print(*report(args.json, lambda _: linear_layers() + (generate() if args.generate else [])), sep="\n")
+    content = lesson.report(args, is_ready, lambda _: linear_layers() + (generate() if args.generate else []))
+    print(*content["results"], sep="\n")
 
 
 if __name__ == "__main__":
