@@ -30,9 +30,7 @@ def main() -> int:
     if args.rank:  # only the first process prints
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     processes.connect(args, cli.has_gpu(args))
-    status = run(args)
-    torch.distributed.destroy_process_group()
-    return status
+    processes.leave(run(args))
 
 
 def run(args: argparse.Namespace) -> int:

@@ -54,6 +54,8 @@ def test_it_is_short_and_stands_alone(project):
     assert not re.search(r"\badd2|\blab\b|\.\./(?!my_op)", "".join(files.values()))
 
 
+@pytest.mark.thorough
+@pytest.mark.anywhere
 def test_rename(python, project):
     """A name that would not work is refused, and then nothing is changed. A good one is everywhere afterwards."""
     before = contents(project)
