@@ -11,10 +11,13 @@ import torch
 from . import cli, files
 
 
-def options(description: str) -> argparse.ArgumentParser:
-    """A parser with --json, --plot and --from. report() expects its arguments."""
+def options(description: str, has_plot: bool = False) -> argparse.ArgumentParser:
+    """A parser with --json and, for a program that draws, --plot and --from. report() expects its arguments."""
     parser = argparse.ArgumentParser(description=description.splitlines()[0])
     parser.add_argument("--json", type=files.target, metavar="FILE", help="write the results")
+    parser.set_defaults(plot=None, content=None)
+    if not has_plot:
+        return parser
     parser.add_argument("--plot", type=files.target, metavar="FILE", help="draw them (.svg, .png; needs matplotlib)")
     parser.add_argument("--from", type=_earlier, metavar="FILE", dest="content", help="results of an earlier --json")
     return parser
@@ -44,7 +47,7 @@ def report(args: argparse.Namespace, is_ready: Callable[[], bool], measure: Call
         content = {"environment": where, "results": measure(where)}
     if args.json and content["results"]:  # without any, a file of an earlier run is worth more
         files.write(args.json, files.to_json(content))
-    if args.plot and plot:
+    if args.plot:
         import matplotlib
         from matplotlib.figure import Figure
 

@@ -141,7 +141,7 @@ def plot(figure, content: dict) -> None:
 
 
 if __name__ == "__main__":
-    parser = lesson.options(__doc__)
+    parser = lesson.options(__doc__, has_plot=True)
     for name, default in (("--rows", "1,64,2048,16384"), ("--widths", "256,1024,4096,8192,16384,32768,65536,131072")):
         parser.add_argument(name, default=default, metavar="N,N", type=lambda text: [int(n) for n in text.split(",")])
     args = parser.parse_args()

@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(kMostThreads, kVectors == 1 ? kResidentThreads
     const int i = first + v * step;
     float x[kSize];
     for (int k = 0; k < kSize; ++k) x[k] = element(sum[v], k) + element(other[v], k);
-    sum[v] = rounded < T, kVectors<4>(x);
+    sum[v] = rounded<T, (kVectors < 4)>(x);
     if (!kIsWhole) clear_others(sum[v], -i, width - i);
     for (int k = 0; k < kSize; ++k) squares += element(sum[v], k) * element(sum[v], k);
     store_some<kIsWhole>(s + start + i, sum[v], -i, rows_left > 0 ? width - i : 0);
@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(kMostThreads, kVectors == 1 ? kResidentThreads
     float x[kSize];
     widen<kIsWhole>(x, w[v], weight, i, width);
     for (int k = 0; k < kSize; ++k) x[k] *= element(sum[v], k) * scale;
-    store_some<kIsWhole>(y + start + i, rounded < T, kVectors<4>(x), -i,
+    store_some<kIsWhole>(y + start + i, rounded<T, (kVectors < 4)>(x), -i,
                          rows_left > 0 ? width - i : 0);
   }
 }

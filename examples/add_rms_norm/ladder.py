@@ -107,4 +107,4 @@ def plot(figure, content: dict) -> None:
 
 
 if __name__ == "__main__":
-    lesson.report(lesson.options(__doc__).parse_args(), build, measure, plot)
+    lesson.report(lesson.options(__doc__, has_plot=True).parse_args(), build, measure, plot)

@@ -165,9 +165,7 @@ def measure_error(outliers: bool) -> dict:
 
 
 def is_ready() -> bool:
-    if has_toolkit():
-        build()
-    return has_toolkit()
+    return has_toolkit() and bool(build())
 
 
 def measure_all(where: dict) -> list[dict]:

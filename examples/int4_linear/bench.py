@@ -117,10 +117,8 @@ def measure_all(where: dict) -> list[dict]:
 
 
 def is_ready() -> bool:
-    if has_toolkit():
-        build()
-    return has_toolkit()
+    return has_toolkit() and bool(build())
 
 
 if __name__ == "__main__":
-    lesson.report(lesson.options(__doc__).parse_args(), is_ready, measure_all, plot)
+    lesson.report(lesson.options(__doc__, has_plot=True).parse_args(), is_ready, measure_all, plot)

@@ -92,7 +92,7 @@ def plot(figure, content: dict) -> None:
 
 
 def main() -> None:
-    parser = lesson.options(__doc__)
+    parser = lesson.options(__doc__, has_plot=True)
     parser.add_argument("--once", type=int, metavar="N", help="only run each rung once, at N x N x N; no results")
     args = parser.parse_args()
 
