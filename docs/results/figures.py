@@ -76,11 +76,11 @@ def others(language: int = 0) -> str:
 
 
 def first_run() -> str:
-    """The end of time.py's output: its largest size, and the legend."""
+    """The end of time.py's output: its largest size, without the legend."""
     content = load("h200-first-run")
     rows = [row for row in content["results"] if row["n"] == 2**26]
     shown = calls.table(rows, content["environment"]["peak_gb_per_s"]).strip("\n")
-    return f"```\n{shown}\n{calls.legend(rows)}\n```\n"
+    return f"```\n{shown}\n```\n"
 
 
 def clocks() -> str:
