@@ -64,8 +64,8 @@ union Vector {
 // elements. No loop: each thread adds one vector, and the hardware's block scheduler is the loop.
 // All three pointers have to be multiples of 16.
 //
-// Elements after the last whole vector have a block of their own, the last one. A thread that added
-// them one after the other, or in the same warp as vectors, would wait for memory twice.
+// Elements after the last whole vector have a block of their own, the last one. Otherwise one warp
+// would load vectors, wait, load single elements, and wait again.
 //
 // 256 threads per block: 2^13 elements of float32 are two blocks of 1024 threads, on two of 132
 // multiprocessors; eight blocks of 256 are faster. From 16 MB on 1024 threads are slightly faster.
@@ -74,9 +74,9 @@ union Vector {
 // it (4 to 5% slower than torch); the same by bulk copies to shared memory, the TMA of sm_90 (3 to
 // 5% slower than torch); stores marked as the first to leave the L2 cache (__stcs: no faster).
 //
-// Not __ldcs, the same for loads! In a benchmark of its own it is up to 10% faster. But where
-// another kernel's data fill the cache they stay, ours get the little that is left, and the kernel
-// is 5 to 10% slower: after a matrix product, for example.
+// Not __ldcs, the same for loads! In a benchmark that runs nothing else it is up to 10% faster. But
+// data loaded so is evicted first, and keeps only the cache space that other data leaves free: after
+// a matrix product, for example, the kernel is 5 to 10% slower.
 template <typename T>
 __global__ void add2_vector(T* c, const T* a, const T* b, Index n) {
   constexpr int kElements = sizeof(int4) / sizeof(T);
