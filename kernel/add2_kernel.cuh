@@ -75,8 +75,8 @@ union Vector {
 // 5% slower than torch); stores marked as the first to leave the L2 cache (__stcs: no faster).
 //
 // Not __ldcs, the same for loads! In a benchmark that runs nothing else it is up to 10% faster. But
-// data loaded so is evicted first, and keeps only the cache space that other data leaves free: after
-// a matrix product, for example, the kernel is 5 to 10% slower.
+// data loaded so is evicted first, and keeps only the cache space that other data leaves free:
+// after a matrix product, for example, the kernel is 5 to 10% slower.
 template <typename T>
 __global__ void add2_vector(T* c, const T* a, const T* b, Index n) {
   constexpr int kElements = sizeof(int4) / sizeof(T);
