@@ -1,7 +1,7 @@
 """For mkdocs.yml: README is the home page, its list of pages the navigation; links to code lead to the repository."""
 
 import re
-from os.path import dirname, isdir, join, normpath, relpath
+from os.path import dirname, exists, isdir, join, normpath, relpath
 from pathlib import Path
 
 from mkdocs.structure.files import File
@@ -30,7 +30,7 @@ def on_page_markdown(markdown, page, config, files):
     def lead(link):
         path, mark, anchor = link[2].partition("#")
         target = normpath(join(dirname(page.file.abs_src_path), path))
-        if path.startswith("http") or not path:
+        if not path or not exists(target):  # mkdocs then warns of a path that leads nowhere
             return link[0]
         if target in uris:
             return link[1] + relpath(uris[target], dirname(page.file.src_uri) or ".") + mark + anchor
