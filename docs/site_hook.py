@@ -40,4 +40,8 @@ def on_page_markdown(markdown, page, config, files):
     parts = re.split(r"(^```.*?^```$)", markdown, flags=re.MULTILINE | re.DOTALL)  # text, code, text, ...
     parts[::2] = [re.sub(r'(\]\(|src=")([^)"]+)', lead, part) for part in parts[::2]]
     markdown = re.sub(r"^```(\w+) \w+\n", r"```\1\n", "".join(parts), flags=re.MULTILINE)  # marks for the tests
-    return markdown.replace("<details>", "<details markdown>")
+    return markdown.replace("<details>", "<details markdown>").replace("https://github.com/OWNER/add2", config.repo_url)
+
+
+def on_post_page(output, page, config):
+    return output.replace('lang="en"', 'lang="zh-CN"', 1) if ".zh-CN" in page.file.src_uri else output
