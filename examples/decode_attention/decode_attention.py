@@ -7,6 +7,7 @@ builds both operators and checks them. docs/13_decode_attention.md explains the 
 
 import functools
 import os
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -64,7 +65,6 @@ def attend(
     the next. 0 gives zeros; more than the capacity is the capacity. scale: 1 / sqrt(d) if None. Sums are float32; two
     runs give the same bits. No gradient. Otherwise RuntimeError, or TypeError for no tensor. Call build() first.
     """
-    _check_tensors(q=q, keys=keys, values=values, lengths=lengths)
     return torch.ops.decode_attention.attend(q, keys, values, lengths, scale, key_scale, value_scale)
 
 
@@ -90,14 +90,7 @@ def append(
     Nothing is written at or past the capacity. keys, values, key_scale, value_scale: as for attend(). int8 codes are
     round(x / scale), with scale = max(abs(x)) / 127 for each token and key head. No gradient. Call build() first.
     """
-    _check_tensors(q=q, k=k, v=v, cos=cos, sin=sin, lengths=lengths, keys=keys, values=values)
     return torch.ops.decode_attention.append(q, k, v, cos, sin, lengths, keys, values, key_scale, value_scale, counts)
-
-
-def _check_tensors(**tensors: Tensor) -> None:
-    for name, x in tensors.items():
-        if not isinstance(x, Tensor):
-            raise TypeError(f"decode_attention: {name} has type {type(x).__name__}, expected a tensor")
 
 
 def _refuse_gradients(tensors: tuple) -> None:
@@ -133,42 +126,38 @@ def register() -> None:
     LIBRARY.impl("attend", _attend_without_gradient, "Autograd", with_keyset=True)
     LIBRARY.impl("append", _append_in_place, "ADInplaceOrView", with_keyset=True)
 
-    def check(name: str, x: Tensor, dtype: torch.dtype, shape: list, q: Tensor) -> None:
+    def check(q, keys, values, key_scale, value_scale, **more) -> Tensor:
         """As the C++ side checks: otherwise the fake kernel would promise what the operator refuses."""
-        text = f"decode_attention: {name} is {x.dtype}{list(x.shape)}, expected {dtype}{list(shape)} on {q.device}"
-        torch._check(x.dim() == len(shape) and x.dtype == dtype and x.device == q.device, lambda: text)
-        for size, expected in zip(x.shape, shape, strict=True):  # each by itself: a size may depend on data
-            torch._check(size == expected, lambda: text)
-
-    def check_cache(q: Tensor, keys: Tensor, values: Tensor, key_scale: Tensor | None, value_scale: Tensor | None):
-        batch, _, _, d = keys.shape
         is_int8 = keys.dtype == torch.int8
-        check("keys", keys, torch.int8 if is_int8 else q.dtype, [q.shape[0], *keys.shape[1:]], q)
-        check("values", values, keys.dtype, keys.shape, q)
-        check("q", q, q.dtype, [batch, *q.shape[1:-1], d], q)
-        has_scales = [key_scale is not None, value_scale is not None]
-        torch._check(has_scales == [is_int8] * 2, lambda: "decode_attention: int8, and only int8, has scales")
-        for name, scales in (("key_scale", key_scale), ("value_scale", value_scale)):
-            if scales is not None:
-                check(name, scales, torch.float32, keys.shape[:3], q)
+        scales = (torch.float32, keys.shape[:3])
+        expected = {
+            "q": (q, q.dtype, (*q.shape[:-1], keys.shape[3])),
+            "keys": (keys, torch.int8 if is_int8 else q.dtype, (q.shape[0], *keys.shape[1:])),
+            "values": (values, keys.dtype, keys.shape),
+            "key_scale": (key_scale, *scales),
+            "value_scale": (value_scale, *scales),
+        }
+        torch._check((key_scale is not None) == (value_scale is not None) == is_int8, lambda: "int8 has scales")
+        for name, (x, dtype, shape) in (expected | more).items():
+            text = f"decode_attention: {name} is not {dtype}{list(shape)} on {q.device}"
+            if x is not None:
+                is_right = x.dim() == len(shape) and x.dtype == dtype and x.device == q.device
+                torch._check(is_right, partial(str, text))
+                for size, wanted in zip(x.shape, shape, strict=True):  # each by itself: a size may depend on data
+                    torch._check(size == wanted, partial(str, text))
+        return q.new_empty(q.shape)
 
     @torch.library.register_fake("decode_attention::attend")
     def _(q, keys, values, lengths, scale=None, key_scale=None, value_scale=None):
-        check_cache(q, keys, values, key_scale, value_scale)
-        check("lengths", lengths, torch.int32, q.shape[:1], q)
-        return q.new_empty(q.shape)
+        return check(q, keys, values, key_scale, value_scale, lengths=(lengths, torch.int32, q.shape[:1]))
 
     @torch.library.register_fake("decode_attention::append")
     def _(q, k, v, cos, sin, lengths, keys, values, key_scale=None, value_scale=None, counts=None):
-        check_cache(q, keys, values, key_scale, value_scale)
-        for name, x in (("k", k), ("v", v)):
-            check(name, x, q.dtype, [q.shape[0], keys.shape[1], *q.shape[2:]], q)
-        for name, x in (("cos", cos), ("sin", sin)):
-            check(name, x, torch.float32, [cos.shape[0], keys.shape[3] // 2], q)
-        for name, x in (("lengths", lengths), ("counts", counts)):
-            if x is not None:
-                check(name, x, torch.int32, q.shape[:1], q)
-        return q.new_empty(q.shape)
+        new = (q.dtype, (q.shape[0], keys.shape[1], *q.shape[2:]))
+        table, each = (torch.float32, (cos.shape[0], keys.shape[3] // 2)), (torch.int32, q.shape[:1])
+        more = {"k": (k, *new), "v": (v, *new), "cos": (cos, *table), "sin": (sin, *table)}
+        more |= {"lengths": (lengths, *each), "counts": (counts, *each)}
+        return check(q, keys, values, key_scale, value_scale, **more)
 
     def no_vmap(info, in_dims, *args):
         raise RuntimeError("decode_attention has no vmap: its first dimension is a batch already")
