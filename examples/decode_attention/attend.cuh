@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1) attend(const __grid_constan
   const int splits = p.plan.splits, rank = blockIdx.x % splits, unit = blockIdx.x / splits;
   const int row = unit / p.key_heads, key_head = unit % p.key_heads;
   const int group = p.heads / p.key_heads;
-  const int first = rank * warps + warp, step = splits * warps;  // of this warp's tiles
+  const int first = rank * warps + warp, step = splits * warps;
   char* const ring = memory + warp * kRing;
   const uint32_t ring_address = static_cast<uint32_t>(__cvta_generic_to_shared(ring));
 
