@@ -3,10 +3,9 @@
 // A warpgroup of four warps computes 64 rows of W for BATCH rows of x. A tensor core takes W as the
 // left factor from registers, where codes become numbers anyway, and x as the right one from shared
 // memory. One more thread, the producer, does nothing but order copies by TMA, into a ring of
-// STAGES slots, each for 64 columns. The blocks of a cluster share K if there are fewer tiles than
-// multiprocessors, and add their sums in a fixed order.
+// STAGES slots, each for 64 or 128 columns. The blocks of a cluster share K if there are fewer
+// tiles than multiprocessors, and add their sums in a fixed order.
 #pragma once
-#include "barrier.cuh"
 #include "codes.cuh"
 
 #include <cooperative_groups.h>
@@ -32,6 +31,38 @@ struct Tile {
   static constexpr int kProducer = 24, kOthers = TEAMS == 2 ? 240 : TEAMS == 3 ? 160 : 112;
 };
 
+__device__ inline uint32_t address(const void* shared) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+}
+
+// A barrier in shared memory: its phase ends when `count` arrivals and all announced bytes are in.
+__device__ inline void init_barrier(uint64_t* barrier, int count) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(address(barrier)), "r"(count));
+}
+
+__device__ inline void arrive_and_expect(uint64_t* barrier, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address(barrier)),
+               "r"(bytes)
+               : "memory");
+}
+
+__device__ inline void arrive(uint64_t* barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address(barrier)) : "memory");
+}
+
+// Phases alternate between 0 and 1. A `trap` in here, as a guard, would make ptxas serialize wgmma.
+__device__ inline void wait(uint64_t* barrier, int phase) {
+  uint32_t is_over;
+  do {
+    asm volatile(
+        "{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+        "selp.u32 %0, 1, 0, p;\n}"
+        : "=r"(is_over)
+        : "r"(address(barrier)), "r"(phase)
+        : "memory");
+  } while (!is_over);
+}
+
 // Copy a box of a tensor by TMA; what lies outside of the tensor becomes zeros.
 __device__ inline void copy_box(uint32_t to, const CUtensorMap& map, int x, int y,
                                 uint64_t* barrier) {
@@ -49,6 +80,7 @@ __device__ inline void copy_box(uint32_t to, const CUtensorMap& map, int x, int 
       "l"(&map), "r"(x), "r"(y), "r"(z), "r"(address(barrier))
       : "memory");
 }
+
 // sums += a * b, for 64 rows of W, 16 columns, and N rows of x. PTX wants each register by name.
 #define TEN(tens)                                                                         \
   "%" #tens "0, %" #tens "1, %" #tens "2, %" #tens "3, %" #tens "4, %" #tens "5, %" #tens \
