@@ -45,6 +45,9 @@ __global__ void __launch_bounds__(S::kThreads, S::BLOCKS) few_rows(const Problem
   using Slot = typename S::Slot;
   constexpr int R = S::R, NT = S::NT, WR = S::WR, WK = S::WK, STAGES = S::STAGES;
   constexpr int CLUSTER = S::CLUSTER;
+#ifndef __CUDA_ARCH_FEAT_SM90_ALL
+  if (S::BLOCKS == 1) return;  // plan.h takes such a shape only on an H100 or H200
+#endif
   extern __shared__ uint4 memory[];
   const int lane = threadIdx.x % 32, wr = threadIdx.x / 32 % WR, wk = threadIdx.x / 32 / WR;
   const int g = lane / 4, t = lane % 4;  // as mma.sync numbers its lanes

@@ -1,4 +1,4 @@
-"""Time the steps of docs/12_int4_linear.md, from one warp per output to the operator. Needs a GPU and nvcc.
+"""Time the steps of docs/12_int4_linear.md, from one warp per output to the operator. Needs an H100 or H200, and nvcc.
 
 python3 examples/int4_linear/ladder.py --json FILE
 """
