@@ -1,6 +1,5 @@
-// int4_linear(Tensor x, Tensor packed, Tensor scale, Tensor zero, Tensor? bias) -> Tensor, and
-// dequantize(Tensor packed, Tensor scale, Tensor zero) -> Tensor, on torch's ABI-stable headers:
-// checks, allocation, launch. On a CPU: a plain loop for dequantize, and torch's matmul.
+// The operators int4_linear and dequantize on torch's ABI-stable headers: checks, allocation,
+// launch. On a CPU: a plain loop for dequantize, and torch's matmul.
 #include "int4_linear.h"
 
 #include <torch/csrc/stable/accelerator.h>
@@ -23,9 +22,6 @@ extern "C" AOTITorchError aoti_torch_get_current_cuda_stream(int32_t device, voi
 #endif
 
 namespace {
-
-// From this many rows of x on, a GPU dequantizes W for torch's matmul. A CPU always does.
-constexpr int64_t kManyRows = 129;
 
 // Python sees a RuntimeError with the text. (STD_TORCH_CHECK would put this file's path and line
 // before it, and crashes where the C++ runtime is linked statically, as on some machines.)
@@ -67,24 +63,29 @@ Int4Call check_weight(Tensor& packed, Tensor& scale, Tensor& zero) {
   expect_tensor("packed", packed);
   expect_tensor("scale", scale);
   std::vector<int64_t> shape = packed.sizes().vec();
-  shape.resize(4);
-  const int64_t n = shape[0] * 16, k = shape[1] * 64;
-  check("packed", packed, ScalarType::Int, packed, {shape[0], shape[1], 32, 4});
-  const bool is_small = n > 0 && k > 0 && n < 1 << 30 && k < 1 << 30;
-  if (!is_small || n % 64 != 0 || k % 128 != 0) {
-    refuse("the weight is " + text({n, k}) + ", expected multiples of 64 and of 128, below 2^30");
+  shape.resize(2);
+  const int64_t n = shape[0] * 64, k = shape[1] * 64, groups = (k + 127) / 128;
+  check("packed", packed, ScalarType::Int, packed, {shape[0], shape[1], 4, 32, 4});
+  if (n == 0 || k == 0 || n >= 1 << 26 || k >= 1 << 26) {
+    refuse("the weight is " + text({n, k}) + ", expected sizes above 0 and below 2^26");
   }
   const ScalarType dtype = scale.scalar_type();
   if (dtype != ScalarType::Half && dtype != ScalarType::BFloat16) {
     refuse(std::string("scale is ") + toString(dtype) + ", expected Half or BFloat16");
   }
-  check("scale", scale, dtype, packed, {k / 128, n});
-  check("zero", zero, ScalarType::Byte, packed, {k / 128, n});
+  check("scale", scale, dtype, packed, {groups, n});
+  check("zero", zero, ScalarType::Byte, packed, {groups, n});
   packed = tidy(packed);
   scale = tidy(scale);
   zero = tidy(zero);
-  return {packed.const_data_ptr(), scale.const_data_ptr(), zero.const_data_ptr(),
-          static_cast<int>(n),     static_cast<int>(k),    dtype == ScalarType::Half};
+  Int4Call call = {};
+  call.packed = packed.const_data_ptr();
+  call.scale = scale.const_data_ptr();
+  call.zero = zero.const_data_ptr();
+  call.n = static_cast<int>(n);
+  call.k = static_cast<int>(k);
+  call.is_float16 = dtype == ScalarType::Half;
+  return call;
 }
 
 // W, in the order of its columns. docs/12_int4_linear.md has the layout of the codes.
@@ -96,10 +97,10 @@ void dequantize_on_cpu(const Int4Call& call) {
   auto* y = static_cast<T*>(call.y);
   for (int64_t i = 0; i < static_cast<int64_t>(call.n) * call.k; ++i) {
     const int64_t row = i / call.k, column = i % call.k;
-    const int64_t tile = row / 16 * (call.k / 64) + column / 64;
-    const int64_t lane = row % 16 / 2 * 4 + column % 32 / 8;
-    const int64_t step = column % 64 / 32 * 2 + column % 8 / 4;
-    const int64_t place = column % 2 * 4 + column % 4 / 2 * 2 + row % 2;
+    const int64_t tile = (row / 64 * (call.k / 64) + column / 64) * 4 + row % 64 / 16;
+    const int64_t lane = row % 16 / 2 * 4 + column % 8 / 2;
+    const int64_t step = column % 64 / 16;
+    const int64_t place = column % 2 * 4 + column % 16 / 8 * 2 + row % 2;
     const uint32_t word = words[(tile * 32 + lane) * 4 + step];
     const int code = (word >> 3 | word << 29) >> 4 * place & 15;
     const int64_t affine = column / 128 * call.n + row;
@@ -107,66 +108,93 @@ void dequantize_on_cpu(const Int4Call& call) {
   }
 }
 
-void run(const Int4Call& call, const Tensor& y) {
 #ifdef WITH_CUDA
-  if (y.is_cuda()) {
-    // A kernel runs on the current device, and in the order of the stream that it is given.
-    const torch::stable::accelerator::DeviceGuard guard(y.get_device_index());
-    void* stream = nullptr;
-    TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(y.get_device_index(), &stream));
-    const char* error = launch_int4_linear(call, static_cast<CUstream_st*>(stream));
-    if (error) refuse(error);
-    return;
-  }
-#endif
-  call.is_float16 ? dequantize_on_cpu<Half>(call) : dequantize_on_cpu<BFloat16>(call);
+// Calls `launch` on y's device with the stream that is current there.
+template <typename Launch>
+void on_gpu(const Tensor& y, Launch launch) {
+  const torch::stable::accelerator::DeviceGuard guard(y.get_device_index());
+  void* stream = nullptr;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(y.get_device_index(), &stream));
+  if (const char* error = launch(static_cast<CUstream_st*>(stream))) refuse(error);
 }
+#endif
 
 Tensor dequantize(Tensor packed, Tensor scale, Tensor zero) {
   Int4Call call = check_weight(packed, scale, zero);
   Tensor y = torch::stable::new_empty(scale, {call.n, call.k});
   call.y = y.mutable_data_ptr();
-  run(call, y);
+#ifdef WITH_CUDA
+  if (y.is_cuda()) {
+    on_gpu(y, [&](CUstream_st* stream) { return launch_dequantize(call, stream); });
+    return y;
+  }
+#endif
+  call.is_float16 ? dequantize_on_cpu<Half>(call) : dequantize_on_cpu<BFloat16>(call);
   return y;
 }
 
-Tensor linear(Tensor x, Tensor packed, Tensor scale, Tensor zero, std::optional<Tensor> bias) {
+// F.linear(x, w, bias) into y, and with `is_gated` silu(even columns) * odd columns of that.
+// (Autocast leaves operators with out= alone.)
+void multiply_with_torch(const Tensor& y, const Tensor& x, const Tensor& w,
+                         const std::optional<Tensor>& bias, bool is_gated) {
+  const int64_t batch = x.size(0), n = w.size(0);
+  const Tensor all = is_gated ? torch::stable::new_empty(x, {batch, n}) : y;
+  StableIValue stack[] = {values::from(x), values::from(w), values::from(bias), values::from(all)};
+  TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::linear", "out", stack, TORCH_ABI_VERSION));
+  values::to<Tensor>(stack[0]);  // takes the reference that the call returned
+  if (!is_gated) return;
+  Tensor pairs = torch::stable::view(all, {batch * n / 2, 2});
+  StableIValue gate[] = {values::from(torch::stable::narrow(pairs, 1, 0, 1))};
+  TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::silu", "", gate, TORCH_ABI_VERSION));
+  StableIValue product[] = {values::from(values::to<Tensor>(gate[0])),
+                            values::from(torch::stable::narrow(pairs, 1, 1, 1)),
+                            values::from(torch::stable::view(y, {batch * n / 2, 1}))};
+  TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::mul", "out", product, TORCH_ABI_VERSION));
+  values::to<Tensor>(product[0]);
+}
+
+Tensor linear(Tensor x, Tensor packed, Tensor scale, Tensor zero, std::optional<Tensor> bias,
+              bool gated) {
   Int4Call call = check_weight(packed, scale, zero);
   expect_tensor("x", x);
   std::vector<int64_t> shape = x.sizes().vec();
   if (shape.empty()) refuse("x has no dimension, expected [..., K]");
   shape.back() = call.k;
   check("x", x, scale.scalar_type(), packed, shape);
-  x = tidy(x);
+  const int64_t batch = x.numel() / call.k;
+  if (batch >= 1 << 30) refuse("x has " + std::to_string(batch) + " rows, expected less than 2^30");
+  x = tidy(torch::stable::reshape(x, {batch, call.k}));
   if (bias) {
     check("bias", *bias, scale.scalar_type(), packed, {call.n});
     bias = tidy(*bias);
   }
-  shape.back() = call.n;
-  Tensor y = torch::stable::new_empty(x, shape);
-  const int64_t batch = x.numel() / call.k;
-  if (batch == 0) return y;
-  if (!y.is_cuda() || batch >= kManyRows) {
-    // F.linear into y. (Autocast leaves operators with out= alone.)
-    StableIValue stack[] = {values::from(torch::stable::view(x, {batch, call.k})),
-                            values::from(dequantize(packed, scale, zero)), values::from(bias),
-                            values::from(torch::stable::view(y, {batch, call.n}))};
-    TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::linear", "out", stack, TORCH_ABI_VERSION));
-    values::to<Tensor>(stack[0]);  // takes the reference that the call returned
-    return y;
-  }
-  call.y = y.mutable_data_ptr();
+  const int64_t width = gated ? call.n / 2 : call.n;
+  shape.back() = width;
+  Tensor result = torch::stable::new_empty(x, shape);
+  if (batch == 0) return result;
+  call.y = result.mutable_data_ptr();
   call.x = x.const_data_ptr();
   call.bias = bias ? bias->const_data_ptr() : nullptr;
   call.batch = static_cast<int>(batch);
-  run(call, y);
-  return y;
+  call.is_gated = gated;
+#ifdef WITH_CUDA
+  if (result.is_cuda()) {
+    bool is_done = false;
+    on_gpu(result, [&](CUstream_st* stream) { return launch_int4_linear(call, &is_done, stream); });
+    if (is_done) return result;
+  }
+#endif
+  multiply_with_torch(torch::stable::view(result, {batch, width}), x,
+                      dequantize(packed, scale, zero), bias, gated);
+  return result;
 }
 
 }  // namespace
 
 STABLE_TORCH_LIBRARY(int4_linear, m) {
-  m.def("int4_linear(Tensor x, Tensor packed, Tensor scale, Tensor zero, Tensor? bias) -> Tensor");
+  m.def(
+      "int4_linear(Tensor x, Tensor packed, Tensor scale, Tensor zero, Tensor? bias, "
+      "bool gated=False) -> Tensor");
   m.def("dequantize(Tensor packed, Tensor scale, Tensor zero) -> Tensor");
 }
 

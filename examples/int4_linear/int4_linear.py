@@ -8,17 +8,16 @@ place of the linear layers of a model.
 
 import functools
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from int4_autograd import register
 from torch import Tensor, nn
-from torch.autograd.forward_ad import unpack_dual
 from torch.utils import benchmark, cpp_extension
 
 HERE = Path(__file__).resolve().parent
-LIBRARY = torch.library.Library("int4_linear", "FRAGMENT")
 GROUP = 128  # columns that share a scale and a zero
 
 
@@ -28,22 +27,26 @@ def has_toolkit() -> bool:
     return bool(torch.version.cuda and home and Path(home, "include", "cuda_runtime.h").exists())
 
 
+def architecture() -> list[str]:
+    """Without a GPU torch would compile for all that it knows; on a H200 not for sm_90a, which alone has wgmma."""
+    if "TORCH_CUDA_ARCH_LIST" in os.environ:
+        return []
+    if not torch.cuda.is_available():
+        return ["-gencode=arch=compute_80,code=compute_80"]  # the driver compiles the rest
+    return ["-gencode=arch=compute_90a,code=sm_90a"] * (torch.cuda.get_device_capability() == (9, 0))
+
+
 @functools.cache  # a second call must not register everything again
 def build() -> str:
-    """Compile and load the operator; for the CPU only where there is no CUDA toolkit. Call it once, before use.
-
-    Returns the library's path.
-    """
+    """Compile and load the operator; for the CPU only where there is no CUDA toolkit. Returns the library's path."""
     with_cuda = has_toolkit()
     if torch.cuda.is_available() and not with_cuda:
         print(f"building for the CPU only: no CUDA toolkit in {cpp_extension.CUDA_HOME} (set CUDA_HOME to its folder)")
-    # Without a GPU torch would compile for every GPU that it knows. One PTX serves all: the driver compiles the rest.
-    ptx = not torch.cuda.is_available() and "TORCH_CUDA_ARCH_LIST" not in os.environ
     path = cpp_extension.load(
         "int4_linear",
         [str(HERE / "int4_linear.cpp")] + [str(HERE / "int4_linear_kernel.cu")] * with_cuda,
         extra_cflags=["-O3", "-std=c++17", "-DTORCH_TARGET_VERSION=0x020a000000000000"] + ["-DWITH_CUDA"] * with_cuda,
-        extra_cuda_cflags=["-O3", "-std=c++17"] + ["-gencode=arch=compute_80,code=compute_80"] * ptx,
+        extra_cuda_cflags=["-O3", "-std=c++17", *architecture()],
         extra_ldflags=["-Wl,--no-as-needed", "-ltorch"],
         is_python_module=False,
     )
@@ -52,20 +55,20 @@ def build() -> str:
 
 
 def quantize(weight: Tensor, group_size: int = GROUP) -> tuple[Tensor, Tensor, Tensor]:
-    """Round a weight [N, K] (float16 or bfloat16, N a multiple of 64, K of 128) to 4-bit codes: packed, scale, zero.
+    """Round a weight [N, K] (float16 or bfloat16, N and K multiples of 64) to 4-bit codes: packed, scale, zero.
 
     128 columns of a row share a scale and a zero: weight = (code - zero) * scale, with codes from 0 to 15, rounded to
-    nearest. packed: int32 [N/16, K/64, 32, 4], in the order in which tensor cores want it; scale: the weight's dtype,
-    [K/128, N]; zero: uint8 [K/128, N]. On the weight's device; no gradient. Other sizes and dtypes: ValueError.
+    nearest. The last group may have only 64. packed: int32 [N/64, K/64, 4, 32, 4], in the order in which tensor cores
+    want it; scale: the weight's dtype, [groups, N]; zero: uint8 [groups, N]. On the weight's device; no gradient.
+    Other sizes and dtypes: ValueError.
     """
-    if weight.dim() != 2 or weight.shape[0] % 64 or weight.shape[1] % GROUP or not weight.numel():
-        raise ValueError(f"int4_linear: weight is {list(weight.shape)}, expected [multiple of 64, multiple of 128]")
+    _check_size("weight", weight)
     if weight.dtype not in (torch.float16, torch.bfloat16):
         raise ValueError(f"int4_linear: weight is {weight.dtype}, expected float16 or bfloat16")
     if group_size != GROUP:
         raise ValueError(f"int4_linear: group_size is {group_size}, and the kernel has groups of {GROUP}")
     n, k = weight.shape
-    groups = weight.detach().float().view(n, k // GROUP, GROUP)
+    groups = F.pad(weight.detach().float(), (0, -k % GROUP)).view(n, -1, GROUP)
     # The largest and the smallest scale must be numbers of the dtype: 15 scales are finite, and one is not 0.
     limits = torch.finfo(weight.dtype)
     edge = limits.max * (1 - limits.eps)
@@ -76,26 +79,41 @@ def quantize(weight: Tensor, group_size: int = GROUP) -> tuple[Tensor, Tensor, T
     zero = (-low / scale).round().clamp(0, 15)
     most = (limits.max / scale.float()).floor()[..., None]  # so many scales are still finite
     codes = ((groups / scale[..., None]).round().clamp(-most, most) + zero[..., None]).clamp(0, 15)
-    return pack(codes.view(n, k), scale, zero)
+    return pack(codes.view(n, -1)[:, :k], scale, zero)
+
+
+def _check_size(name: str, matrix: Tensor) -> None:
+    if matrix.dim() != 2 or matrix.shape[0] % 64 or matrix.shape[1] % 64 or not matrix.numel():
+        raise ValueError(f"int4_linear: {name} is {list(matrix.shape)}, expected multiples of 64: [N, K]")
 
 
 def pack(codes: Tensor, scale: Tensor, zero: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Codes [N, K], scale and zero [N, K/128], of any origin, as int4_linear() wants them: see quantize().
+    """Codes [N, K], scale and zero [N, groups], of any origin, as int4_linear() wants them: see quantize().
 
     Codes and zeros are whole numbers from 0 to 15 of any dtype; else ValueError. In packed, row 16 a + 2 b + c and
-    column 64 d + 32 e + 8 f + 4 h + 2 i + j go to tile a, chunk d, lane 4 b + f, word 2 e + h, as its code
-    4 j + 2 i + c: so a lane has 16 bytes of mma.sync's fragments in a row.
+    column 64 d + 16 e + 8 h + 2 t + j go to chunk d, tile a, lane 4 b + t, word e, as its code 4 j + 2 h + c: so a lane
+    has its fragments of four products in a row, and 64 rows are one piece of memory.
     """
+    _check_size("codes", codes)
     for what, numbers in (("code", codes), ("zero", zero)):
         wrong = (numbers < 0) | (numbers > 15)
         if codes.device.type != "meta" and wrong.any():
             raise ValueError(f"int4_linear: a {what} is {numbers[wrong][0].item()}, expected 0 to 15")
-    n, k = codes.shape  # below: a, b, c | d, e, f, h, i, j
-    codes = codes.to(torch.uint8).view(n // 16, 8, 2, k // 64, 2, 4, 2, 2, 2).permute(0, 3, 1, 5, 4, 6, 8, 7, 2)
-    codes = codes.reshape(n // 16, k // 64, 32, 4, 8)
+    n, k = codes.shape  # below: a, b, c | d, e, h, t, j
+    codes = codes.to(torch.uint8).view(n // 64, 4, 8, 2, k // 64, 4, 2, 4, 2).permute(0, 4, 1, 2, 7, 5, 8, 6, 3)
+    codes = codes.reshape(n // 64, k // 64, 4, 32, 4, 8)
     words = sum(codes[..., i].long() << 4 * i for i in range(8))
     words = words << 3 | words >> 29  # turned left: what leaves 32 bits at one end comes in at the other
     return words.to(torch.uint32).view(torch.int32), scale.t().contiguous(), zero.to(torch.uint8).t().contiguous()
+
+
+def unpack(packed: Tensor) -> Tensor:
+    """The codes [N, K] of pack(), as uint8."""
+    words = packed.long() & 0xFFFFFFFF
+    words = words >> 3 | words << 29
+    codes = torch.stack([words >> 4 * i & 15 for i in range(8)], -1).to(torch.uint8)
+    n, k = packed.shape[0] * 64, packed.shape[1] * 64
+    return codes.view(n // 64, k // 64, 4, 8, 4, 4, 2, 2, 2).permute(0, 2, 3, 8, 1, 5, 7, 4, 6).reshape(n, k)
 
 
 def dequantize(packed: Tensor, scale: Tensor, zero: Tensor) -> Tensor:
@@ -103,15 +121,18 @@ def dequantize(packed: Tensor, scale: Tensor, zero: Tensor) -> Tensor:
     return torch.ops.int4_linear.dequantize(packed, scale, zero)
 
 
-def int4_linear(x: Tensor, packed: Tensor, scale: Tensor, zero: Tensor, bias: Tensor | None = None) -> Tensor:
+def int4_linear(
+    x: Tensor, packed: Tensor, scale: Tensor, zero: Tensor, bias: Tensor | None = None, gated: bool = False
+) -> Tensor:
     """Return y = x W^T + bias, of shape [..., N], for x: [..., K] and a weight from quantize(). Call build() first.
 
+    If gated, return silu(y[..., 0::2]) * y[..., 1::2] instead: Int4Linear.cat makes such a weight.
     x, scale and bias: one dtype (float16 or bfloat16; under autocast x is cast to scale's) and device; else
     RuntimeError. Any strides of x. Sums are float32. x and bias have gradients, backward and forward; the weight has
     none, and a scale that requires one is refused. Two runs give the same bits. torch.vmap loops, and warns: give x a
     leading dimension instead.
     """
-    return torch.ops.int4_linear.int4_linear(x, packed, scale, zero, bias)
+    return torch.ops.int4_linear.int4_linear(x, packed, scale, zero, bias, gated)
 
 
 class Int4Linear(nn.Module):
@@ -120,9 +141,12 @@ class Int4Linear(nn.Module):
     The bias is trained if it requires a gradient.
     """
 
-    def __init__(self, packed: Tensor, scale: Tensor, zero: Tensor, bias: Tensor | None = None) -> None:
+    def __init__(
+        self, packed: Tensor, scale: Tensor, zero: Tensor, bias: Tensor | None = None, gated: bool = False
+    ) -> None:
         super().__init__()
-        self.in_features, self.out_features = packed.shape[1] * 64, packed.shape[0] * 16
+        self.in_features, self.out_features = packed.shape[1] * 64, packed.shape[0] * 64 // (2 if gated else 1)
+        self.gated = gated
         self.register_buffer("packed", packed)
         self.register_buffer("scale", scale)
         self.register_buffer("zero", zero)
@@ -133,11 +157,36 @@ class Int4Linear(nn.Module):
         """Round the weight of a float16 or bfloat16 layer; build() may come later, before the first call."""
         return cls(*quantize(linear.weight), linear.bias).train(linear.training)
 
+    @classmethod
+    def cat(cls, layers: Sequence["Int4Linear"], gated: bool = False) -> "Int4Linear":
+        """Several layers of one x as one: y is theirs, one after the other. So q, k and v of a model are one call.
+
+        If gated, two layers of one size: y is silu(first(x)) * second(x), as a model's gate and up are used.
+        """
+        if gated and [layer.out_features for layer in layers] != [layers[0].out_features] * 2:
+            raise ValueError("int4_linear: gated needs two layers with as many out_features")
+        found = {(layer.in_features, layer.scale.dtype, layer.scale.device, layer.gated) for layer in layers}
+        if len(found) != 1 or layers[0].gated:
+            raise ValueError(f"int4_linear: layers differ, or are gated: {found}")
+        bias = None
+        if any(layer.bias is not None for layer in layers):
+            none = layers[0].scale.new_zeros
+            biases = [none(layer.out_features) if layer.bias is None else layer.bias for layer in layers]
+            bias = torch.stack(biases, 1).flatten() if gated else torch.cat(biases)
+        if not gated:
+            weights = zip(*((layer.packed, layer.scale, layer.zero) for layer in layers), strict=True)
+            parts = [torch.cat(each, axis) for axis, each in zip((0, 1, 1), weights, strict=True)]
+        else:  # the rows alternate: a thread of the kernel has two neighbours, and needs no other thread for its result
+            gates = [(unpack(layer.packed), layer.scale.t(), layer.zero.t()) for layer in layers]
+            parts = pack(*(torch.stack(pair, 1).flatten(0, 1) for pair in zip(*gates, strict=True)))
+        return cls(*parts, bias, gated).train(layers[0].training)
+
     def forward(self, x: Tensor) -> Tensor:
-        return int4_linear(x, self.packed, self.scale, self.zero, self.bias)
+        return int4_linear(x, self.packed, self.scale, self.zero, self.bias, self.gated)
 
     def extra_repr(self) -> str:
-        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+        sizes = f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+        return sizes + ", gated=True" * self.gated
 
 
 def replace_linear_layers(model: nn.Module, skip: Collection[str] = ()) -> dict[str, str]:
@@ -180,109 +229,13 @@ def replace_linear_layers(model: nn.Module, skip: Collection[str] = ()) -> dict[
     return {name: kept[layer] for name, layer in layers.items() if layer in kept}
 
 
-class _Gradient(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, below, x: Tensor, packed: Tensor, scale: Tensor, zero: Tensor, bias: Tensor | None) -> Tensor:
-        ctx.save_for_backward(packed, scale, zero)
-        return torch.ops.int4_linear.int4_linear.default.redispatch(below, x, packed, scale, zero, bias)
-
-    @staticmethod
-    def backward(ctx, dy: Tensor):
-        dx = dy @ dequantize(*ctx.saved_tensors) if ctx.needs_input_grad[1] else None
-        dbias = dy.reshape(-1, dy.shape[-1]).sum(0) if ctx.needs_input_grad[5] else None
-        return None, dx, None, None, None, dbias
-
-
-def _expect_tensors(**arguments: Tensor | None) -> None:
-    for name, value in arguments.items():  # torch itself lets None pass for a tensor
-        if value is None:
-            raise RuntimeError(f"int4_linear: {name} is None, expected a tensor")
-
-
-def _below(keyset, packed: Tensor, scale: Tensor, zero: Tensor):
-    """The dispatch keys below Autograd: on to the C++ function."""
-    _expect_tensors(packed=packed, scale=scale, zero=zero)
-    if (torch.is_grad_enabled() and scale.requires_grad) or unpack_dual(scale).tangent is not None:
-        raise RuntimeError("int4_linear: scale requires a gradient, and a 4-bit weight has none: detach it")
-    return keyset.remove(keyset.highestPriorityTypeId())
-
-
-# torch.library.register_autograd is shorter, but forward derivatives through it are silently zero.
-@torch.compiler.disable  # torch.compile calls this to trace through it, and must not compile it by itself
-def _autograd(keyset, x: Tensor, packed: Tensor, scale: Tensor, zero: Tensor, bias: Tensor | None) -> Tensor:
-    _expect_tensors(x=x)
-    below, tensors = _below(keyset, packed, scale, zero), (x,) if bias is None else (x, bias)
-    if any(torch.func.debug_unwrap(each) is not each or unpack_dual(each).tangent is not None for each in tensors):
-        # torch.func's grad, jvp, ..., or a forward derivative: slower, but torch has every derivative of this
-        return F.linear(x, dequantize(packed, scale, zero), bias).to(x.dtype)  # autocast may have changed it
-    if torch.is_grad_enabled() and any(each.requires_grad for each in tensors):
-        return _Gradient.apply(below, x, packed, scale, zero, bias)
-    return torch.ops.int4_linear.int4_linear.default.redispatch(below, x, packed, scale, zero, bias)
-
-
-@torch.compiler.disable
-def _dequantize_autograd(keyset, packed: Tensor, scale: Tensor, zero: Tensor) -> Tensor:
-    return torch.ops.int4_linear.dequantize.default.redispatch(_below(keyset, packed, scale, zero), packed, scale, zero)
-
-
-def _autocast(keyset, x: Tensor, packed: Tensor, scale: Tensor, zero: Tensor, bias: Tensor | None) -> Tensor:
-    _expect_tensors(x=x, scale=scale)
-    x, bias = x.to(scale.dtype), None if bias is None else bias.to(scale.dtype)
-    below = keyset.remove(keyset.highestPriorityTypeId())
-    return torch.ops.int4_linear.int4_linear.default.redispatch(below, x, packed, scale, zero, bias)
-
-
-def _check(name: str, tensor: Tensor, dtype: torch.dtype, packed: Tensor, shape: tuple) -> None:
-    """For fake tensors; int4_linear.cpp has the same for real ones."""
-    _expect_tensors(**{name: tensor})
-    torch._check(tensor.device == packed.device, lambda: f"int4_linear: {name} is on another device than packed")
-    torch._check(tensor.dtype == dtype, lambda: f"int4_linear: {name} is {tensor.dtype}, expected {dtype}")
-    found = tuple(tensor.shape)
-    is_right = len(found) == len(shape) and all(a == b for a, b in zip(found, shape, strict=True))
-    torch._check(is_right, lambda: f"int4_linear: {name} has shape {list(found)}, expected {list(shape)}")
-
-
-def _check_weight(packed: Tensor, scale: Tensor, zero: Tensor) -> tuple:
-    """Returns N and K."""
-    _expect_tensors(packed=packed, scale=scale, zero=zero)
-    tiles, chunks = (*packed.shape, 0, 0)[:2]
-    _check("packed", packed, torch.int32, packed, (tiles, chunks, 32, 4))
-    torch._check(scale.dtype in (torch.float16, torch.bfloat16), lambda: f"int4_linear: scale is {scale.dtype}")
-    _check("scale", scale, scale.dtype, packed, (chunks // 2, tiles * 16))
-    _check("zero", zero, torch.uint8, packed, (chunks // 2, tiles * 16))
-    return tiles * 16, chunks * 64
-
-
-def register() -> None:
-    """The operators' Python side: derivatives, autocast and fake kernels."""
-    LIBRARY.impl("int4_linear", _autocast, "AutocastCPU", with_keyset=True)
-    LIBRARY.impl("int4_linear", _autocast, "AutocastCUDA", with_keyset=True)
-    LIBRARY.impl("int4_linear", _autograd, "Autograd", with_keyset=True)
-    LIBRARY.impl("dequantize", _dequantize_autograd, "Autograd", with_keyset=True)
-
-    @torch.library.register_fake("int4_linear::int4_linear")
-    def _(x: Tensor, packed: Tensor, scale: Tensor, zero: Tensor, bias: Tensor | None):
-        n, k = _check_weight(packed, scale, zero)
-        _expect_tensors(x=x)
-        torch._check(x.dim() > 0, lambda: "int4_linear: x has no dimension, expected [..., K]")
-        _check("x", x, scale.dtype, packed, (*x.shape[:-1], k))
-        if bias is not None:
-            _check("bias", bias, scale.dtype, packed, (n,))
-        return x.new_empty(*x.shape[:-1], n)
-
-    @torch.library.register_fake("int4_linear::dequantize")
-    def _(packed: Tensor, scale: Tensor, zero: Tensor):
-        return scale.new_empty(_check_weight(packed, scale, zero))
-
-
 def main() -> None:
     build()
     for device in ["cpu"] + ["cuda"] * (torch.cuda.is_available() and has_toolkit()):
         n, k = (512, 1024) if device == "cpu" else (8192, 8192)
         linear = nn.Linear(k, n, bias=False, dtype=torch.bfloat16, device=device).requires_grad_(False)
-        layer = Int4Linear.from_linear(linear)
-        x = torch.randn(1, k, dtype=torch.bfloat16, device=device)
-        exact = x.double() @ dequantize(layer.packed, layer.scale, layer.zero).double().t()
+        layer, x = Int4Linear.from_linear(linear), torch.randn(1, k, dtype=torch.bfloat16, device=device)
+        exact = x.double() @ dequantize(*layer.buffers()).double().t()
         error = (layer(x) - exact).abs().max() / exact.abs().max()
         assert error < 2 * torch.finfo(x.dtype).eps
         print(f"{device}: a row of {k} times a weight of {n} x {k}, off by {error:.1e} of the largest value")

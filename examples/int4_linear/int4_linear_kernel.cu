@@ -1,12 +1,14 @@
-// The launcher: which shape of the kernel for which sizes, and dequantize. The choices come from an
-// H200; a GPU with less shared memory, or older than sm_90, gets the one shape that all can run.
-#include "int4_linear_kernel.cuh"
-
+// The launcher: asks plan.h for a kernel and starts it; and dequantize.
+#include "few_rows.cuh"
 #include "int4_linear.h"
+#include "many_rows.cuh"
+#include "plan.h"
+
+#include <algorithm>
 
 namespace four_bit {
 
-int device_attribute(cudaDeviceAttr attribute) {
+int attribute(cudaDeviceAttr attribute) {
   int device = 0, value = 0;
   cudaGetDevice(&device);
   cudaDeviceGetAttribute(&value, attribute, device);
@@ -19,111 +21,241 @@ const char* text(cudaError_t error) {
   return cudaGetErrorString(error);
 }
 
-template <typename T, typename S>
-const char* launch(const Problem<T>& p, bool is_hopper, cudaStream_t stream) {
-  const auto kernel = int4_linear<T, S>;
+// is_early: the kernel waits by itself for the one before, which only sm_90 and newer can.
+template <typename... Parameters>
+const char* launch(void (*kernel)(Parameters...), dim3 blocks, unsigned threads, size_t shared,
+                   unsigned cluster, bool is_early, cudaStream_t stream, Parameters... parameters) {
   // For each call, as each device has its own setting.
-  const cudaError_t error =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, S::kShared);
+  const auto setting = cudaFuncAttributeMaxDynamicSharedMemorySize;
+  const cudaError_t error = cudaFuncSetAttribute(kernel, setting, static_cast<int>(shared));
   if (error != cudaSuccess) return text(error);
   cudaLaunchAttribute attributes[2] = {};
   attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attributes[0].val.programmaticStreamSerializationAllowed = 1;
   attributes[1].id = cudaLaunchAttributeClusterDimension;
-  attributes[1].val.clusterDim = {S::CLUSTER, 1, 1};
-  const unsigned count = is_hopper ? (S::CLUSTER > 1 ? 2 : 1) : 0;
-  const dim3 blocks((p.n + S::kRows - 1) / S::kRows * S::CLUSTER,
-                    (p.batch + S::kBatch - 1) / S::kBatch);
-  const cudaLaunchConfig_t config = {blocks, S::kThreads, S::kShared, stream, attributes, count};
-  return text(cudaLaunchKernelEx(&config, kernel, p));
+  attributes[1].val.clusterDim = {cluster, 1, 1};
+  const unsigned count = is_early ? (cluster > 1 ? 2 : 1) : 0;
+  const cudaLaunchConfig_t config = {blocks, threads, shared, stream, attributes, count};
+  // Unlike cudaGetLastError, this returns no error of a launch before it.
+  return text(cudaLaunchKernelEx(&config, kernel, parameters...));
 }
 
-// Shape: row tiles per warp, x's rows / 8, warps along rows, warps along K, slots, blocks in a
-// cluster, blocks on a multiprocessor. Few rows of W need smaller blocks, or K split over a
-// cluster, to give each multiprocessor work.
-template <typename T>
-const char* choose(const Problem<T>& p, cudaStream_t stream) {
-  using Portable = Shape<4, 1, 1, 8, 2, 1, 2>;
-  const int processors = device_attribute(cudaDevAttrMultiProcessorCount);
+template <typename T, typename S>
+const char* few(const Problem<T>& p, cudaStream_t stream) {
   // Clusters and the early start are in the code only if it was compiled for sm_90 or newer: the
   // driver may have compiled older code for this GPU.
   cudaFuncAttributes found = {};
-  const cudaError_t error = cudaFuncGetAttributes(&found, int4_linear<T, Portable>);
+  const cudaError_t error = cudaFuncGetAttributes(&found, few_rows<T, S>);
   if (error != cudaSuccess) return text(error);
-  const bool has_memory = device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) >= 227 * 1024;
-  if (found.ptxVersion < 90 || !has_memory) return launch<T, Portable>(p, false, stream);
-  // Blocks of 64 rows, for each multiprocessor.
-  const double blocks = p.n / 64.0 / processors;
-  const bool is_short = blocks < 0.75, is_tall = blocks > 1.5, is_very_tall = blocks > 3;
-  if (p.batch <= 8) {
-    if (is_short) return launch<T, Shape<4, 1, 1, 8, 3, 2, 1>>(p, true, stream);
-    if (is_tall) return launch<T, Portable>(p, true, stream);
-    return launch<T, Shape<4, 1, 1, 16, 2, 1, 1>>(p, true, stream);
-  }
-  if (p.batch <= 16) {
-    if (is_short) return launch<T, Shape<4, 2, 1, 8, 3, 2, 1>>(p, true, stream);
-    if (is_tall) return launch<T, Shape<4, 2, 2, 4, 4, 1, 1>>(p, true, stream);
-    return launch<T, Shape<4, 2, 2, 4, 4, 2, 1>>(p, true, stream);
-  }
-  if (p.batch <= 32) {
-    if (is_short) return launch<T, Shape<4, 4, 1, 8, 2, 2, 1>>(p, true, stream);
-    if (is_tall) return launch<T, Shape<4, 4, 2, 4, 3, 1, 1>>(p, true, stream);
-    return launch<T, Shape<4, 4, 2, 4, 3, 2, 1>>(p, true, stream);
-  }
-  if (is_short) return launch<T, Shape<2, 8, 2, 4, 2, 2, 1>>(p, true, stream);
-  if (is_very_tall) return launch<T, Shape<4, 8, 4, 2, 2, 1, 1>>(p, true, stream);
-  if (is_tall) return launch<T, Shape<4, 8, 2, 4, 2, 1, 1>>(p, true, stream);
-  return launch<T, Shape<4, 8, 2, 4, 2, 2, 1>>(p, true, stream);
+  const int tiles = up(p.n, S::kRows), processors = attribute(cudaDevAttrMultiProcessorCount);
+  const int blocks = S::kLoops ? std::min(tiles, processors) : tiles * S::CLUSTER;
+  return launch(few_rows<T, S>, dim3(blocks, up(p.batch, S::kBatch)), S::kThreads, S::kShared,
+                S::CLUSTER, found.ptxVersion >= 90, stream, p);
 }
 
-// One thread for each 16 bytes of codes: 2 rows of 16 columns.
+// Shape I of kShapes: row tiles per warp, x's rows / 8, warps along rows, warps along K, slots.
+template <int I, int R, int NT, int WR, int WK, int STAGES>
+struct Few {
+  static constexpr BlockShape kPlan = kShapes[I];
+  template <int CLUSTER>
+  using Split = Shape<R, NT, WR, WK, STAGES, CLUSTER, kPlan.per_processor>;
+  using S = Split<1>;
+  static_assert(S::kRows == kPlan.rows && S::kBatch == kPlan.batch && WK == kPlan.along_k &&
+                S::kLoops == kPlan.loops);
+  template <typename T>
+  static const char* start(const Problem<T>& p, const Plan& plan, cudaStream_t stream) {
+    if constexpr (kPlan.most_splits >= 2)
+      if (plan.splits == 2) return few<T, Split<2>>(p, stream);
+    if constexpr (kPlan.most_splits >= 4)
+      if (plan.splits == 4) return few<T, Split<4>>(p, stream);
+    if constexpr (kPlan.most_splits >= 8)
+      if (plan.splits == 8) return few<T, Split<8>>(p, stream);
+    return few<T, S>(p, stream);
+  }
+};
+
+// How TMA finds a box of a tensor. The maker is in the driver, so it is asked for by name. Sizes
+// and boxes have the innermost dimension first.
+template <int D>
+const char* make_map(CUtensorMap& map, CUtensorMapDataType type, int bytes, const void* memory,
+                     const cuuint64_t (&sizes)[D], const cuuint32_t (&box)[D],
+                     CUtensorMapSwizzle swizzle = CU_TENSOR_MAP_SWIZZLE_NONE) {
+  static const auto encode = [] {
+    void* found = nullptr;
+    cudaDriverEntryPointQueryResult result;
+#if CUDART_VERSION >= 12050
+    cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault,
+                                     &result);
+#else
+    cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &found, cudaEnableDefault, &result);
+#endif
+    return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(found);
+  }();
+  if (!encode) return "the driver has no cuTensorMapEncodeTiled, expected that of CUDA 12 or newer";
+  cuuint64_t strides[D] = {sizes[0] * bytes};
+  for (int i = 1; i < D; ++i) strides[i] = strides[i - 1] * sizes[i];
+  const cuuint32_t steps[] = {1, 1, 1};
+  const CUresult error =
+      encode(&map, type, D, const_cast<void*>(memory), sizes, strides, box, steps,
+             CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+             CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  return error == CUDA_SUCCESS ? nullptr : "cuTensorMapEncodeTiled failed";
+}
+
+template <int I, int BATCH, int TEAMS, int CHUNKS>
+struct Many {
+  using S = Tile<BATCH, TEAMS, CHUNKS>;
+  static_assert(S::kRows == kShapes[I].rows && BATCH == kShapes[I].batch);
+  template <typename T>
+  static const char* start(const Problem<T>& p, const Plan& plan, cudaStream_t stream) {
+    const cuuint64_t n = p.n, k = p.k, groups = p.groups, batch = p.batch;
+    const auto type = std::is_same_v<T, __half> ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+                                                : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+    const auto byte = CU_TENSOR_MAP_DATA_TYPE_UINT8, word = CU_TENSOR_MAP_DATA_TYPE_INT32;
+    Maps maps;
+    for (const char* error :
+         {make_map<2>(maps.x, type, 2, p.x, {k, batch}, {64, BATCH}, CU_TENSOR_MAP_SWIZZLE_128B),
+          make_map<3>(maps.codes, word, 4, p.codes, {256, k / 32, n / 64},
+                      {256, CHUNKS * 2, TEAMS}),
+          make_map<2>(maps.scale, type, 2, p.scale, {n, groups}, {S::kRows, 1}),
+          make_map<2>(maps.zero, byte, 1, p.zero, {n, groups}, {S::kRows, 1})}) {
+      if (error) return error;
+    }
+    const int tiles = up(p.n, S::kRows) * up(p.batch, BATCH);
+    const auto start_tiles = [&](int first, int end, int splits) {
+      const int processors = attribute(cudaDevAttrMultiProcessorCount), count = end - first;
+      const int blocks = splits > 1 ? count * splits : std::min(count, processors);
+      return launch(many_rows<T, S>, dim3(blocks), S::kThreads, S::kShared, splits, true, stream,
+                    maps, p, splits, first, end);
+    };
+    if (plan.whole > 0) {
+      if (const char* error = start_tiles(0, plan.whole, 1)) return error;
+    }
+    return start_tiles(plan.whole, tiles, plan.splits);
+  }
+};
+
 template <typename T>
-__global__ void dequantize(T* weight, const Words* codes, const T* scale, const uint8_t* zero,
-                           int n, int k) {
+const char* start(const Problem<T>& p, const Plan& plan, cudaStream_t stream) {
+  constexpr const char* (*kStart[])(const Problem<T>&, const Plan&, cudaStream_t) = {
+      Few<0, 4, 1, 1, 8, 2>::start<T>, Few<1, 4, 1, 1, 8, 3>::start<T>,
+      Few<2, 4, 1, 2, 8, 2>::start<T>, Few<3, 2, 1, 1, 16, 3>::start<T>,
+      Few<4, 4, 2, 1, 8, 3>::start<T>, Few<5, 4, 2, 2, 4, 4>::start<T>,
+      Few<6, 2, 4, 4, 4, 3>::start<T>, Few<7, 2, 4, 2, 8, 2>::start<T>,
+      Many<8, 32, 2, 2>::start<T>,     Many<9, 64, 2, 2>::start<T>,
+      Many<10, 64, 4, 2>::start<T>,    Many<11, 128, 2, 2>::start<T>,
+      Many<12, 128, 3, 2>::start<T>,   Many<13, 192, 2, 1>::start<T>,
+      Many<14, 256, 2, 1>::start<T>,
+  };
+  static_assert(sizeof(kStart) / sizeof(kStart[0]) == kShapeCount);
+  return kStart[plan.shape](p, plan, stream);
+}
+
+// One thread for 16 columns of 2 rows. It reads a word from each of four lanes, so that it can
+// write 16 bytes at a time.
+template <typename T>
+__global__ void dequantize(const Problem<T> p) {
   using Pair = typename Half<T>::Pair;
   const int64_t i = blockIdx.x * static_cast<int64_t>(blockDim.x) + threadIdx.x;
-  if (i >= static_cast<int64_t>(n) * k / 32) return;
-  const int lane = i % 32, chunk = i / 32 % (k / 64);
-  const int row = i / 32 / (k / 64) * kTile + lane / 4 * 2, column = chunk * 64 + lane % 4 * 8;
-  const Words found = codes[i];
+  if (i >= static_cast<int64_t>(p.n) * p.k / 32) return;
+  const int chunk = static_cast<int>(i / 128 % (p.k / 64)), step = i % 4;
+  const int row = static_cast<int>(i / 128 / (p.k / 64)) * 64 + i % 128 / 4 * 2;
+  const int column = chunk * 64 + step * 16;
+  uint32_t words[4];
+  for (int t = 0; t < 4; ++t) words[t] = p.codes[i / 4 * 4 + t].at[step];
 #pragma unroll
   for (int odd = 0; odd < 2; ++odd) {
-    const int64_t affine = static_cast<int64_t>(chunk / 2) * n + row + odd;
-    const Pair m_zero = magic_pair<T>(zero[affine]);
-    const Pair factor = {scale[affine], scale[affine]};
+    const int64_t affine = static_cast<int64_t>(chunk / 2) * p.n + row + odd;
+    const Pair m_zero = magic_pair<T>(p.zero[affine]);
+    const Pair factor = {p.scale[affine], p.scale[affine]};
     for (int half = 0; half < 2; ++half) {
       uint32_t out[4];
-      for (int j = 0; j < 4; ++j) {
-        const uint32_t code = two_codes<T>(found.at[half * 2 + j / 2], j % 2 * 2 + odd);
-        out[j] = bits<uint32_t>(__hmul2(__hsub2(bits<Pair>(code), m_zero), factor));
+      for (int t = 0; t < 4; ++t) {
+        const uint32_t code = two_codes<T>(words[t], half * 2 + odd);
+        out[t] = bits<uint32_t>(__hmul2(__hsub2(bits<Pair>(code), m_zero), factor));
       }
-      T* to = weight + static_cast<int64_t>(row + odd) * k + column + half * 32;
+      T* to = p.y + static_cast<int64_t>(row + odd) * p.k + column + half * 8;
       *reinterpret_cast<uint4*>(to) = {out[0], out[1], out[2], out[3]};
     }
   }
 }
 
 template <typename T>
-const char* run(const Int4Call& c, cudaStream_t stream) {
-  const auto *x = static_cast<const T*>(c.x), *bias = static_cast<const T*>(c.bias);
-  const auto* codes = static_cast<const Words*>(c.packed);
-  const auto* scale = static_cast<const T*>(c.scale);
-  const auto* zero = static_cast<const uint8_t*>(c.zero);
-  const Problem<T> p = {static_cast<T*>(c.y), x, codes, scale, zero, bias, c.batch, c.n, c.k};
-  if (x) return choose(p, stream);
-  const int64_t threads = static_cast<int64_t>(p.n) * p.k / 32;
+Problem<T> problem(const Int4Call& c, int first_row_of_x, int batch) {
+  const int64_t skipped = first_row_of_x, width = c.is_gated ? c.n / 2 : c.n;
+  Problem<T> p = {};
+  p.y = static_cast<T*>(c.y) + skipped * width;
+  p.x = static_cast<const T*>(c.x) + skipped * c.k;
+  p.codes = static_cast<const Words*>(c.packed);
+  p.scale = static_cast<const T*>(c.scale);
+  p.zero = static_cast<const uint8_t*>(c.zero);
+  p.bias = static_cast<const T*>(c.bias);
+  p.batch = batch;
+  p.n = c.n;
+  p.k = c.k;
+  p.groups = up(c.k, kGroup);
+  p.is_gated = c.is_gated;
+  return p;
+}
+
+template <typename T>
+const char* start_dequantize(const Int4Call& call, cudaStream_t stream) {
+  const int64_t threads = static_cast<int64_t>(call.n) * call.k / 32;
   const dim3 blocks(static_cast<unsigned>((threads + 255) / 256));
-  const cudaLaunchConfig_t config = {blocks, 256, 0, stream, nullptr, 0};
-  // Unlike <<<>>> and cudaGetLastError, this returns no error of a launch before it.
-  return text(cudaLaunchKernelEx(&config, dequantize<T>, p.y, p.codes, p.scale, p.zero, p.n, p.k));
+  return launch(dequantize<T>, blocks, 256, 0, 1, false, stream, problem<T>(call, 0, 0));
+}
+
+// A model asks for few sizes, again and again, and a plan takes a microsecond or more.
+Plan plan_for(const Int4Call& call, int batch) {
+  struct Kept {
+    int n, k, batch, processors, has_wgmma;
+    Plan plan;
+  };
+  thread_local Kept all[64] = {};
+  const int processors = attribute(cudaDevAttrMultiProcessorCount);
+  // The kernel has barriers in shared memory only where it was compiled for sm_90a.
+  cudaFuncAttributes found = {};
+  const bool has_wgmma =
+      attribute(cudaDevAttrComputeCapabilityMajor) == 9 &&
+      cudaFuncGetAttributes(&found, many_rows<__half, Tile<64, 2, 2>>) == cudaSuccess &&
+      found.sharedSizeBytes > 0;
+  Kept& kept = all[(call.n / 64 * 31 + call.k / 64 * 7 + batch) % 64];
+  if (kept.n != call.n || kept.k != call.k || kept.batch != batch ||
+      kept.processors != processors || kept.has_wgmma != has_wgmma) {
+    kept = {call.n,     call.k,    batch,
+            processors, has_wgmma, make_plan(call.n, call.k, batch, processors, has_wgmma)};
+  }
+  return kept.plan;
 }
 
 }  // namespace four_bit
 
-const char* launch_int4_linear(const Int4Call& call, cudaStream_t stream) {
-  if (four_bit::device_attribute(cudaDevAttrComputeCapabilityMajor) < 8) {
+using namespace four_bit;
+
+const char* launch_plan(const Int4Call& call, int first_row_of_x, const Plan& plan,
+                        cudaStream_t stream) {
+  return call.is_float16
+             ? start(problem<__half>(call, first_row_of_x, plan.batch), plan, stream)
+             : start(problem<__nv_bfloat16>(call, first_row_of_x, plan.batch), plan, stream);
+}
+
+const char* launch_int4_linear(const Int4Call& call, bool* is_done, cudaStream_t stream) {
+  *is_done = false;
+  if (attribute(cudaDevAttrComputeCapabilityMajor) < 8) {
     return "needs a GPU of compute capability 8.0 or newer: older ones have no mma.sync for these";
   }
-  return call.is_float16 ? four_bit::run<__half>(call, stream)
-                         : four_bit::run<__nv_bfloat16>(call, stream);
+  for (int first = 0; first < call.batch;) {
+    // A grid has at most 65535 blocks along x's rows.
+    const Plan plan = plan_for(call, std::min(call.batch - first, 65535 * 8));
+    if (plan.shape == kDequantize) return nullptr;
+    if (const char* error = launch_plan(call, first, plan, stream)) return error;
+    first += plan.batch;
+  }
+  *is_done = true;
+  return nullptr;
+}
+
+const char* launch_dequantize(const Int4Call& call, cudaStream_t stream) {
+  return call.is_float16 ? start_dequantize<__half>(call, stream)
+                         : start_dequantize<__nv_bfloat16>(call, stream);
 }

@@ -1,4 +1,4 @@
-"""Time the steps of docs/12_int4_linear.md, from one thread per output to the operator. Needs a GPU and nvcc.
+"""Time the steps of docs/12_int4_linear.md, from one warp per output to the operator. Needs an H100 or H200, and nvcc.
 
 python3 examples/int4_linear/ladder.py --json FILE
 """
@@ -8,27 +8,40 @@ from functools import partial
 
 import torch
 from bench import floor_us, inputs, is_ready, lesson, time_calls
-from int4_linear import GROUP, HERE, dequantize, int4_linear, pack
+from int4_linear import GROUP, HERE, architecture, dequantize, int4_linear, pack
 from torch import Tensor
 from torch.utils import cpp_extension
 
 N = K = 8192
-STEPS = [
-    "one thread per output",
-    "one warp per output",
-    "codes to floats by lop3",
-    "tensor cores, codes in fragment order",
-    "K split over the warps of a block",
-    "copies ahead by cp.async, 4 tiles per fragment of x",
-    "shape by size, start while the kernel before ends",
-]
+FIRST = "one warp per output"
+OPERATOR = "the plan: shape and blocks along K by size"
+FEW = ("tensor cores, 8 warps along K", 0, 1)
+STEPS = {  # batch: name, an index of kShapes in plan.h, blocks that share K
+    1: [(FIRST, -1, 1), FEW, ("more bytes or rows of x at a time", 1, 1)],
+    16: [(FIRST, -1, 1), FEW, ("more bytes or rows of x at a time", 4, 1)],
+    256: [
+        ("mma.sync, 32 rows of x", 6, 1),
+        ("wgmma, 64 rows", 9, 1),
+        ("wgmma, 256 rows", 14, 1),
+        ("wgmma, 256 rows, two blocks share K", 14, 2),
+    ],
+}
 
 
-def call_step(library: ctypes.CDLL, step: int, weight: tuple[Tensor, ...], x: Tensor) -> Tensor:
+class Int4Call(ctypes.Structure):
+    """As in int4_linear.h."""
+
+    _fields_ = [(name, ctypes.c_void_p) for name in ("packed", "scale", "zero")]
+    _fields_ += [("n", ctypes.c_int), ("k", ctypes.c_int), ("is_float16", ctypes.c_bool), ("is_gated", ctypes.c_bool)]
+    _fields_ += [(name, ctypes.c_void_p) for name in ("y", "x", "bias")] + [("batch", ctypes.c_int)]
+
+
+def call_step(library: ctypes.CDLL, shape: int, splits: int, weight: tuple, x: Tensor) -> Tensor:
     y = x.new_empty(len(x), N)
-    pointers = [ctypes.c_void_p(tensor.data_ptr()) for tensor in (y, x, *weight)]
+    packed, scale, zero = (each.data_ptr() for each in weight)
+    call = Int4Call(packed, scale, zero, N, K, False, False, y.data_ptr(), x.data_ptr(), None, len(x))
     stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-    if error := library.launch_step(step, *pointers, len(x), N, K, stream):
+    if error := library.launch_step(shape, splits, ctypes.byref(call), stream):
         raise RuntimeError(error.decode())
     return y
 
@@ -40,9 +53,9 @@ def row_by_row(codes: Tensor) -> Tensor:
 
 
 def measure(where: dict) -> list[dict]:
-    flags = ["-O3", "-std=c++17"]
-    path = cpp_extension.load("ladder", [str(HERE / "ladder.cu")], extra_cuda_cflags=flags, is_python_module=False)
-    library = ctypes.CDLL(path)
+    sources = [str(HERE / "ladder.cu"), str(HERE / "int4_linear_kernel.cu")]
+    flags = ["-O3", "-std=c++17", *architecture()]
+    library = ctypes.CDLL(cpp_extension.load("ladder", sources, extra_cuda_cflags=flags, is_python_module=False))
     library.launch_step.restype = ctypes.c_char_p
     plain, packed = [], []  # the same weights, row by row and in the operator's order
     for _ in inputs(N, K, 1):
@@ -50,17 +63,18 @@ def measure(where: dict) -> list[dict]:
         packed.append(pack(codes, torch.rand(N, K // GROUP, device="cuda").bfloat16(), zero))
         plain.append((row_by_row(codes), *packed[-1][1:]))
     results = []
-    for batch in (1, 16):
+    for batch, steps in STEPS.items():
         xs, floor = inputs(N, K, batch), floor_us(N, K, batch, where["peak_gb_per_s"])
         right = xs[0].float() @ dequantize(*packed[0]).float().t()
-        for step, name in enumerate(STEPS, 1):
-            layers = [partial(call_step, library, step, weight) for weight in (plain if step <= 3 else packed)]
-            if step == len(STEPS):
-                layers = [lambda x, weight=weight: int4_linear(x, *weight) for weight in packed]
+        rungs = {}
+        for name, *shape in steps:
+            rungs[name] = [partial(call_step, library, *shape, each) for each in (plain if name == FIRST else packed)]
+        rungs[OPERATOR] = [lambda x, weight=weight: int4_linear(x, *weight) for weight in packed]
+        for name, layers in rungs.items():
             torch.testing.assert_close(layers[0](xs[0]).float(), right, rtol=0.02, atol=0.02 * right.abs().max().item())
             us = time_calls(layers, xs)
             results.append({"batch": batch, "step": name, "us": us, "of_peak": floor / us})
-            print(f"batch {batch:<4}{name:<56}{us:>8.2f} us  {floor / us:>6.1%} of the peak", flush=True)
+            print(f"batch {batch:<4}{name:<44}{us:>8.2f} us  {floor / us:>6.1%} of the peak", flush=True)
     return results
 
 

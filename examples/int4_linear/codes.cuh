@@ -1,0 +1,109 @@
+// What the kernels share: how a 4-bit code becomes a number, and the end of a sum.
+#pragma once
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <stdint.h>
+#include <type_traits>
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+#error "int4_linear needs GPUs of sm_80 or newer; does TORCH_CUDA_ARCH_LIST name an older one?"
+#endif
+
+namespace four_bit {
+
+constexpr int kGroup = 128;  // columns that share a scale and a zero
+constexpr int kTile = 16;    // rows of W in a fragment of mma.sync
+
+__host__ __device__ constexpr int up(int a, int b) { return (a + b - 1) / b; }
+
+// A code becomes a number without a conversion: its 4 bits are put into a mantissa, from bit 3 on,
+// under an exponent that makes them count as ones. So code 5 reads 16 + 5 in bfloat16, 128 + 5 in
+// float16. kMagicNumber is that 16 or 128.
+template <typename T>
+struct Half;
+template <>
+struct Half<__nv_bfloat16> {
+  using Pair = __nv_bfloat162;
+  static constexpr uint32_t kMagic = 0x41804180, kOnes = 0x3f803f80;
+  static constexpr float kMagicNumber = 16;
+  __device__ static Pair pair(float2 x) { return __float22bfloat162_rn(x); }
+  __device__ static float2 floats(Pair x) { return __bfloat1622float2(x); }
+};
+template <>
+struct Half<__half> {
+  using Pair = __half2;
+  static constexpr uint32_t kMagic = 0x58005800, kOnes = 0x3c003c00;
+  static constexpr float kMagicNumber = 128;
+  __device__ static Pair pair(float2 x) { return __float22half2_rn(x); }
+  __device__ static float2 floats(Pair x) { return __half22float2(x); }
+};
+
+template <typename To, typename From>
+__device__ inline To bits(From x) {
+  static_assert(sizeof(To) == sizeof(From));
+  return reinterpret_cast<const To&>(x);
+}
+
+// The magic number + zero, for any zero of 8 bits: 2^23 has the exponent under which a mantissa's
+// last bit counts as one.
+template <typename T>
+__device__ inline float magic_plus(uint32_t zero) {
+  return __uint_as_float(0x4b000000 | zero) - (8388608 - Half<T>::kMagicNumber);
+}
+
+template <typename T>
+__device__ inline typename Half<T>::Pair magic_pair(uint32_t zero) {
+  return Half<T>::pair({magic_plus<T>(zero), magic_plus<T>(zero)});
+}
+
+struct alignas(16) Words {
+  uint32_t at[4];
+};
+
+// Codes i and i + 4 of a word, each under the magic exponent: (word >> 4 * i) & mask | magic, as
+// one lop3. The word is a circle: code 7 begins with its last bit.
+template <typename T>
+__device__ inline uint32_t two_codes(uint32_t word, int i) {
+  const uint32_t turned = i < 3 ? word >> 4 * i : __funnelshift_r(word, word, 12);
+  uint32_t pair;
+  asm("lop3.b32 %0, %1, 0x00780078, %2, 0xea;" : "=r"(pair) : "r"(turned), "r"(Half<T>::kMagic));
+  return pair;
+}
+
+__device__ inline float2 operator+(float2 a, float2 b) { return {a.x + b.x, a.y + b.y}; }
+
+template <typename T>
+struct Problem {
+  T* y;                 // [batch, n], or [batch, n / 2] if is_gated
+  const T* x;           // [batch, k]
+  const Words* codes;   // [n / 64, k / 64, 4 tiles of 16 rows, 32 lanes]
+  const T* scale;       // [groups, n]
+  const uint8_t* zero;  // [groups, n]
+  const T* bias;        // [n], or null
+  int batch, n, k, groups;
+  bool is_gated;
+};
+
+// Store the sums of rows `row` (even) and `row` + 1 of W for row m of x. If is_gated they are a
+// gate and its partner, and silu(gate) * partner is the result.
+template <typename T>
+__device__ inline void store(T* y, float2 sum, bool is_gated) {
+  const auto pair = [](float2 x) { return Half<T>::pair(x); };
+  if (is_gated)
+    *y = pair({sum.x / (1 + __expf(-sum.x)) * sum.y, 0}).x;
+  else
+    *reinterpret_cast<typename Half<T>::Pair*>(y) = pair(sum);
+}
+
+template <typename T>
+__device__ inline void finish(const Problem<T>& p, int m, int row, float2 sum) {
+  if (row >= p.n) return;
+  if (p.bias) {
+    const auto bias = *reinterpret_cast<const typename Half<T>::Pair*>(p.bias + row);
+    sum = sum + Half<T>::floats(bias);
+  }
+  const int64_t place = static_cast<int64_t>(m) * p.n + row;
+  store(p.y + (p.is_gated ? place / 2 : place), sum, p.is_gated);
+}
+
+}  // namespace four_bit

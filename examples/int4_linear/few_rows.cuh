@@ -1,0 +1,227 @@
+// y = x * W^T for few rows of x, with mma.sync, on any GPU from sm_80 on.
+//
+// A warp computes R tiles of 16 rows of W for NT * 8 rows of x, over its share of K. Codes, scales,
+// zeros and x are copied by cp.async into a ring of STAGES slots, each for one group of 128
+// columns. A block has WR warps along W's rows, which share x, and WK warps along K, whose sums are
+// added at the end; so are those of the blocks of a cluster. Every order is fixed: no atomics.
+#pragma once
+#include "few_products.cuh"
+
+#include <cooperative_groups.h>
+#include <cuda_pipeline.h>
+#include <stddef.h>
+
+namespace four_bit {
+
+template <int R_, int NT_, int WR_, int WK_, int STAGES_, int CLUSTER_, int BLOCKS_>
+struct Shape {
+  static constexpr int R = R_, NT = NT_, WR = WR_, WK = WK_, STAGES = STAGES_, CLUSTER = CLUSTER_;
+  static constexpr int BLOCKS = BLOCKS_;  // that should fit on a multiprocessor
+  static constexpr int kRows = WR * R * kTile, kBatch = NT * 8, kThreads = 32 * WR * WK;
+  static constexpr int kStride = kRows + 4;  // floats from sum to sum, so that banks differ
+  struct Slot {
+    Words codes[WR][2][R][32];  // a lane reads what it has copied itself
+    Words x[NT][4][32];
+    uint4 affine[WR][3 * R];  // scales, then zeros
+  };
+  static constexpr uint32_t kX = offsetof(Slot, x), kAffine = offsetof(Slot, affine);
+  static constexpr int kRing = WK * STAGES * static_cast<int>(sizeof(Slot));
+  static constexpr int kSums = WK * kBatch * kStride * 4;
+  // Where there is room for both, a block computes several tiles, and copies ahead from tile to
+  // tile.
+  static constexpr bool kLoops = BLOCKS == 1 && CLUSTER == 1 && kRing + kSums <= 227 * 1024;
+  static constexpr int kOwn = kLoops ? kRing + kSums : kRing > kSums ? kRing : kSums;
+  static constexpr int kShared = kOwn + (CLUSTER > 1 ? kRows * kBatch * 4 : 0);  // sums of others
+};
+
+// Copy 16 bytes to shared memory in the background; those past `bytes` become zeros.
+__device__ inline void copy_16(uint32_t to, const void* from, int bytes = 16) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes)
+               : "memory");
+}
+
+template <typename T, typename S>
+__global__ void __launch_bounds__(S::kThreads, S::BLOCKS) few_rows(const Problem<T> p) {
+  using Slot = typename S::Slot;
+  constexpr int R = S::R, NT = S::NT, WR = S::WR, WK = S::WK, STAGES = S::STAGES;
+  constexpr int CLUSTER = S::CLUSTER;
+#ifndef __CUDA_ARCH_FEAT_SM90_ALL
+  if (S::BLOCKS == 1) return;  // plan.h takes such a shape only on an H100 or H200
+#endif
+  extern __shared__ uint4 memory[];
+  const int lane = threadIdx.x % 32, wr = threadIdx.x / 32 % WR, wk = threadIdx.x / 32 / WR;
+  const int g = lane / 4, t = lane % 4;  // as mma.sync numbers its lanes
+  const int rank = blockIdx.x % CLUSTER, tiles = up(p.n, S::kRows);
+  const int m0 = blockIdx.y * S::kBatch, rows_of_x = min(p.batch - m0, S::kBatch);
+
+  // The block's part of K lies in one piece; its warps take the groups in turn.
+  const int first_group = p.groups * rank / CLUSTER;
+  const int end_group = p.groups * (rank + 1) / CLUSTER, count = end_group - first_group;
+  const int my_groups = (count + WK - 1 - wk) / WK;
+
+  const Slot* ring = reinterpret_cast<const Slot*>(memory) + wk * STAGES;
+  const uint32_t ring_address = static_cast<uint32_t>(__cvta_generic_to_shared(ring));
+  const bool has_scale = lane < 2 * R;  // these lanes copy scales, the next R zeros
+  const int affine_row = has_scale ? p.n * static_cast<int>(sizeof(T)) : p.n;
+  const int place = place_of_x(g, t) * 16;
+  const T* from_x = p.x + static_cast<int64_t>(m0) * p.k + t * 8;
+  // The next copy: of `group` of tile `ahead`.
+  int ahead = blockIdx.x / CLUSTER, group = 0, filled = 0;
+  const Words* from_codes = nullptr;
+  const char* from_affine = nullptr;
+  const auto point = [&] {
+    // A warp below the last row repeats the last rows; finish() drops its results.
+    const int row = min(ahead * S::kRows + wr * R * kTile, p.n - R * kTile);
+    from_codes = p.codes + static_cast<int64_t>(row / 64) * (p.k / 64) * 128 + row % 64 * 2 + lane;
+    from_affine = has_scale ? reinterpret_cast<const char*>(p.scale + row + lane * 8)
+                            : reinterpret_cast<const char*>(p.zero + row + (lane - 2 * R) * 16);
+    group = first_group + wk;
+    ahead += gridDim.x / CLUSTER;
+  };
+  const auto copy = [&] {
+    if (S::kLoops && group >= end_group && ahead < tiles) point();
+    if (group < end_group) {
+      const uint32_t to = ring_address + filled * static_cast<uint32_t>(sizeof(Slot));
+      const Words* codes = from_codes + static_cast<int64_t>(group) * 256;
+      // The last group may be half one: then zeros take the place of its second half.
+      const bool is_whole = group * kGroup + 64 < p.k;
+      const int second = is_whole ? 16 : 0, other = is_whole ? 128 : 0;
+      for (int r = 0; r < R; ++r) {
+        copy_16(to + (wr * 2 * R + r) * 512 + lane * 16, codes + r * 32);
+        copy_16(to + (wr * 2 * R + R + r) * 512 + lane * 16, codes + r * 32 + other, second);
+      }
+      if (lane < 3 * R) {
+        copy_16(to + S::kAffine + wr * R * 48 + lane * 16,
+                from_affine + static_cast<int64_t>(group) * affine_row);
+      }
+#pragma unroll
+      for (int i = wr; i < NT; i += WR) {
+        const bool is_row = i * 8 + g < rows_of_x;
+        const T* from =
+            from_x + static_cast<int64_t>(is_row ? i * 8 + g : 0) * p.k + group * kGroup;
+        for (int j = 0; j < 4; ++j) {
+          const bool is_there = j < 2 || is_whole;
+          copy_16(to + S::kX + (i * 4 + j) * 512 + place, from + (is_there ? j * 32 : 0),
+                  is_row && is_there ? 16 : 0);
+        }
+      }
+      group += WK;
+    }
+    filled = filled + 1 == STAGES ? 0 : filled + 1;
+    __pipeline_commit();
+  };
+
+  const int first_tile = ahead;
+  point();
+#if __CUDA_ARCH__ >= 900
+  // While the kernel before ends: move the first weights into L2. The values are not looked at, so
+  // this is right even if that kernel is still writing them.
+  if (group < end_group) {
+    if (lane == 0 || (lane == 1 && group * kGroup + 64 < p.k)) {
+      asm volatile(
+          "cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from_codes + group * 256 + lane * 127),
+          "n"(R * 512));
+    }
+    if (lane < 3 * R) {
+      asm volatile(
+          "prefetch.global.L2 [%0];" ::"l"(from_affine + static_cast<int64_t>(group) * affine_row));
+    }
+  }
+  asm volatile("griddepcontrol.launch_dependents; griddepcontrol.wait;" ::: "memory");
+  if constexpr (CLUSTER > 1) asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+#endif
+
+  float* all = reinterpret_cast<float*>(memory) + (S::kLoops ? S::kRing / 4 : 0);
+#pragma unroll 1
+  for (int tile = first_tile, is_first = 1; tile < tiles;
+       tile += gridDim.x / CLUSTER, is_first = 0) {
+    float sums[R][NT][4] = {};
+#pragma unroll 1
+    for (bool is_exact = NT > 2;; is_exact = true) {
+      // As many turns for all warps: compute-sanitizer's racecheck counts barriers per warp.
+      const int turns = WR > 1 ? (count + WK - 1) / WK : my_groups;
+#pragma unroll 1
+      for (int i = is_first ? 1 - STAGES : 0; i < turns; ++i) {
+        if (i >= 0) {
+          __pipeline_wait_prior(STAGES - 2);
+          if constexpr (WR > 1) {
+            // x was copied by the WR warps of this share of K: a barrier of theirs.
+            asm volatile("bar.sync %0, %1;" ::"r"(wk + 1), "n"(32 * WR) : "memory");
+          } else {
+            __syncwarp();  // x and scales were copied by other lanes
+          }
+        }
+        if (i < my_groups) copy();
+        if (i < 0 || i >= my_groups) continue;
+        // `filled` has gone around: it is the slot whose copy was waited for.
+        if (NT > 2 || is_exact)
+          group_of_many<T, S>(sums, ring[filled], wr, lane);
+        else
+          group_of_few<T, S>(sums, ring[filled], wr, lane);
+      }
+      bool is_lost = false;
+      for (int i = 0; i < R * NT * 4; ++i)
+        is_lost |= !isfinite(sums[i / 4 / NT][i / 4 % NT][i % 4]);
+      if (!S::kLoops) __pipeline_wait_prior(0);
+      // A barrier, too: all have read their slots, and what they finished before.
+      if (!__syncthreads_or(is_lost && !is_exact)) break;
+      for (int i = 0; i < R * NT * 4; ++i) sums[i / 4 / NT][i / 4 % NT][i % 4] = 0;
+      __pipeline_wait_prior(0);
+      __syncthreads();
+      ahead = tile;
+      point();
+      filled = 0;
+      is_first = 1;
+    }
+
+    // Add the sums of the warps along K.
+#pragma unroll
+    for (int r = 0; r < R; ++r) {
+      for (int i = 0; i < NT; ++i) {
+        float* to =
+            all + (wk * S::kBatch + i * 8 + 2 * t) * S::kStride + (wr * R + r) * kTile + 2 * g;
+        *reinterpret_cast<float2*>(to) = {sums[r][i][0], sums[r][i][2]};
+        *reinterpret_cast<float2*>(to + S::kStride) = {sums[r][i][1], sums[r][i][3]};
+      }
+    }
+    __syncthreads();
+    constexpr int kPairs = S::kRows / 2;  // of neighbouring rows
+    const auto sum_of_warps = [&](int m, int pair) {
+      float2 sum = {0, 0};
+      for (int i = 0; i < WK; ++i) {
+        const float* part = all + (i * S::kBatch + m) * S::kStride + 2 * pair;
+        sum = sum + *reinterpret_cast<const float2*>(part);
+      }
+      return sum;
+    };
+    if constexpr (CLUSTER == 1) {
+      for (int e = threadIdx.x; e < kPairs * rows_of_x; e += S::kThreads) {
+        const int m = e / kPairs, pair = e % kPairs;
+        finish(p, m0 + m, tile * S::kRows + 2 * pair, sum_of_warps(m, pair));
+      }
+    } else {
+#if __CUDA_ARCH__ >= 900
+      // Each block of a cluster finishes a part of the rows: the others write their sums to it.
+      constexpr int kOwned = kPairs / CLUSTER;
+      auto* parts = reinterpret_cast<float2*>(memory + S::kOwn / 16);
+      const auto cluster = cooperative_groups::this_cluster();
+      asm volatile("barrier.cluster.wait.aligned;" ::: "memory");  // all blocks have started
+      for (int e = threadIdx.x; e < kPairs * rows_of_x; e += S::kThreads) {
+        const int m = e / kPairs, pair = e % kPairs;
+        float2* to = parts + (rank * S::kBatch + m) * kOwned + pair % kOwned;
+        *cluster.map_shared_rank(to, pair / kOwned) = sum_of_warps(m, pair);
+      }
+      cluster.sync();
+      for (int e = threadIdx.x; e < kOwned * rows_of_x; e += S::kThreads) {
+        const int m = e / kOwned, pair = e % kOwned;
+        float2 sum = {0, 0};
+        for (int i = 0; i < CLUSTER; ++i) sum = sum + parts[(i * S::kBatch + m) * kOwned + pair];
+        finish(p, m0 + m, tile * S::kRows + 2 * (rank * kOwned + pair), sum);
+      }
+#endif
+    }
+    if (!S::kLoops) break;
+  }
+}
+
+}  // namespace four_bit

@@ -1,0 +1,330 @@
+// y^T = W x^T for more than a few rows of x, with wgmma: for sm_90a, which are H100, H200 and H20.
+//
+// A warpgroup of four warps computes 64 rows of W for BATCH rows of x. A tensor core takes W as the
+// left factor from registers, where codes become numbers anyway, and x as the right one from shared
+// memory. One more thread, the producer, does nothing but order copies by TMA, into a ring of
+// STAGES slots, each for 64 or 128 columns. The blocks of a cluster share K if there are fewer
+// tiles than multiprocessors, and add their sums in a fixed order.
+#pragma once
+#include "codes.cuh"
+
+#include <cooperative_groups.h>
+#include <cuda.h>
+
+namespace four_bit {
+
+template <int BATCH_, int TEAMS_, int CHUNKS_>
+struct Tile {
+  static constexpr int BATCH = BATCH_, TEAMS = TEAMS_, CHUNKS = CHUNKS_;
+  static constexpr int kRows = TEAMS * 64, kThreads = (TEAMS + 1) * 128;
+  static constexpr int kX = CHUNKS * BATCH * 128, kCodes = CHUNKS * kRows * 32,
+                       kZeros = (kRows + 127) / 128 * 128;
+  static constexpr int kSlot = kX + kCodes + kRows * 2 + kZeros;
+  static constexpr int kBytes = kX + kCodes + kRows * 3;  // that come in
+  static constexpr int kFitting = 224 * 1024 / kSlot;
+  static constexpr int STAGES = kFitting < 12 ? kFitting : 12;
+  static constexpr int kStride = kRows + 4;  // floats from sum to sum, so that banks differ
+  static constexpr int kRing = STAGES * kSlot, kSums = BATCH * kStride * 4;
+  static constexpr int kShared = (kRing > kSums ? kRing : kSums) + 1024;  // to begin at 1024
+  // Registers of a thread: ptxas deals out as many as all can have; then the producer gives most
+  // of its own to the others.
+  static constexpr int kProducer = 24, kOthers = TEAMS == 2 ? 240 : TEAMS == 3 ? 160 : 112;
+};
+
+__device__ inline uint32_t address(const void* shared) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+}
+
+// A barrier in shared memory: its phase ends when `count` arrivals and all announced bytes are in.
+__device__ inline void init_barrier(uint64_t* barrier, int count) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(address(barrier)), "r"(count));
+}
+
+__device__ inline void arrive_and_expect(uint64_t* barrier, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address(barrier)),
+               "r"(bytes)
+               : "memory");
+}
+
+__device__ inline void arrive(uint64_t* barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address(barrier)) : "memory");
+}
+
+// Phases alternate between 0 and 1. A `trap` in here, as a guard, would make ptxas serialize wgmma.
+__device__ inline void wait(uint64_t* barrier, int phase) {
+  uint32_t is_over;
+  do {
+    asm volatile(
+        "{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+        "selp.u32 %0, 1, 0, p;\n}"
+        : "=r"(is_over)
+        : "r"(address(barrier)), "r"(phase)
+        : "memory");
+  } while (!is_over);
+}
+
+// Copy a box of a tensor by TMA; what lies outside of the tensor becomes zeros.
+__device__ inline void copy_box(uint32_t to, const CUtensorMap& map, int x, int y,
+                                uint64_t* barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%2, %3}], [%4];" ::"r"(to),
+      "l"(&map), "r"(x), "r"(y), "r"(address(barrier))
+      : "memory");
+}
+__device__ inline void copy_box(uint32_t to, const CUtensorMap& map, int x, int y, int z,
+                                uint64_t* barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%2, %3, %4}], [%5];" ::"r"(to),
+      "l"(&map), "r"(x), "r"(y), "r"(z), "r"(address(barrier))
+      : "memory");
+}
+
+// sums += a * b, for 64 rows of W, 16 columns, and N rows of x. PTX wants each register by name.
+#define TEN(tens)                                                                         \
+  "%" #tens "0, %" #tens "1, %" #tens "2, %" #tens "3, %" #tens "4, %" #tens "5, %" #tens \
+  "6, "                                                                                   \
+  "%" #tens "7, %" #tens "8, %" #tens "9, "
+#define EIGHT(c, i)                                                                           \
+  "+f"(c[i]), "+f"(c[i + 1]), "+f"(c[i + 2]), "+f"(c[i + 3]), "+f"(c[i + 4]), "+f"(c[i + 5]), \
+      "+f"(c[i + 6]), "+f"(c[i + 7])
+#define THIRTY_TWO(c, i) EIGHT(c, i), EIGHT(c, i + 8), EIGHT(c, i + 16), EIGHT(c, i + 24)
+#define WGMMA(type, n, registers, a0, a1, a2, a3, b, one, ...)                                \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #one                                      \
+               ", 0;\n"                                                                       \
+               "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type " {" registers \
+               "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #b ", p, 1, 1, 0;\n}"         \
+               : __VA_ARGS__                                                                  \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b_), "r"(1))
+#define WGMMA_OF_TYPE(...)                 \
+  if constexpr (std::is_same_v<T, __half>) \
+    WGMMA("f16", __VA_ARGS__);             \
+  else                                     \
+    WGMMA("bf16", __VA_ARGS__)
+
+template <typename T>
+__device__ inline void wgmma(float (&c)[16], const uint32_t (&a)[4], uint64_t b_) {
+  WGMMA_OF_TYPE(32, TEN() "%10, %11, %12, %13, %14, %15", 16, 17, 18, 19, 20, 21, EIGHT(c, 0),
+                EIGHT(c, 8));
+}
+template <typename T>
+__device__ inline void wgmma(float (&c)[32], const uint32_t (&a)[4], uint64_t b_) {
+  WGMMA_OF_TYPE(64, TEN() TEN(1) TEN(2) "%30, %31", 32, 33, 34, 35, 36, 37, THIRTY_TWO(c, 0));
+}
+template <typename T>
+__device__ inline void wgmma(float (&c)[64], const uint32_t (&a)[4], uint64_t b_) {
+  WGMMA_OF_TYPE(128, TEN() TEN(1) TEN(2) TEN(3) TEN(4) TEN(5) "%60, %61, %62, %63", 64, 65, 66, 67,
+                68, 69, THIRTY_TWO(c, 0), THIRTY_TWO(c, 32));
+}
+template <typename T>
+__device__ inline void wgmma(float (&c)[96], const uint32_t (&a)[4], uint64_t b_) {
+  WGMMA_OF_TYPE(192,
+                TEN() TEN(1) TEN(2) TEN(3) TEN(4) TEN(5) TEN(6) TEN(7)
+                    TEN(8) "%90, %91, %92, %93, %94, %95",
+                96, 97, 98, 99, 100, 101, THIRTY_TWO(c, 0), THIRTY_TWO(c, 32), THIRTY_TWO(c, 64));
+}
+template <typename T>
+__device__ inline void wgmma(float (&c)[128], const uint32_t (&a)[4], uint64_t b_) {
+  WGMMA_OF_TYPE(256,
+                TEN() TEN(1) TEN(2) TEN(3) TEN(4) TEN(5) TEN(6) TEN(7) TEN(8) TEN(9) TEN(10)
+                    TEN(11) "%120, %121, %122, %123, %124, %125, %126, %127",
+                128, 129, 130, 131, 132, 133, THIRTY_TWO(c, 0), THIRTY_TWO(c, 32),
+                THIRTY_TWO(c, 64), THIRTY_TWO(c, 96));
+}
+
+__device__ inline void cluster_barrier() {
+  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::
+                   : "memory");
+}
+
+struct Maps {
+  CUtensorMap x, codes, scale, zero;
+};
+
+// Codes of 64 columns become the fragments of four products.
+template <typename T>
+__device__ inline void make_fragments(uint32_t (&a)[4][4], const Words& codes,
+                                      const typename Half<T>::Pair (&scale)[2],
+                                      const typename Half<T>::Pair (&m_zero)[2]) {
+  using Pair = typename Half<T>::Pair;
+#pragma unroll
+  for (int j = 0; j < 16; ++j) {
+    const Pair code = __hsub2(bits<Pair>(two_codes<T>(codes.at[j / 4], j % 4)), m_zero[j % 2]);
+    a[j / 4][j % 4] = bits<uint32_t>(__hmul2(code, scale[j % 2]));
+  }
+}
+
+template <typename T, typename S>
+__global__ void __launch_bounds__(S::kThreads, 1)
+    many_rows(const __grid_constant__ Maps maps, const Problem<T> p, int splits, int first_tile,
+              int end_tile) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  constexpr int BATCH = S::BATCH, STAGES = S::STAGES, CHUNKS = S::CHUNKS;
+  extern __shared__ uint4 memory[];
+  __shared__ uint64_t is_full[STAGES], is_empty[STAGES];
+  char* ring = reinterpret_cast<char*>(memory) + (-address(memory) & 1023);
+  char *all_codes = ring + STAGES * S::kX, *all_scales = all_codes + STAGES * S::kCodes;
+  char* all_zeros = all_scales + STAGES * S::kRows * 2;
+
+  // Tiles of W's rows, then of x's. Blocks loop over them; those of a cluster have one.
+  const int tiles_of_w = up(p.n, S::kRows), tile_step = gridDim.x / splits;
+  const int my_tile = first_tile + blockIdx.x / splits, part = blockIdx.x % splits;
+  const int first_group = p.groups * part / splits;
+  const int my_groups = p.groups * (part + 1) / splits - first_group;
+
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < STAGES; ++i) {
+      init_barrier(&is_full[i], 1);
+      init_barrier(&is_empty[i], S::TEAMS * 4);  // a lane of each warp that reads it
+    }
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+  // As in few_rows.cuh: the first weights go to L2 while the kernel before ends.
+  const int ahead_row = my_tile % tiles_of_w * S::kRows, i = threadIdx.x;
+  const int rows = min(S::kRows, p.n - ahead_row), groups = min(my_groups, 8);
+  if (i < rows / 64 && groups > 0) {
+    const int64_t block = static_cast<int64_t>(ahead_row / 64 + i) * (p.k / 64) + first_group * 2;
+    const int chunks = min(groups * 2, p.k / 64 - first_group * 2);
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p.codes + block * 128),
+                 "r"(chunks * 2048));
+  } else if (i >= 32 && i < 32 + groups) {
+    const int64_t affine = static_cast<int64_t>(first_group + i - 32) * p.n + ahead_row;
+    asm volatile(
+        "cp.async.bulk.prefetch.L2.global [%0], %2;\n"
+        "cp.async.bulk.prefetch.L2.global [%1], %3;" ::"l"(p.scale + affine),
+        "l"(p.zero + affine), "r"(rows * 2), "r"(rows));
+  } else if (i >= 64 && i < 68) {
+    asm volatile("prefetch.tensormap [%0];" ::"l"(&maps.x + i - 64));
+  }
+  __syncthreads();
+  asm volatile("griddepcontrol.launch_dependents; griddepcontrol.wait;" ::: "memory");
+
+  if (threadIdx.x < 128) {  // the producer and three idle warps: setmaxnreg counts warpgroups
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(S::kProducer));
+    if (threadIdx.x > 0) return;
+    int slot = 0, phase = 1;  // the wait for a phase before the first does not wait
+    for (int tile = my_tile; tile < end_tile; tile += tile_step) {
+      const int first_row = tile % tiles_of_w * S::kRows, m0 = tile / tiles_of_w * BATCH;
+      for (int chunk = first_group * 2; chunk < (first_group + my_groups) * 2; chunk += CHUNKS) {
+        wait(&is_empty[slot], phase);
+        arrive_and_expect(&is_full[slot], S::kBytes);
+        copy_box(address(all_codes + slot * S::kCodes), maps.codes, 0, chunk * 2, first_row / 64,
+                 &is_full[slot]);
+        copy_box(address(all_scales + slot * S::kRows * 2), maps.scale, first_row, chunk / 2,
+                 &is_full[slot]);
+        copy_box(address(all_zeros + slot * S::kZeros), maps.zero, first_row, chunk / 2,
+                 &is_full[slot]);
+        for (int i = 0; i < CHUNKS; ++i) {
+          copy_box(address(ring + slot * S::kX + i * BATCH * 128), maps.x, (chunk + i) * 64, m0,
+                   &is_full[slot]);
+        }
+        slot = slot + 1 == STAGES ? 0 : slot + 1;
+        phase ^= slot == 0;
+      }
+    }
+    return;
+  }
+
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(S::kOthers));
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 - 4;
+  const int g = lane / 4, t = lane % 4, my_row = warp * kTile + 2 * g;
+  using Pair = typename Half<T>::Pair;
+  int slot = 0, phase = 0;
+  for (int tile = my_tile; tile < end_tile; tile += tile_step) {
+    const int first_row = tile % tiles_of_w * S::kRows, m0 = tile / tiles_of_w * BATCH;
+    float sums[BATCH / 2] = {};
+    // Fragments of W: while a tensor core reads those of 64 columns, the next ones are made.
+    uint32_t a[2][4][4];
+    Pair scale[2], m_zero[2];
+    int last = -1;
+    for (int i = 0; i < my_groups; ++i) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        if (CHUNKS == 1 || half == 0) {
+          wait(&is_full[slot], phase);
+          const uint32_t scales =
+              *reinterpret_cast<const uint32_t*>(all_scales + (slot * S::kRows + my_row) * 2);
+          const uint32_t zeros =
+              *reinterpret_cast<const uint16_t*>(all_zeros + slot * S::kZeros + my_row);
+          for (int odd = 0; odd < 2; ++odd) {
+            scale[odd] = bits<Pair>(__byte_perm(scales, 0, odd ? 0x3232 : 0x1010));
+            m_zero[odd] = magic_pair<T>(zeros >> 8 * odd & 0xff);
+          }
+        }
+        const int chunk = CHUNKS == 1 ? 0 : half;
+        const char* codes = all_codes + slot * S::kCodes + (warp / 4 * CHUNKS + chunk) * 2048;
+        make_fragments<T>(a[half], reinterpret_cast<const Words*>(codes)[warp % 4 * 32 + lane],
+                          scale, m_zero);
+        // Address / 16; 1024 bytes from 8 rows to the next; the 128-byte swizzle.
+        const uint32_t box = address(ring + slot * S::kX + chunk * BATCH * 128);
+        const uint64_t b = (box >> 4) | 1ull << 16 | 64ull << 32 | 1ull << 62;
+        asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#pragma unroll
+        for (int j = 0; j < 4; ++j) wgmma<T>(sums, a[half][j], b + j * 2);
+        asm volatile("wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 1;" ::
+                         : "memory");
+        // Only the last products may still be under way, so the slot before is free.
+        if (CHUNKS == 1 || half == 0) {
+          __syncwarp();
+          if (lane == 0 && last >= 0) arrive(&is_empty[last]);
+        }
+        if (CHUNKS == 1 || half == 1) {
+          last = slot;
+          slot = slot + 1 == STAGES ? 0 : slot + 1;
+          phase ^= slot == 0;
+        }
+      }
+    }
+    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+    __syncwarp();
+    if (lane == 0 && last >= 0) arrive(&is_empty[last]);
+
+    const int count = min(BATCH, p.batch - m0), row = first_row + my_row;
+    if (splits == 1) {
+      if (row >= p.n) continue;
+      const auto* from = reinterpret_cast<const Pair*>(p.bias ? p.bias + row : p.scale);
+      const float2 bias = p.bias ? Half<T>::floats(*from) : float2{0, 0};
+      const int width = p.is_gated ? p.n / 2 : p.n;
+      T* y = p.y + static_cast<int64_t>(m0 + 2 * t) * width + (p.is_gated ? row / 2 : row);
+#pragma unroll
+      for (int i = 0; i < BATCH / 8; ++i, y += static_cast<int64_t>(width) * 8) {
+        const int left = count - 2 * t - i * 8;  // rows of x
+        if (left > 0) store(y, bias + float2{sums[i * 4], sums[i * 4 + 2]}, p.is_gated);
+        if (left > 1) store(y + width, bias + float2{sums[i * 4 + 1], sums[i * 4 + 3]}, p.is_gated);
+      }
+      continue;
+    }
+    float* all = reinterpret_cast<float*>(ring);
+    asm volatile("bar.sync 1, %0;" ::"n"(S::kThreads - 128) : "memory");  // all have read the ring
+#pragma unroll
+    for (int i = 0; i < BATCH / 8; ++i) {
+      float* to = all + (i * 8 + 2 * t) * S::kStride + my_row;
+      *reinterpret_cast<float2*>(to) = {sums[i * 4], sums[i * 4 + 2]};
+      *reinterpret_cast<float2*>(to + S::kStride) = {sums[i * 4 + 1], sums[i * 4 + 3]};
+    }
+    cluster_barrier();
+    // Each block finishes some rows of x.
+    const auto blocks = cooperative_groups::this_cluster();
+    const int first = count * part / splits, end = count * (part + 1) / splits;
+    constexpr int kFours = S::kRows / 4;
+    for (int e = threadIdx.x - 128; e < (end - first) * kFours; e += S::kThreads - 128) {
+      const int m = first + e / kFours, four = e % kFours * 4;
+      float2 low = {0, 0}, high = {0, 0};
+#pragma unroll 4
+      for (int i = 0; i < splits; ++i) {
+        const float4 more = *reinterpret_cast<const float4*>(
+            blocks.map_shared_rank(all + m * S::kStride + four, i));
+        low = low + float2{more.x, more.y};
+        high = high + float2{more.z, more.w};
+      }
+      finish(p, m0 + m, first_row + four, low);
+      finish(p, m0 + m, first_row + four + 2, high);
+    }
+    // Others may still read the sums of this block. They have used what they read when they arrive.
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.aligned;");
+  }
+#endif
+}
+
+}  // namespace four_bit
