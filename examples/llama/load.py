@@ -10,7 +10,6 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 from llama import Config, int4_linear
 from torch import Tensor, nn
 
@@ -73,12 +72,6 @@ def random_weights(device: torch.device, dtype: torch.dtype, seed: int = 0) -> R
     return read
 
 
-class GatedLinear(nn.Linear):
-    def forward(self, x: Tensor) -> Tensor:
-        gate, up = super().forward(x).chunk(2, -1)
-        return F.silu(gate) * up
-
-
 @dataclass
 class Loader:
     """is_int4: linear layers have 4 bits; is_last_int4: the last one as well."""
@@ -88,9 +81,14 @@ class Loader:
     dtype: torch.dtype
     is_int4: bool = False
     is_last_int4: bool = False
+    is_apart: bool = False  # all layers as in the checkpoint
 
     def tensor(self, name: str, *shape: int) -> Tensor:
         return self.read(name, shape).to(self.device, self.dtype)
+
+    def linears(self, parts: dict[str, int], *how, **more) -> nn.ModuleList:
+        each = [{name: rows} for name, rows in parts.items()] if self.is_apart else [parts]
+        return nn.ModuleList(self.linear(part, *how, **more) for part in each)
 
     def linear(self, parts: dict[str, int], width: int, has_bias: bool, is_gated: bool = False) -> nn.Module:
         """Several layers of the checkpoint as one, which takes width columns. parts: the rows of each, by its name."""
@@ -98,7 +96,7 @@ class Loader:
         weights = [self.read(f"{name}.weight", (rows, width)) for name, rows in parts.items()]
         if self.is_int4:
             return self.round(weights, biases, is_gated)
-        layer = (GatedLinear if is_gated else nn.Linear)(1, 1, has_bias, device="meta")
+        layer = nn.Linear(1, 1, has_bias, device="meta")
         layer.weight = nn.Parameter(torch.cat([x.to(self.device, self.dtype) for x in weights]))
         layer.bias = nn.Parameter(torch.cat(biases)) if has_bias else None
         return layer

@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 from llama import Cache, LayerCache, Llama, Norm, add_rms_norm
-from torch import Tensor, nn
+from torch import Tensor
 
 
 class TorchLayerCache(LayerCache):
@@ -32,33 +32,6 @@ class TorchLayerCache(LayerCache):
 
 class TorchCache(Cache):
     of_layer = TorchLayerCache
-
-
-class Apart(nn.ModuleList):
-    """q, k and v, each by a layer of its own."""
-
-    def forward(self, x: Tensor) -> list[Tensor]:
-        return [linear(x) for linear in self]
-
-
-class GateUp(nn.ModuleList):
-    def forward(self, x: Tensor) -> Tensor:
-        gate, up = self
-        return F.silu(gate(x)) * up(x)
-
-
-def take_apart(model: Llama) -> None:
-    """Layers as they are in a checkpoint, on the same memory: for q, k, v, gate and up one each. Without bias."""
-
-    def parts(linear: nn.Linear, sizes: list[int]) -> list[nn.Linear]:
-        layers = [nn.Linear(linear.in_features, n, bias=False, device="meta") for n in sizes]
-        for layer, rows in zip(layers, linear.weight.split(sizes), strict=True):
-            layer.weight = nn.Parameter(rows, requires_grad=False)
-        return layers
-
-    for layer in model.layers:
-        layer.qkv = Apart(parts(layer.qkv.linear, layer.qkv.sizes))
-        layer.gate_up = GateUp(parts(layer.gate_up, [model.config.intermediate_size] * 2))
 
 
 def set_norm(model: Llama, function=add_rms_norm.reference) -> None:

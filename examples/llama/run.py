@@ -16,7 +16,7 @@ import torch
 from generate import Generator, greedy, sampler
 from llama import Cache, Config, Llama, build
 from load import Loader, checkpoint, random_weights, read_config
-from plain import TorchCache, set_norm, take_apart
+from plain import TorchCache, set_norm
 from steps import kernels, ladder
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -32,13 +32,13 @@ def options() -> argparse.Namespace:
     parser = lesson.options(__doc__)
     parser.add_argument("--checkpoint", type=Path, metavar="FOLDER", help="config.json, *.safetensors, tokenizer.json")
     parser.add_argument("--prompt", help="text to go on with")
-    parser.add_argument("--size", choices=SIZES, default="small", help="random weights of this shape (default: small)")
+    parser.add_argument("--size", choices=SIZES, default="small", help="of a random model (default: small)")
     parser.add_argument("--weights", choices=["float32", "bf16", "int4"], help="default: bf16 on a GPU, else float32")
-    parser.add_argument("--last", choices=["bf16", "int4"], default="bf16", help="last layer, if --weights int4")
-    parser.add_argument("--cache", choices=["bf16", "int8"], default="bf16", help="keys and values (float32: bf16)")
+    parser.add_argument("--last", choices=["bf16", "int4"], default="bf16", help="the last layer, with --weights int4")
+    parser.add_argument("--cache", choices=["bf16", "int8"], default="bf16", help="keys and values")
     parser.add_argument("--tokens", type=int, default=128, help="to write (default: 128)")
     parser.add_argument("--context", type=int, default=16, help="tokens of a random prompt (default: 16)")
-    parser.add_argument("--batch", type=int, default=1, help="rows; random prompts differ (default: 1)")
+    parser.add_argument("--batch", type=int, default=1, help="texts at once (default: 1)")
     parser.add_argument("--temperature", type=float, default=0, help="0, the default: the most probable token")
     parser.add_argument("--top-p", type=float, default=1, help="choose among tokens of this probability together")
     parser.add_argument("--seed", type=int, default=0, help="of random weights, prompts and choices")
@@ -55,16 +55,13 @@ def options() -> argparse.Namespace:
 @torch.no_grad()
 def check(device: torch.device) -> None:
     """The logits of a prompt and of the token after it, against torch's own functions."""
-    config, dtype = SIZES["small"], torch.float32 if device.type == "cpu" else torch.bfloat16
-    prompt, found = torch.arange(40, device=device), []
+    config, dtype, found = SIZES["small"], torch.float32 if device.type == "cpu" else torch.bfloat16, []
+    prompt = torch.arange(40, device=device)
     for kind in (TorchCache, Cache):
-        model, cache = (
-            Llama(config, Loader(random_weights(device, dtype), device, dtype)),
-            kind(config, 1, 64, dtype, device),
-        )
+        model = Llama(config, Loader(random_weights(device, dtype), device, dtype, is_apart=kind is TorchCache))
         if kind is TorchCache:
             set_norm(model)
-            take_apart(model)
+        cache = kind(config, 1, 64, dtype, device)
         logits = model(prompt, cache, 0, is_every=True)
         cache.counts += 40
         found.append(torch.cat([logits, model(prompt[:1], cache)]).float())
@@ -73,37 +70,28 @@ def check(device: torch.device) -> None:
     print(f"{device.type}: the logits are those of torch's functions, off by {error:.1e} of their norm")
 
 
-def open_tokenizer(folder: Path):
-    try:
-        from tokenizers import Tokenizer
-    except ImportError:
-        raise ValueError("a prompt needs the package tokenizers: python3 -m pip install tokenizers") from None
-    if not (folder / "tokenizer.json").exists():
-        raise ValueError(f"there is no {folder / 'tokenizer.json'}")
-    return Tokenizer.from_file(str(folder / "tokenizer.json"))
-
-
-def write(args: argparse.Namespace, config: Config, device: torch.device) -> dict:
+def write(args: argparse.Namespace, device: torch.device) -> dict:
+    """Shows the first text as it comes; returns times."""
     start = time.perf_counter()
-    dtype = torch.float32 if args.weights == "float32" else torch.bfloat16
+    dtype, is_int4 = torch.float32 if args.weights == "float32" else torch.bfloat16, args.weights == "int4"
     torch.manual_seed(args.seed)
     if args.checkpoint:
-        tokenizer, read = open_tokenizer(args.checkpoint), checkpoint(args.checkpoint)
+        from tokenizers import Tokenizer
+
+        config, read = read_config(args.checkpoint), checkpoint(args.checkpoint)
+        tokenizer = Tokenizer.from_str((args.checkpoint / "tokenizer.json").read_text())
         prompts = [tokenizer.encode(args.prompt).ids] * args.batch
     else:
-        tokenizer, read = None, random_weights(device, dtype, args.seed)
+        config, read, tokenizer = SIZES[args.size], random_weights(device, dtype, args.seed), None
         prompts = torch.randint(config.vocab_size, (args.batch, args.context)).tolist()
-    is_int4 = args.weights == "int4"
     model = Llama(config, Loader(read, device, dtype, is_int4, is_int4 and args.last == "int4"))
     choose = sampler(args.temperature, args.top_p) if args.temperature else greedy
     cache_dtype = torch.int8 if args.cache == "int8" else dtype
     generator = Generator(model, args.batch, len(prompts[0]) + args.tokens, cache_dtype, choose)
-    row = {"weights": args.weights, "last": args.last, "cache": args.cache, "batch": args.batch}
-    row["start_s"] = time.perf_counter() - start
     torch.manual_seed(args.seed)
     written, shown, times = [], "", [time.perf_counter()]
     try:
-        for tokens in generator.generate(prompts, args.tokens):  # of row 0 the text is shown
+        for tokens in generator.generate(prompts, args.tokens):
             times.append(time.perf_counter())
             written.append(tokens[0])
             if tokenizer and tokens[0] in config.eos_token_id:
@@ -115,35 +103,29 @@ def write(args: argparse.Namespace, config: Config, device: torch.device) -> dic
     except KeyboardInterrupt:
         print(" (interrupted)", end="")
     print()
-    row |= {"prompt_tokens": len(prompts[0]), "tokens": len(written)}
+    row = {"weights": args.weights, "batch": args.batch, "prompt": len(prompts[0]), "tokens": len(written)}
+    row["start_s"] = times[0] - start
     if len(written) > 1:
         row["prompt_ms"] = (times[1] - times[0]) * 1e3
         row["tokens_per_s"] = args.batch * (len(written) - 1) / (times[-1] - times[1])
     if device.type == "cuda":
-        row |= {"peak_gb": torch.cuda.max_memory_allocated() / 1e9}
+        row["peak_gb"] = torch.cuda.max_memory_allocated() / 1e9
         row["kernels"] = kernels(generator) if args.profile else []
     return row
 
 
 def main() -> None:
     args = options()
-    is_gpu = torch.cuda.is_available() and args.weights != "float32"
-    device = torch.device("cuda" if is_gpu else "cpu")
-    args.weights = args.weights or ("bf16" if is_gpu else "float32")
+    device = torch.device("cuda" if torch.cuda.is_available() and args.weights != "float32" else "cpu")
+    args.weights = args.weights or ("bf16" if device.type == "cuda" else "float32")
     build()
-    if args.steps:
-        rows = ladder(SIZES[args.size], args.context)
-    else:
-        config = read_config(args.checkpoint) if args.checkpoint else SIZES[args.size]
-        if not args.checkpoint:
-            check(device)
-        rows = [write(args, config, device)]
+    if not args.checkpoint:
+        check(device)
     results = []
-    for row in rows:
+    for row in ladder(SIZES[args.size], args.context) if args.steps else [write(args, device)]:
         results.append(row)
-        print(
-            "  ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items() if k != "kernels")
-        )
+        found = {name: f"{x:.4g}" if isinstance(x, float) else x for name, x in row.items() if name != "kernels"}
+        print("  ".join(f"{name} {x}" for name, x in found.items()))
         for kernel in row.get("kernels", []):
             print("{us:9.1f} us  {calls:4d} x {name}".format(**kernel))
     if args.json:
@@ -153,7 +135,10 @@ def main() -> None:
 if __name__ == "__main__":
     try:
         main()
-    except (ValueError, OSError, RuntimeError) as error:  # out of memory is a RuntimeError, too
-        if isinstance(error, torch.OutOfMemoryError):
-            error = f"{error}: try --weights int4, --cache int8, a smaller --batch or --tokens"
-        sys.exit(cli.fail(str(error).splitlines()[0]))
+    except torch.OutOfMemoryError as error:
+        cure = "try --weights int4, --cache int8, a smaller --batch or --tokens"
+        sys.exit(cli.fail(f"{str(error).split('. ')[0]}: {cure}"))
+    except ImportError as error:
+        sys.exit(cli.fail(f"{error}: python3 -m pip install safetensors tokenizers"))
+    except (ValueError, OSError) as error:
+        sys.exit(cli.fail(error))

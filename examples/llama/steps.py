@@ -8,7 +8,7 @@ import torch
 from generate import Generator
 from llama import Cache, Config, Llama, add_rms_norm, int4_linear
 from load import Loader, random_weights
-from plain import TorchCache, set_norm, take_apart
+from plain import TorchCache, set_norm
 from torch.profiler import ProfilerActivity, profile
 
 
@@ -33,8 +33,8 @@ def ladder(config: Config, context: int) -> Iterator[dict]:
     device = torch.device("cuda")
     read = random_weights(device, torch.bfloat16)
 
-    def load(is_int4: bool, is_last_int4: bool = False) -> Llama:
-        return Llama(config, Loader(read, device, torch.bfloat16, is_int4, is_last_int4))
+    def load(*how: bool) -> Llama:
+        return Llama(config, Loader(read, device, torch.bfloat16, *how))
 
     def time_step(name: str, kind: type[Cache] = Cache, is_eager: bool = False, overlaps: bool = False) -> dict:
         generator = Generator(model, 1, context + 128, kind=kind)
@@ -45,9 +45,8 @@ def ladder(config: Config, context: int) -> Iterator[dict]:
         ms = generator.speed(context, 16 if is_eager else 128)
         return {"step": name, "context": context, "ms": ms, "tokens_per_s": 1e3 / ms}
 
-    model = load(is_int4=False)
+    model = load(False, False, True)
     set_norm(model)
-    take_apart(model)
     yield time_step("torch's modules", TorchCache, is_eager=True)
     yield time_step("a CUDA graph", TorchCache)
     int4_linear.replace_linear_layers(model, skip=["last"])
@@ -56,11 +55,11 @@ def ladder(config: Config, context: int) -> Iterator[dict]:
     yield time_step("add and RMSNorm as one", TorchCache)
     yield time_step("append and attend")
     model = None
-    model = load(is_int4=True)
+    model = load(True)
     yield time_step("q, k, v as one; gate, up, silu as one")
     yield time_step("kernels overlap", overlaps=True)
     model = None
-    model = load(is_int4=True, is_last_int4=True)
+    model = load(True, True)
     yield time_step("last layer in 4 bits", overlaps=True)
 
 
