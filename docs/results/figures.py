@@ -239,6 +239,35 @@ def decode_attention_steps() -> str:
     return table(["step", *(f"{tokens} tokens" for tokens in (512, 4096, 32768))], [[k, *v] for k, v in found.items()])
 
 
+def llama() -> str:
+    """docs/14_llama.md: tokens per second of each contestant, for each batch and context."""
+    found: dict[str, dict[tuple, str]] = {}
+    for row in load("h200-llama")["results"]:
+        if "batch" in row:
+            key = row["batch"], row["context"]
+            found.setdefault(row["who"], {})[key] = f"{row['tokens_per_s' if row['batch'] else 'ms']:.0f}"
+    columns = {(1, 512): "1 x 512", (1, 4096): "1 x 4096", (1, 32768): "1 x 32768, int8"}
+    columns |= {(16, 1024): "16 x 1024", (64, 1024): "64 x 1024", (0, 2048): "prompt of 2048, ms"}
+    rows = [[who, *(row.get(key, "") for key in columns)] for who, row in found.items()]
+    return table(["batch x context", *columns.values()], rows)
+
+
+def llama_steps() -> str:
+    """docs/14_llama.md: milliseconds of a step on each rung, and what the rung saves."""
+    before, lines = None, []
+    for row in load("h200-llama-steps")["results"]:
+        saved = f"{before - row['ms']:.2f}" if before else ""
+        lines.append([row["step"], f"{row['ms']:.2f}", saved, f"{row['tokens_per_s']:.0f}"])
+        before = row["ms"]
+    return table(["step", "ms per token", "saved", "tokens per second"], lines)
+
+
+def llama_kernels() -> str:
+    """docs/14_llama.md: the kernels of a step, with overlap removed, so that their times add up."""
+    rows = load("h200-llama-kernels")["results"][0]["kernels"]
+    return table(["kernel", "calls", "us"], [[f"`{row['name']}`", str(row["calls"]), digits(row["us"])] for row in rows])
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="write nothing; exit status 1 if a table would change")

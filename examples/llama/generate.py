@@ -103,7 +103,7 @@ class Generator:
         self.read(prompts)
         return self.write(count)
 
-    def speed(self, context: int, count: int = 128) -> float:
+    def speed(self, context: int, count: int = 64) -> float:
         """Milliseconds of a step after a context of so many tokens; the cache has random numbers."""
         for x in self.cache.tensors:
             if x.dim() == 4:
