@@ -14,6 +14,8 @@ namespace four_bit {
 constexpr int kGroup = 128;  // columns that share a scale and a zero
 constexpr int kTile = 16;    // rows of W in a fragment of mma.sync
 
+__host__ __device__ constexpr int up(int a, int b) { return (a + b - 1) / b; }
+
 // A code becomes a number without a conversion: its 4 bits are put into a mantissa, from bit 3 on,
 // under an exponent that makes them count as ones. So code 5 reads 16 + 5 in bfloat16, 128 + 5 in
 // float16. kMagicNumber is that 16 or 128.
@@ -68,11 +70,13 @@ __device__ inline uint32_t two_codes(uint32_t word, int i) {
   return pair;
 }
 
+__device__ inline float2 operator+(float2 a, float2 b) { return {a.x + b.x, a.y + b.y}; }
+
 template <typename T>
 struct Problem {
   T* y;                 // [batch, n], or [batch, n / 2] if is_gated
   const T* x;           // [batch, k]
-  const Words* codes;   // [k / 64, n / 16, 32 lanes]
+  const Words* codes;   // [n / 64, k / 64, 4 tiles of 16 rows, 32 lanes]
   const T* scale;       // [groups, n]
   const uint8_t* zero;  // [groups, n]
   const T* bias;        // [n], or null
@@ -80,26 +84,26 @@ struct Problem {
   bool is_gated;
 };
 
+// Store the sums of rows `row` (even) and `row` + 1 of W for row m of x. If is_gated they are a
+// gate and its partner, and silu(gate) * partner is the result.
 template <typename T>
-__device__ inline float2 load_bias(const Problem<T>& p, int row) {
-  if (!p.bias || row >= p.n) return {0, 0};
-  return Half<T>::floats(*reinterpret_cast<const typename Half<T>::Pair*>(p.bias + row));
+__device__ inline void store(T* y, float2 sum, bool is_gated) {
+  const auto pair = [](float2 x) { return Half<T>::pair(x); };
+  if (is_gated)
+    *y = pair({sum.x / (1 + __expf(-sum.x)) * sum.y, 0}).x;
+  else
+    *reinterpret_cast<typename Half<T>::Pair*>(y) = pair(sum);
 }
 
-// The sums of rows `row` (even) and `row` + 1 of W for row m of x. If is_gated they are a gate and
-// its partner, and silu(gate) * partner is the result.
 template <typename T>
-__device__ inline void finish(const Problem<T>& p, int m, int row, float2 sum, float2 bias) {
-  using Pair = typename Half<T>::Pair;
+__device__ inline void finish(const Problem<T>& p, int m, int row, float2 sum) {
   if (row >= p.n) return;
-  sum = {sum.x + bias.x, sum.y + bias.y};
-  T* y = p.y + (static_cast<int64_t>(m) * p.n + row) / (p.is_gated ? 2 : 1);
-  if (p.is_gated) {
-    const float product = sum.x / (1 + __expf(-sum.x)) * sum.y;
-    *y = Half<T>::pair({product, 0}).x;
-  } else {
-    *reinterpret_cast<Pair*>(y) = Half<T>::pair(sum);
+  if (p.bias) {
+    const auto bias = *reinterpret_cast<const typename Half<T>::Pair*>(p.bias + row);
+    sum = sum + Half<T>::floats(bias);
   }
+  const int64_t place = static_cast<int64_t>(m) * p.n + row;
+  store(p.y + (p.is_gated ? place / 2 : place), sum, p.is_gated);
 }
 
 }  // namespace four_bit

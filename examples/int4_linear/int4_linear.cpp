@@ -63,12 +63,11 @@ Int4Call check_weight(Tensor& packed, Tensor& scale, Tensor& zero) {
   expect_tensor("packed", packed);
   expect_tensor("scale", scale);
   std::vector<int64_t> shape = packed.sizes().vec();
-  shape.resize(4);
-  const int64_t n = shape[1] * 16, k = shape[0] * 64, groups = (k + 127) / 128;
-  check("packed", packed, ScalarType::Int, packed, {shape[0], shape[1], 32, 4});
-  const bool is_small = n > 0 && k > 0 && n < 1 << 30 && k < 1 << 30;
-  if (!is_small || n % 64 != 0) {
-    refuse("the weight is " + text({n, k}) + ", expected multiples of 64, below 2^30");
+  shape.resize(2);
+  const int64_t n = shape[0] * 64, k = shape[1] * 64, groups = (k + 127) / 128;
+  check("packed", packed, ScalarType::Int, packed, {shape[0], shape[1], 4, 32, 4});
+  if (n == 0 || k == 0 || n >= 1 << 26 || k >= 1 << 26) {
+    refuse("the weight is " + text({n, k}) + ", expected sizes above 0 and below 2^26");
   }
   const ScalarType dtype = scale.scalar_type();
   if (dtype != ScalarType::Half && dtype != ScalarType::BFloat16) {
@@ -98,7 +97,7 @@ void dequantize_on_cpu(const Int4Call& call) {
   auto* y = static_cast<T*>(call.y);
   for (int64_t i = 0; i < static_cast<int64_t>(call.n) * call.k; ++i) {
     const int64_t row = i / call.k, column = i % call.k;
-    const int64_t tile = column / 64 * (call.n / 16) + row / 16;
+    const int64_t tile = (row / 64 * (call.k / 64) + column / 64) * 4 + row % 64 / 16;
     const int64_t lane = row % 16 / 2 * 4 + column % 8 / 2;
     const int64_t step = column % 64 / 16;
     const int64_t place = column % 2 * 4 + column % 16 / 8 * 2 + row % 2;

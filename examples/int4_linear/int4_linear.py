@@ -59,7 +59,7 @@ def quantize(weight: Tensor, group_size: int = GROUP) -> tuple[Tensor, Tensor, T
     """Round a weight [N, K] (float16 or bfloat16, N and K multiples of 64) to 4-bit codes: packed, scale, zero.
 
     128 columns of a row share a scale and a zero: weight = (code - zero) * scale, with codes from 0 to 15, rounded to
-    nearest. The last group may have only 64. packed: int32 [K/64, N/16, 32, 4], in the order in which tensor cores
+    nearest. The last group may have only 64. packed: int32 [N/64, K/64, 4, 32, 4], in the order in which tensor cores
     want it; scale: the weight's dtype, [groups, N]; zero: uint8 [groups, N]. On the weight's device; no gradient.
     Other sizes and dtypes: ValueError.
     """
@@ -93,7 +93,7 @@ def pack(codes: Tensor, scale: Tensor, zero: Tensor) -> tuple[Tensor, Tensor, Te
 
     Codes and zeros are whole numbers from 0 to 15 of any dtype; else ValueError. In packed, row 16 a + 2 b + c and
     column 64 d + 16 e + 8 h + 2 t + j go to chunk d, tile a, lane 4 b + t, word e, as its code 4 j + 2 h + c: so a lane
-    has its fragments of four products in a row.
+    has its fragments of four products in a row, and 64 rows are one piece of memory.
     """
     _check_size("codes", codes)
     for what, numbers in (("code", codes), ("zero", zero)):
@@ -101,8 +101,8 @@ def pack(codes: Tensor, scale: Tensor, zero: Tensor) -> tuple[Tensor, Tensor, Te
         if codes.device.type != "meta" and wrong.any():
             raise ValueError(f"int4_linear: a {what} is {numbers[wrong][0].item()}, expected 0 to 15")
     n, k = codes.shape  # below: a, b, c | d, e, h, t, j
-    codes = codes.to(torch.uint8).view(n // 16, 8, 2, k // 64, 4, 2, 4, 2).permute(3, 0, 1, 6, 4, 7, 5, 2)
-    codes = codes.reshape(k // 64, n // 16, 32, 4, 8)
+    codes = codes.to(torch.uint8).view(n // 64, 4, 8, 2, k // 64, 4, 2, 4, 2).permute(0, 4, 1, 2, 7, 5, 8, 6, 3)
+    codes = codes.reshape(n // 64, k // 64, 4, 32, 4, 8)
     words = sum(codes[..., i].long() << 4 * i for i in range(8))
     words = words << 3 | words >> 29  # turned left: what leaves 32 bits at one end comes in at the other
     return words.to(torch.uint32).view(torch.int32), scale.t().contiguous(), zero.to(torch.uint8).t().contiguous()
@@ -113,8 +113,8 @@ def unpack(packed: Tensor) -> Tensor:
     words = packed.long() & 0xFFFFFFFF
     words = words >> 3 | words << 29
     codes = torch.stack([words >> 4 * i & 15 for i in range(8)], -1).to(torch.uint8)
-    d, a = packed.shape[:2]
-    return codes.view(d, a, 8, 4, 4, 2, 2, 2).permute(1, 2, 7, 0, 4, 6, 3, 5).reshape(a * 16, d * 64)
+    n, k = packed.shape[0] * 64, packed.shape[1] * 64
+    return codes.view(n // 64, k // 64, 4, 8, 4, 4, 2, 2, 2).permute(0, 2, 3, 8, 1, 5, 7, 4, 6).reshape(n, k)
 
 
 def dequantize(packed: Tensor, scale: Tensor, zero: Tensor) -> Tensor:
@@ -146,7 +146,7 @@ class Int4Linear(nn.Module):
         self, packed: Tensor, scale: Tensor, zero: Tensor, bias: Tensor | None = None, gated: bool = False
     ) -> None:
         super().__init__()
-        self.in_features, self.out_features = packed.shape[0] * 64, packed.shape[1] * 16 // (2 if gated else 1)
+        self.in_features, self.out_features = packed.shape[1] * 64, packed.shape[0] * 64 // (2 if gated else 1)
         self.gated = gated
         self.register_buffer("packed", packed)
         self.register_buffer("scale", scale)
@@ -175,7 +175,8 @@ class Int4Linear(nn.Module):
             biases = [none(layer.out_features) if layer.bias is None else layer.bias for layer in layers]
             bias = torch.stack(biases, 1).flatten() if gated else torch.cat(biases)
         if not gated:
-            parts = [torch.cat([getattr(layer, name) for layer in layers], 1) for name in ("packed", "scale", "zero")]
+            weights = zip(*((layer.packed, layer.scale, layer.zero) for layer in layers), strict=True)
+            parts = [torch.cat(each, axis) for axis, each in zip((0, 1, 1), weights, strict=True)]
         else:  # the rows alternate: a thread of the kernel has two neighbours, and needs no other thread for its result
             gates = [(unpack(layer.packed), layer.scale.t(), layer.zero.t()) for layer in layers]
             parts = pack(*(torch.stack(pair, 1).flatten(0, 1) for pair in zip(*gates, strict=True)))
@@ -300,13 +301,13 @@ def _check(name: str, tensor: Tensor, dtype: torch.dtype, packed: Tensor, shape:
 def _check_weight(packed: Tensor, scale: Tensor, zero: Tensor) -> tuple:
     """Returns N and K."""
     _expect_tensors(packed=packed, scale=scale, zero=zero)
-    chunks, tiles = (*packed.shape, 0, 0)[:2]
+    blocks, chunks = (*packed.shape, 0, 0)[:2]
     groups = (chunks + 1) // 2
-    _check("packed", packed, torch.int32, packed, (chunks, tiles, 32, 4))
+    _check("packed", packed, torch.int32, packed, (blocks, chunks, 4, 32, 4))
     torch._check(scale.dtype in (torch.float16, torch.bfloat16), lambda: f"int4_linear: scale is {scale.dtype}")
-    _check("scale", scale, scale.dtype, packed, (groups, tiles * 16))
-    _check("zero", zero, torch.uint8, packed, (groups, tiles * 16))
-    return tiles * 16, chunks * 64
+    _check("scale", scale, scale.dtype, packed, (groups, blocks * 64))
+    _check("zero", zero, torch.uint8, packed, (groups, blocks * 64))
+    return blocks * 64, chunks * 64
 
 
 def register() -> None:

@@ -8,7 +8,7 @@
 
 namespace four_bit {
 
-int device_attribute(cudaDeviceAttr attribute) {
+int attribute(cudaDeviceAttr attribute) {
   int device = 0, value = 0;
   cudaGetDevice(&device);
   cudaDeviceGetAttribute(&value, attribute, device);
@@ -40,24 +40,46 @@ const char* launch(void (*kernel)(Parameters...), dim3 blocks, unsigned threads,
   return text(cudaLaunchKernelEx(&config, kernel, parameters...));
 }
 
-template <typename T, typename S, int I>
-const char* few(const Problem<T>& p, int cluster, cudaStream_t stream) {
-  static_assert(S::kRows == kShapes[I].rows && S::kBatch == kShapes[I].batch &&
-                S::WK == kShapes[I].along_k && S::BLOCKS == kShapes[I].per_processor);
+template <typename T, typename S>
+const char* few(const Problem<T>& p, cudaStream_t stream) {
   // Clusters and the early start are in the code only if it was compiled for sm_90 or newer: the
   // driver may have compiled older code for this GPU.
   cudaFuncAttributes found = {};
   const cudaError_t error = cudaFuncGetAttributes(&found, few_rows<T, S>);
   if (error != cudaSuccess) return text(error);
-  const dim3 blocks(static_cast<unsigned>(divide_up(p.n, S::kRows) * cluster),
-                    static_cast<unsigned>(divide_up(p.batch, S::kBatch)));
-  return launch(few_rows<T, S>, blocks, S::kThreads, S::shared(cluster), cluster,
-                found.ptxVersion >= 90, stream, p, cluster);
+  const int tiles = up(p.n, S::kRows), processors = attribute(cudaDevAttrMultiProcessorCount);
+  const int blocks = S::kLoops ? std::min(tiles, processors) : tiles * S::CLUSTER;
+  return launch(few_rows<T, S>, dim3(blocks, up(p.batch, S::kBatch)), S::kThreads, S::kShared,
+                S::CLUSTER, found.ptxVersion >= 90, stream, p);
 }
 
-// How TMA finds a box of x. Its maker is in the driver, so it is asked for by name.
-template <typename T>
-const char* map_of_x(CUtensorMap& map, const Problem<T>& p, unsigned rows) {
+// Shape I of kShapes: row tiles per warp, x's rows / 8, warps along rows, warps along K, slots.
+template <int I, int R, int NT, int WR, int WK, int STAGES>
+struct Few {
+  static constexpr BlockShape kPlan = kShapes[I];
+  template <int CLUSTER>
+  using Split = Shape<R, NT, WR, WK, STAGES, CLUSTER, kPlan.per_processor>;
+  using S = Split<1>;
+  static_assert(S::kRows == kPlan.rows && S::kBatch == kPlan.batch && WK == kPlan.along_k &&
+                S::kLoops == kPlan.loops);
+  template <typename T>
+  static const char* start(const Problem<T>& p, const Plan& plan, cudaStream_t stream) {
+    if constexpr (kPlan.most_splits >= 2)
+      if (plan.splits == 2) return few<T, Split<2>>(p, stream);
+    if constexpr (kPlan.most_splits >= 4)
+      if (plan.splits == 4) return few<T, Split<4>>(p, stream);
+    if constexpr (kPlan.most_splits >= 8)
+      if (plan.splits == 8) return few<T, Split<8>>(p, stream);
+    return few<T, S>(p, stream);
+  }
+};
+
+// How TMA finds a box of a tensor. The maker is in the driver, so it is asked for by name. Sizes
+// and boxes have the innermost dimension first.
+template <int D>
+const char* make_map(CUtensorMap& map, CUtensorMapDataType type, int bytes, const void* memory,
+                     const cuuint64_t (&sizes)[D], const cuuint32_t (&box)[D],
+                     CUtensorMapSwizzle swizzle = CU_TENSOR_MAP_SWIZZLE_NONE) {
   static const auto encode = [] {
     void* found = nullptr;
     cudaDriverEntryPointQueryResult result;
@@ -70,49 +92,64 @@ const char* map_of_x(CUtensorMap& map, const Problem<T>& p, unsigned rows) {
     return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(found);
   }();
   if (!encode) return "the driver has no cuTensorMapEncodeTiled, expected that of CUDA 12 or newer";
-  const auto type = std::is_same_v<T, __half> ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
-                                              : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
-  const cuuint64_t sizes[] = {static_cast<cuuint64_t>(p.k), static_cast<cuuint64_t>(p.batch)};
-  const cuuint64_t strides[] = {sizes[0] * sizeof(T)};
-  const cuuint32_t box[] = {64, rows}, steps[] = {1, 1};
+  cuuint64_t strides[D] = {sizes[0] * bytes};
+  for (int i = 1; i < D; ++i) strides[i] = strides[i - 1] * sizes[i];
+  const cuuint32_t steps[] = {1, 1, 1};
   const CUresult error =
-      encode(&map, type, 2, const_cast<T*>(p.x), sizes, strides, box, steps,
-             CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+      encode(&map, type, D, const_cast<void*>(memory), sizes, strides, box, steps,
+             CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+             CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return error == CUDA_SUCCESS ? nullptr : "cuTensorMapEncodeTiled failed";
 }
 
-template <typename T, typename S, int I>
-const char* many(const Problem<T>& p, int cluster, cudaStream_t stream) {
-  static_assert(S::kRows == kShapes[I].rows && S::BATCH == kShapes[I].batch);
-  CUtensorMap map;
-  if (const char* error = map_of_x(map, p, S::BATCH)) return error;
-  const dim3 blocks(static_cast<unsigned>(divide_up(p.n, S::kRows) * cluster),
-                    static_cast<unsigned>(divide_up(p.batch, S::BATCH)));
-  return launch(many_rows<T, S>, blocks, S::kThreads, S::kShared, cluster, true, stream, map, p,
-                cluster);
-}
+template <int I, int BATCH, int TEAMS, int CHUNKS>
+struct Many {
+  using S = Tile<BATCH, TEAMS, CHUNKS>;
+  static_assert(S::kRows == kShapes[I].rows && BATCH == kShapes[I].batch);
+  template <typename T>
+  static const char* start(const Problem<T>& p, const Plan& plan, cudaStream_t stream) {
+    const cuuint64_t n = p.n, k = p.k, groups = p.groups, batch = p.batch;
+    const auto type = std::is_same_v<T, __half> ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+                                                : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+    const auto byte = CU_TENSOR_MAP_DATA_TYPE_UINT8, word = CU_TENSOR_MAP_DATA_TYPE_INT32;
+    Maps maps;
+    for (const char* error :
+         {make_map<2>(maps.x, type, 2, p.x, {k, batch}, {64, BATCH}, CU_TENSOR_MAP_SWIZZLE_128B),
+          make_map<3>(maps.codes, word, 4, p.codes, {256, k / 32, n / 64},
+                      {256, CHUNKS * 2, TEAMS}),
+          make_map<2>(maps.scale, type, 2, p.scale, {n, groups}, {S::kRows, 1}),
+          make_map<2>(maps.zero, byte, 1, p.zero, {n, groups}, {S::kRows, 1})}) {
+      if (error) return error;
+    }
+    const int tiles = up(p.n, S::kRows) * up(p.batch, BATCH);
+    const auto start_tiles = [&](int first, int end, int splits) {
+      const int processors = attribute(cudaDevAttrMultiProcessorCount), count = end - first;
+      const int blocks = splits > 1 ? count * splits : std::min(count, processors);
+      return launch(many_rows<T, S>, dim3(blocks), S::kThreads, S::kShared, splits, true, stream,
+                    maps, p, splits, first, end);
+    };
+    if (plan.whole > 0) {
+      if (const char* error = start_tiles(0, plan.whole, 1)) return error;
+    }
+    return start_tiles(plan.whole, tiles, plan.splits);
+  }
+};
 
-// Row tiles per warp, x's rows / 8, warps along rows, warps along K, slots, blocks on a
-// multiprocessor; x's rows, warpgroups. In the order of kShapes.
 template <typename T>
 const char* start(const Problem<T>& p, const Plan& plan, cudaStream_t stream) {
-  constexpr const char* (*kStart[])(const Problem<T>&, int, cudaStream_t) = {
-      few<T, Shape<4, 1, 1, 8, 2, 2>, 0>,
-      few<T, Shape<4, 1, 1, 16, 2, 1>, 1>,
-      few<T, Shape<4, 2, 2, 4, 4, 1>, 2>,
-      few<T, Shape<4, 2, 1, 8, 3, 1>, 3>,
-      few<T, Shape<4, 4, 2, 4, 3, 1>, 4>,
-      many<T, Tile<32, 3>, 5>,
-      many<T, Tile<64, 2>, 6>,
-      many<T, Tile<64, 3>, 7>,
-      many<T, Tile<128, 2>, 8>,
-      many<T, Tile<128, 3>, 9>,
-      many<T, Tile<192, 2>, 10>,
-      many<T, Tile<256, 2>, 11>,
+  constexpr const char* (*kStart[])(const Problem<T>&, const Plan&, cudaStream_t) = {
+      Few<0, 4, 1, 1, 8, 2>::start<T>, Few<1, 4, 1, 1, 8, 3>::start<T>,
+      Few<2, 4, 1, 2, 8, 2>::start<T>, Few<3, 4, 2, 1, 8, 3>::start<T>,
+      Few<4, 4, 2, 2, 4, 4>::start<T>, Few<5, 4, 2, 2, 4, 2>::start<T>,
+      Few<6, 2, 4, 4, 4, 3>::start<T>, Few<7, 2, 4, 2, 8, 2>::start<T>,
+      Many<8, 32, 2, 2>::start<T>,     Many<9, 32, 4, 2>::start<T>,
+      Many<10, 64, 2, 2>::start<T>,    Many<11, 64, 3, 2>::start<T>,
+      Many<12, 64, 4, 2>::start<T>,    Many<13, 128, 2, 2>::start<T>,
+      Many<14, 128, 3, 2>::start<T>,   Many<15, 192, 2, 1>::start<T>,
+      Many<16, 256, 2, 1>::start<T>,
   };
-  static_assert(sizeof(kStart) / sizeof(kStart[0]) == sizeof(kShapes) / sizeof(kShapes[0]));
-  return kStart[plan.shape](p, plan.cluster, stream);
+  static_assert(sizeof(kStart) / sizeof(kStart[0]) == kShapeCount);
+  return kStart[plan.shape](p, plan, stream);
 }
 
 // One thread for 16 columns of 2 rows. It reads a word from each of four lanes, so that it can
@@ -122,9 +159,9 @@ __global__ void dequantize(const Problem<T> p) {
   using Pair = typename Half<T>::Pair;
   const int64_t i = blockIdx.x * static_cast<int64_t>(blockDim.x) + threadIdx.x;
   if (i >= static_cast<int64_t>(p.n) * p.k / 32) return;
-  const int tile = static_cast<int>(i / 32 % (p.n / 16));
-  const int chunk = static_cast<int>(i / 32 / (p.n / 16));
-  const int step = i % 4, row = tile * kTile + i % 32 / 4 * 2, column = chunk * 64 + step * 16;
+  const int chunk = static_cast<int>(i / 128 % (p.k / 64)), step = i % 4;
+  const int row = static_cast<int>(i / 128 / (p.k / 64)) * 64 + i % 128 / 4 * 2;
+  const int column = chunk * 64 + step * 16;
   uint32_t words[4];
   for (int t = 0; t < 4; ++t) words[t] = p.codes[i / 4 * 4 + t].at[step];
 #pragma unroll
@@ -157,7 +194,7 @@ Problem<T> problem(const Int4Call& c, int first_row_of_x, int batch) {
   p.batch = batch;
   p.n = c.n;
   p.k = c.k;
-  p.groups = static_cast<int>(divide_up(c.k, kGroup));
+  p.groups = up(c.k, kGroup);
   p.is_gated = c.is_gated;
   return p;
 }
@@ -176,12 +213,12 @@ Plan plan_for(const Int4Call& call, int batch) {
     Plan plan;
   };
   thread_local Kept all[64] = {};
-  const int processors = device_attribute(cudaDevAttrMultiProcessorCount);
+  const int processors = attribute(cudaDevAttrMultiProcessorCount);
   // The kernel has barriers in shared memory only where it was compiled for sm_90a.
   cudaFuncAttributes found = {};
   const bool has_wgmma =
-      device_attribute(cudaDevAttrComputeCapabilityMajor) == 9 &&
-      cudaFuncGetAttributes(&found, many_rows<__half, Tile<64, 2>>) == cudaSuccess &&
+      attribute(cudaDevAttrComputeCapabilityMajor) == 9 &&
+      cudaFuncGetAttributes(&found, many_rows<__half, Tile<64, 2, 2>>) == cudaSuccess &&
       found.sharedSizeBytes > 0;
   Kept& kept = all[(call.n / 64 * 31 + call.k / 64 * 7 + batch) % 64];
   if (kept.n != call.n || kept.k != call.k || kept.batch != batch ||
@@ -205,7 +242,7 @@ const char* launch_plan(const Int4Call& call, int first_row_of_x, const Plan& pl
 
 const char* launch_int4_linear(const Int4Call& call, bool* is_done, cudaStream_t stream) {
   *is_done = false;
-  if (device_attribute(cudaDevAttrComputeCapabilityMajor) < 8) {
+  if (attribute(cudaDevAttrComputeCapabilityMajor) < 8) {
     return "needs a GPU of compute capability 8.0 or newer: older ones have no mma.sync for these";
   }
   for (int first = 0; first < call.batch;) {

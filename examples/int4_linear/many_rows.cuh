@@ -2,10 +2,9 @@
 //
 // A warpgroup of four warps computes 64 rows of W for BATCH rows of x. A tensor core takes W as the
 // left factor from registers, where codes become numbers anyway, and x as the right one from shared
-// memory. One more thread, the producer, does nothing but order copies: TMA brings a box of x, in
-// the order in which wgmma wants it, and bulk copies bring codes, scales and zeros. A ring of
-// STAGES slots, each for one group of 128 columns, lets it run ahead. If there are fewer blocks
-// than multiprocessors, the blocks of a cluster share K, and add their sums in a fixed order.
+// memory. One more thread, the producer, does nothing but order copies by TMA, into a ring of
+// STAGES slots, each for 64 columns. The blocks of a cluster share K if there are fewer tiles than
+// multiprocessors, and add their sums in a fixed order.
 #pragma once
 #include "codes.cuh"
 
@@ -14,21 +13,22 @@
 
 namespace four_bit {
 
-template <int BATCH_, int TEAMS_>
+template <int BATCH_, int TEAMS_, int CHUNKS_>
 struct Tile {
-  static constexpr int BATCH = BATCH_, TEAMS = TEAMS_;
+  static constexpr int BATCH = BATCH_, TEAMS = TEAMS_, CHUNKS = CHUNKS_;
   static constexpr int kRows = TEAMS * 64, kThreads = (TEAMS + 1) * 128;
-  static constexpr int kX = BATCH * kGroup * 2, kCodes = kRows * kGroup / 2, kScales = kRows * 2;
-  static constexpr int kSlot = kX + kCodes + kScales + kRows;
+  static constexpr int kX = CHUNKS * BATCH * 128, kCodes = CHUNKS * kRows * 32,
+                       kZeros = (kRows + 127) / 128 * 128;
+  static constexpr int kSlot = kX + kCodes + kRows * 2 + kZeros;
+  static constexpr int kBytes = kX + kCodes + kRows * 3;  // that come in
   static constexpr int kFitting = 224 * 1024 / kSlot;
-  static constexpr int STAGES = kFitting < 8 ? kFitting : 8;
+  static constexpr int STAGES = kFitting < 12 ? kFitting : 12;
   static constexpr int kStride = kRows + 4;  // floats from sum to sum, so that banks differ
   static constexpr int kRing = STAGES * kSlot, kSums = BATCH * kStride * 4;
   static constexpr int kShared = (kRing > kSums ? kRing : kSums) + 1024;  // to begin at 1024
   // Registers of a thread: ptxas deals out as many as all can have; then the producer gives most
   // of its own to the others.
-  static constexpr int kProducer = TEAMS == 2 ? 24 : 40;
-  static constexpr int kOthers = TEAMS == 3 ? 152 : 240;
+  static constexpr int kProducer = 24, kOthers = TEAMS == 2 ? 240 : TEAMS == 3 ? 160 : 112;
 };
 
 __device__ inline uint32_t address(const void* shared) {
@@ -63,26 +63,23 @@ __device__ inline void wait(uint64_t* barrier, int phase) {
   } while (!is_over);
 }
 
-// Copy 64 columns of x.
-__device__ inline void copy_box(void* to, const CUtensorMap& x, int column, int m,
+// Copy a box of a tensor by TMA; what lies outside of the tensor becomes zeros.
+__device__ inline void copy_box(uint32_t to, const CUtensorMap& map, int x, int y,
                                 uint64_t* barrier) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
-      "[%0], [%1, {%2, %3}], [%4];" ::"r"(address(to)),
-      "l"(&x), "r"(column), "r"(m), "r"(address(barrier))
+      "[%0], [%1, {%2, %3}], [%4];" ::"r"(to),
+      "l"(&map), "r"(x), "r"(y), "r"(address(barrier))
       : "memory");
 }
-
-// compute-sanitizer's racecheck (CUDA 13.0) reports reads of what this has copied: it does not see
-// that mbarriers order the two, as it does for the copies of a tensor map.
-__device__ inline void copy_bulk(void* to, const void* from, int bytes, uint64_t* barrier) {
+__device__ inline void copy_box(uint32_t to, const CUtensorMap& map, int x, int y, int z,
+                                uint64_t* barrier) {
   asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
-          "r"(address(to)),
-      "l"(from), "r"(bytes), "r"(address(barrier))
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%2, %3, %4}], [%5];" ::"r"(to),
+      "l"(&map), "r"(x), "r"(y), "r"(z), "r"(address(barrier))
       : "memory");
 }
-
 // sums += a * b, for 64 rows of W, 16 columns, and N rows of x. PTX wants each register by name.
 #define TEN(tens)                                                                         \
   "%" #tens "0, %" #tens "1, %" #tens "2, %" #tens "3, %" #tens "4, %" #tens "5, %" #tens \
@@ -105,6 +102,10 @@ __device__ inline void copy_bulk(void* to, const void* from, int bytes, uint64_t
   else                                     \
     WGMMA("bf16", __VA_ARGS__)
 
+template <typename T>
+__device__ inline void wgmma(float (&c)[8], const uint32_t (&a)[4], uint64_t b_) {
+  WGMMA_OF_TYPE(16, "%0, %1, %2, %3, %4, %5, %6, %7", 8, 9, 10, 11, 12, 13, EIGHT(c, 0));
+}
 template <typename T>
 __device__ inline void wgmma(float (&c)[16], const uint32_t (&a)[4], uint64_t b_) {
   WGMMA_OF_TYPE(32, TEN() "%10, %11, %12, %13, %14, %15", 16, 17, 18, 19, 20, 21, EIGHT(c, 0),
@@ -140,26 +141,40 @@ __device__ inline void cluster_barrier() {
                    : "memory");
 }
 
-// x: boxes of 64 columns and BATCH rows, in shared memory with the 128-byte swizzle.
+struct Maps {
+  CUtensorMap x, codes, scale, zero;
+};
+
+// Codes of 64 columns become the fragments of four products.
+template <typename T>
+__device__ inline void make_fragments(uint32_t (&a)[4][4], const Words& codes,
+                                      const typename Half<T>::Pair (&scale)[2],
+                                      const typename Half<T>::Pair (&m_zero)[2]) {
+  using Pair = typename Half<T>::Pair;
+#pragma unroll
+  for (int j = 0; j < 16; ++j) {
+    const Pair code = __hsub2(bits<Pair>(two_codes<T>(codes.at[j / 4], j % 4)), m_zero[j % 2]);
+    a[j / 4][j % 4] = bits<uint32_t>(__hmul2(code, scale[j % 2]));
+  }
+}
+
 template <typename T, typename S>
 __global__ void __launch_bounds__(S::kThreads, 1)
-    many_rows(const __grid_constant__ CUtensorMap x, const Problem<T> p, int splits) {
+    many_rows(const __grid_constant__ Maps maps, const Problem<T> p, int splits, int first_tile,
+              int end_tile) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  constexpr int BATCH = S::BATCH, STAGES = S::STAGES;
+  constexpr int BATCH = S::BATCH, STAGES = S::STAGES, CHUNKS = S::CHUNKS;
   extern __shared__ uint4 memory[];
   __shared__ uint64_t is_full[STAGES], is_empty[STAGES];
   char* ring = reinterpret_cast<char*>(memory) + (-address(memory) & 1023);
   char *all_codes = ring + STAGES * S::kX, *all_scales = all_codes + STAGES * S::kCodes;
-  char* all_zeros = all_scales + STAGES * S::kScales;
+  char* all_zeros = all_scales + STAGES * S::kRows * 2;
 
-  const int part = blockIdx.x % splits, first_row = blockIdx.x / splits * S::kRows;
-  const int m0 = blockIdx.y * BATCH;
-  const int first_group = static_cast<int>(static_cast<int64_t>(p.groups) * part / splits);
-  const int my_groups =
-      static_cast<int>(static_cast<int64_t>(p.groups) * (part + 1) / splits) - first_group;
-  const int rows = min(S::kRows, p.n - first_row);      // the last block may have fewer
-  const int64_t chunk = static_cast<int64_t>(p.n) * 2;  // Words of 64 columns
-  const Words* from_codes = p.codes + first_group * 2 * chunk + first_row * 2;
+  // Tiles of W's rows, then of x's. Blocks loop over them; those of a cluster have one.
+  const int tiles_of_w = up(p.n, S::kRows), tile_step = gridDim.x / splits;
+  const int my_tile = first_tile + blockIdx.x / splits, part = blockIdx.x % splits;
+  const int first_group = p.groups * part / splits;
+  const int my_groups = p.groups * (part + 1) / splits - first_group;
 
   if (threadIdx.x == 0) {
     for (int i = 0; i < STAGES; ++i) {
@@ -167,11 +182,15 @@ __global__ void __launch_bounds__(S::kThreads, 1)
       init_barrier(&is_empty[i], S::TEAMS * 4);  // a lane of each warp that reads it
     }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+  if (threadIdx.x < S::TEAMS) {
     // As in few_rows.cuh: the first weights go to L2 while the kernel before ends.
-    for (int i = 0; i < min(my_groups * 2, 8); ++i) {
-      if ((first_group * 2 + i) * 64 >= p.k) break;
-      asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from_codes + i * chunk),
-                   "r"(rows * 32));
+    const int row = my_tile % tiles_of_w * S::kRows + threadIdx.x * 64;
+    const int bytes = min(min(my_groups * 2, p.k / 64 - first_group * 2), 16) * 2048;
+    if (row < p.n && bytes > 0) {
+      const Words* from =
+          p.codes + (static_cast<int64_t>(row / 64) * (p.k / 64) + first_group * 2) * 128;
+      asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes));
     }
   }
   __syncthreads();
@@ -179,60 +198,62 @@ __global__ void __launch_bounds__(S::kThreads, 1)
 
   if (threadIdx.x < 128) {  // the producer and three idle warps: setmaxnreg counts warpgroups
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(S::kProducer));
-    if (threadIdx.x == 0) {
-      for (int i = 0; i < my_groups; ++i) {
-        const int slot = i % STAGES, group = first_group + i;
-        if (i >= STAGES) wait(&is_empty[slot], (i / STAGES - 1) % 2);
-        const bool is_whole = group * kGroup + 64 < p.k;  // or TMA fills the second half with zeros
-        arrive_and_expect(&is_full[slot], S::kX + rows * (is_whole ? 67 : 35));
-        for (int half = 0; half < 2; ++half) {
-          copy_box(ring + slot * S::kX + half * BATCH * 128, x, group * kGroup + half * 64, m0,
+    if (threadIdx.x > 0) return;
+    int slot = 0, phase = 1;  // the wait for a phase before the first does not wait
+    for (int tile = my_tile; tile < end_tile; tile += tile_step) {
+      const int first_row = tile % tiles_of_w * S::kRows, m0 = tile / tiles_of_w * BATCH;
+      for (int chunk = first_group * 2; chunk < (first_group + my_groups) * 2; chunk += CHUNKS) {
+        wait(&is_empty[slot], phase);
+        arrive_and_expect(&is_full[slot], S::kBytes);
+        copy_box(address(all_codes + slot * S::kCodes), maps.codes, 0, chunk * 2, first_row / 64,
+                 &is_full[slot]);
+        copy_box(address(all_scales + slot * S::kRows * 2), maps.scale, first_row, chunk / 2,
+                 &is_full[slot]);
+        copy_box(address(all_zeros + slot * S::kZeros), maps.zero, first_row, chunk / 2,
+                 &is_full[slot]);
+        for (int i = 0; i < CHUNKS; ++i) {
+          copy_box(address(ring + slot * S::kX + i * BATCH * 128), maps.x, (chunk + i) * 64, m0,
                    &is_full[slot]);
-          if (half == 0 || is_whole) {
-            copy_bulk(all_codes + slot * S::kCodes + half * S::kRows * 32,
-                      from_codes + (i * 2 + half) * chunk, rows * 32, &is_full[slot]);
-          }
         }
-        const int64_t affine = static_cast<int64_t>(group) * p.n + first_row;
-        copy_bulk(all_scales + slot * S::kScales, p.scale + affine, rows * 2, &is_full[slot]);
-        copy_bulk(all_zeros + slot * S::kRows, p.zero + affine, rows, &is_full[slot]);
+        slot = slot + 1 == STAGES ? 0 : slot + 1;
+        phase ^= slot == 0;
       }
     }
-    __syncwarp();
-    if (splits > 1) {
-      cluster_barrier();
-      cluster_barrier();
-    }
-  } else {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(S::kOthers));
-    using Pair = typename Half<T>::Pair;
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 - 4;
-    const int g = lane / 4, t = lane % 4, my_row = warp * kTile + 2 * g;
+    return;
+  }
+
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(S::kOthers));
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 - 4;
+  const int g = lane / 4, t = lane % 4, my_row = warp * kTile + 2 * g;
+  using Pair = typename Half<T>::Pair;
+  int slot = 0, phase = 0;
+  for (int tile = my_tile; tile < end_tile; tile += tile_step) {
+    const int first_row = tile % tiles_of_w * S::kRows, m0 = tile / tiles_of_w * BATCH;
     float sums[BATCH / 2] = {};
-    // Fragments of W: while a tensor core reads one half of a group, the other is made.
+    // Fragments of W: while a tensor core reads those of 64 columns, the next ones are made.
     uint32_t a[2][4][4];
+    Pair scale[2], m_zero[2];
+    int last = -1;
     for (int i = 0; i < my_groups; ++i) {
-      const int slot = i % STAGES;
-      wait(&is_full[slot], i / STAGES % 2);
-      const uint32_t scales =
-          *reinterpret_cast<const uint32_t*>(all_scales + slot * S::kScales + my_row * 2);
-      const uint32_t zeros =
-          *reinterpret_cast<const uint16_t*>(all_zeros + slot * S::kRows + my_row);
-      const Pair scale[2] = {bits<Pair>(__byte_perm(scales, 0, 0x1010)),
-                             bits<Pair>(__byte_perm(scales, 0, 0x3232))};
-      const Pair m_zero[2] = {magic_pair<T>(zeros & 0xff), magic_pair<T>(zeros >> 8)};
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const char* from = all_codes + slot * S::kCodes + half * S::kRows * 32;
-        const Words codes = reinterpret_cast<const Words*>(from)[warp * 32 + lane];
-#pragma unroll
-        for (int j = 0; j < 16; ++j) {
-          const Pair code =
-              __hsub2(bits<Pair>(two_codes<T>(codes.at[j / 4], j % 4)), m_zero[j % 2]);
-          a[half][j / 4][j % 4] = bits<uint32_t>(__hmul2(code, scale[j % 2]));
+        if (CHUNKS == 1 || half == 0) {
+          wait(&is_full[slot], phase);
+          const uint32_t scales =
+              *reinterpret_cast<const uint32_t*>(all_scales + (slot * S::kRows + my_row) * 2);
+          const uint32_t zeros =
+              *reinterpret_cast<const uint16_t*>(all_zeros + slot * S::kZeros + my_row);
+          for (int odd = 0; odd < 2; ++odd) {
+            scale[odd] = bits<Pair>(__byte_perm(scales, 0, odd ? 0x3232 : 0x1010));
+            m_zero[odd] = magic_pair<T>(zeros >> 8 * odd & 0xff);
+          }
         }
+        const int chunk = CHUNKS == 1 ? 0 : half;
+        const char* codes = all_codes + slot * S::kCodes + (warp / 4 * CHUNKS + chunk) * 2048;
+        make_fragments<T>(a[half], reinterpret_cast<const Words*>(codes)[warp % 4 * 32 + lane],
+                          scale, m_zero);
         // Address / 16; 1024 bytes from 8 rows to the next; the 128-byte swizzle.
-        const uint32_t box = address(ring + slot * S::kX + half * BATCH * 128);
+        const uint32_t box = address(ring + slot * S::kX + chunk * BATCH * 128);
         const uint64_t b = (box >> 4) | 1ull << 16 | 64ull << 32 | 1ull << 62;
         asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
@@ -240,53 +261,63 @@ __global__ void __launch_bounds__(S::kThreads, 1)
         asm volatile("wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 1;" ::
                          : "memory");
         // Only the last products may still be under way, so the slot before is free.
-        if (half == 0 && i > 0) {
+        if (CHUNKS == 1 || half == 0) {
           __syncwarp();
-          if (lane == 0) arrive(&is_empty[(i - 1) % STAGES]);
+          if (lane == 0 && last >= 0) arrive(&is_empty[last]);
+        }
+        if (CHUNKS == 1 || half == 1) {
+          last = slot;
+          slot = slot + 1 == STAGES ? 0 : slot + 1;
+          phase ^= slot == 0;
         }
       }
     }
     asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+    __syncwarp();
+    if (lane == 0 && last >= 0) arrive(&is_empty[last]);
 
+    const int count = min(BATCH, p.batch - m0), row = first_row + my_row;
     if (splits == 1) {
-      const int row = first_row + my_row;
-      const float2 bias = load_bias(p, row);
+      if (row >= p.n) continue;
+      const auto* from = reinterpret_cast<const Pair*>(p.bias ? p.bias + row : p.scale);
+      const float2 bias = p.bias ? Half<T>::floats(*from) : float2{0, 0};
+      const int width = p.is_gated ? p.n / 2 : p.n;
+      T* y = p.y + static_cast<int64_t>(m0 + 2 * t) * width + (p.is_gated ? row / 2 : row);
 #pragma unroll
-      for (int i = 0; i < BATCH / 8; ++i) {
-        const int m = m0 + i * 8 + 2 * t;
-        if (m < p.batch) finish(p, m, row, {sums[i * 4], sums[i * 4 + 2]}, bias);
-        if (m + 1 < p.batch) finish(p, m + 1, row, {sums[i * 4 + 1], sums[i * 4 + 3]}, bias);
+      for (int i = 0; i < BATCH / 8; ++i, y += static_cast<int64_t>(width) * 8) {
+        const int left = count - 2 * t - i * 8;  // rows of x
+        if (left > 0) store(y, bias + float2{sums[i * 4], sums[i * 4 + 2]}, p.is_gated);
+        if (left > 1) store(y + width, bias + float2{sums[i * 4 + 1], sums[i * 4 + 3]}, p.is_gated);
       }
-    } else {
-      float* all = reinterpret_cast<float*>(ring);
-      asm volatile("bar.sync 1, %0;" ::"n"(S::kThreads - 128)
-                   : "memory");  // all have read the ring
-#pragma unroll
-      for (int i = 0; i < BATCH / 8; ++i) {
-        float* to = all + (i * 8 + 2 * t) * S::kStride + my_row;
-        *reinterpret_cast<float2*>(to) = {sums[i * 4], sums[i * 4 + 2]};
-        *reinterpret_cast<float2*>(to + S::kStride) = {sums[i * 4 + 1], sums[i * 4 + 3]};
-      }
-      cluster_barrier();
-      // Each block finishes some rows of x.
-      const auto blocks = cooperative_groups::this_cluster();
-      const int count = min(BATCH, p.batch - m0), first = count * part / splits;
-      const int end = count * (part + 1) / splits;
-      constexpr int kFours = S::kRows / 4;
-      for (int e = threadIdx.x - 128; e < (end - first) * kFours; e += S::kThreads - 128) {
-        const int m = first + e / kFours, row = e % kFours * 4;
-        float4 sum = {0, 0, 0, 0};
-#pragma unroll 4
-        for (int i = 0; i < splits; ++i) {
-          const float4 more = *reinterpret_cast<const float4*>(
-              blocks.map_shared_rank(all + m * S::kStride + row, i));
-          sum = {sum.x + more.x, sum.y + more.y, sum.z + more.z, sum.w + more.w};
-        }
-        finish(p, m0 + m, first_row + row, {sum.x, sum.y}, load_bias(p, first_row + row));
-        finish(p, m0 + m, first_row + row + 2, {sum.z, sum.w}, load_bias(p, first_row + row + 2));
-      }
-      cluster_barrier();  // others may still read the sums of this block
+      continue;
     }
+    float* all = reinterpret_cast<float*>(ring);
+    asm volatile("bar.sync 1, %0;" ::"n"(S::kThreads - 128) : "memory");  // all have read the ring
+#pragma unroll
+    for (int i = 0; i < BATCH / 8; ++i) {
+      float* to = all + (i * 8 + 2 * t) * S::kStride + my_row;
+      *reinterpret_cast<float2*>(to) = {sums[i * 4], sums[i * 4 + 2]};
+      *reinterpret_cast<float2*>(to + S::kStride) = {sums[i * 4 + 1], sums[i * 4 + 3]};
+    }
+    cluster_barrier();
+    // Each block finishes some rows of x.
+    const auto blocks = cooperative_groups::this_cluster();
+    const int first = count * part / splits, end = count * (part + 1) / splits;
+    constexpr int kFours = S::kRows / 4;
+    for (int e = threadIdx.x - 128; e < (end - first) * kFours; e += S::kThreads - 128) {
+      const int m = first + e / kFours, four = e % kFours * 4;
+      float2 low = {0, 0}, high = {0, 0};
+#pragma unroll 4
+      for (int i = 0; i < splits; ++i) {
+        const float4 more = *reinterpret_cast<const float4*>(
+            blocks.map_shared_rank(all + m * S::kStride + four, i));
+        low = low + float2{more.x, more.y};
+        high = high + float2{more.z, more.w};
+      }
+      finish(p, m0 + m, first_row + four, low);
+      finish(p, m0 + m, first_row + four + 2, high);
+    }
+    cluster_barrier();  // others may still read the sums of this block
   }
 #endif
 }

@@ -3,86 +3,109 @@
 #pragma once
 
 struct Plan {
-  int shape;    // of kShapes, or kDequantize: torch's matmul with the dequantized weight
-  int cluster;  // so many blocks share K
-  int batch;    // rows of x that this launch is for; plan again for the others
-  double us;    // by the model; 0 where there is none
+  int shape;   // of kShapes, or kDequantize: torch's matmul with the dequantized weight
+  int splits;  // so many blocks share K in the last wave of tiles
+  int whole;   // and none does in so many tiles before it
+  int batch;   // rows of x that this plan is for; plan again for the others
+  double us;   // by the model; 0 where there is none
 };
 
-constexpr int kDequantize = -1, kMostClusters = 8;
+constexpr int kDequantize = -1, kMostSplits = 8;
 
-// A block computes a tile of `rows` of W times `batch` rows of x. A step is a group of 128 columns
-// for each of its warps along K. It lasts step_us plus the time in which memory brings what all
-// blocks read in a step; tile_us is the rest of a block's life.
+// A block computes tiles of `rows` of W times `batch` rows of x, one after the other if it `loops`.
+// A step is a group of 128 columns for each of its warps along K.
 struct BlockShape {
-  int rows, batch, along_k, per_processor;
-  bool is_wgmma;
-  double step_us, tile_us;
+  int rows, batch, along_k, per_processor, most_splits;  // few_rows.cuh: splits are powers of 2
+  bool is_wgmma, loops;
+  double step_us;  // with data at hand
 };
 
-// Fitted to 1,100 times of an H200, docs/results/h200-int4-plans.json.
+// The times are of an H200, fitted to docs/results/h200-int4-plans.json.
 constexpr BlockShape kShapes[] = {
-    {64, 8, 8, 2, false, 1.00, 1.03},    {64, 8, 16, 1, false, 1.43, 0.03},
-    {128, 16, 4, 1, false, 0.99, 0.90},  {64, 16, 8, 1, false, 0.97, 0.77},
-    {128, 32, 4, 1, false, 1.74, 1.17},  {192, 32, 1, 1, true, 0.574, 0.42},
-    {128, 64, 1, 1, true, 0.469, 1.28},  {192, 64, 1, 1, true, 0.630, 0.78},
-    {128, 128, 1, 1, true, 0.613, 1.93}, {192, 128, 1, 1, true, 0.781, 1.81},
-    {128, 192, 1, 1, true, 0.848, 2.00}, {128, 256, 1, 1, true, 1.132, 2.92},
+    {64, 8, 8, 2, 1, false, false, 1.13},  // the first one fits on any GPU from sm_80 on
+    {64, 8, 8, 1, 8, false, true, 0.57},    {128, 8, 8, 1, 1, false, true, 1.23},
+    {64, 16, 8, 1, 8, false, false, 0.94},  {128, 16, 4, 1, 4, false, false, 1.02},
+    {128, 16, 4, 2, 1, false, false, 2.01}, {128, 32, 4, 1, 8, false, false, 1.50},
+    {64, 32, 8, 1, 4, false, false, 1.60},  {128, 32, 1, 1, 8, true, true, 0.44},
+    {256, 32, 1, 1, 8, true, true, 0.76},   {128, 64, 1, 1, 8, true, true, 0.48},
+    {192, 64, 1, 1, 8, true, true, 0.65},   {256, 64, 1, 1, 8, true, true, 0.88},
+    {128, 128, 1, 1, 8, true, true, 0.53},  {192, 128, 1, 1, 8, true, true, 0.83},
+    {128, 192, 1, 1, 8, true, true, 0.73},  {128, 256, 1, 1, 8, true, true, 0.98},
 };
-constexpr double kStartUs = 1.89, kJoinUs = 0.16, kJoinUsPerSum = 1.33e-4;
-constexpr double kBytesPerUs = 4.7e6;        // of memory
-constexpr double kBytesPerRow = 64 + 2 + 1;  // codes, scale and zero of a group
+constexpr int kShapeCount = sizeof(kShapes) / sizeof(kShapes[0]);
+constexpr double kStartUs = 0.6, kTileUs = 1.9;  // of a launch, of a tile or of several in a loop
+constexpr double kJoinUsPerRow = 0.028;          // of x, where blocks share K
+constexpr double kBytesPerUs = 7.7e6;            // while all processors read and compute
+constexpr double kBytesPerRow = 64 + 2 + 1;      // codes, scale and zero of a group
+constexpr double kBytesOfX = 0.21 * 256;         // most of x comes from the cache
 
 // Blocks that run at once, of each 132. A cluster lies in one part of the chip, which has 16 or 18
 // multiprocessors, so some sizes of it leave some idle.
-constexpr int kResident[kMostClusters + 1] = {0, 132, 132, 117, 120, 110, 102, 105, 120};
+constexpr int kResident[kMostSplits + 1] = {0, 132, 132, 117, 120, 110, 102, 105, 120};
 
 constexpr long long divide_up(long long a, long long b) { return (a + b - 1) / b; }
 
-// Microseconds of `n` x `k` weights times `batch` rows; below 0: not a good idea in any case.
-inline double model_us(const BlockShape& shape, int cluster, int n, int k, int batch,
-                       int processors) {
-  const long long tiles = divide_up(n, shape.rows) * divide_up(batch, shape.batch);
-  const long long steps = divide_up(divide_up(k, 128), cluster * shape.along_k);
-  const long long slots = static_cast<long long>(processors) * kResident[cluster] / 132 / cluster *
-                          cluster * shape.per_processor;
-  const long long blocks = tiles * cluster, waves = slots > 0 ? blocks / slots : 0;
-  if (slots == 0 || (cluster > 1 && blocks > slots)) return -1;  // K is long enough without
-  const double bytes = kBytesPerRow * shape.rows * shape.along_k;
-  const auto wave = [&](long long running) {
-    return steps * (shape.step_us + running * bytes / kBytesPerUs) + shape.tile_us;
-  };
-  const long long rest = blocks - waves * slots;
-  const double join = cluster > 1 ? kJoinUs + kJoinUsPerSum * shape.rows * shape.batch : 0;
-  return kStartUs + waves * wave(slots) + (rest > 0 ? wave(rest) : 0) + join;
+// Blocks of a shape that run at once.
+constexpr long long slots_of(const BlockShape& shape, int splits, int processors) {
+  return static_cast<long long>(processors) * kResident[splits] / 132 / splits * splits *
+         shape.per_processor;
 }
 
-// The best single launch.
+// Microseconds of `tiles` tiles; below 0: not a good idea in any case.
+inline double model_us(const BlockShape& shape, long long tiles, int splits, int k, int batch,
+                       int processors) {
+  const long long slots = slots_of(shape, splits, processors), blocks = tiles * splits;
+  if (slots == 0 || (splits > 1 && blocks > slots)) return -1;  // K is long enough without
+  const double steps = static_cast<double>(divide_up(divide_up(k, 128), splits * shape.along_k));
+  const int rows_of_x = batch < shape.batch ? batch : shape.batch;
+  const double bytes = shape.along_k * (kBytesPerRow * shape.rows + kBytesOfX * rows_of_x);
+  const auto wave = [&](long long running) {
+    return steps * (shape.step_us + static_cast<double>(running) * bytes / kBytesPerUs) + kTileUs;
+  };
+  const long long waves = blocks / slots, rest = blocks % slots;
+  const double join = splits > 1 ? kJoinUsPerRow * shape.batch : 0;
+  return kStartUs + static_cast<double>(waves) * wave(slots) + (rest > 0 ? wave(rest) : 0) + join;
+}
+
+// The best for all rows of x at once.
 inline Plan plan_one(int n, int k, int batch, int processors) {
-  Plan best = {kDequantize, 1, batch, 0};
-  for (int i = 0; i < static_cast<int>(sizeof(kShapes) / sizeof(kShapes[0])); ++i) {
+  Plan best = {kDequantize, 1, 0, batch, 0};
+  const auto consider = [&](const Plan& plan) {
+    if (plan.us >= 0 && (best.shape < 0 || plan.us < best.us)) best = plan;
+  };
+  for (int i = 0; i < kShapeCount; ++i) {
+    const BlockShape& shape = kShapes[i];
     // A tile of twice the rows that there are mostly computes zeros.
-    if (kShapes[i].batch >= 2 * batch && kShapes[i].batch > 16) continue;
-    for (int cluster = 1; cluster <= kMostClusters; ++cluster) {
-      const double us = model_us(kShapes[i], cluster, n, k, batch, processors);
-      if (us >= 0 && (best.shape < 0 || us < best.us)) best = {i, cluster, batch, us};
+    if (shape.batch >= 2 * batch && shape.batch > 8) continue;
+    const long long tiles = divide_up(n, shape.rows) * divide_up(batch, shape.batch);
+    for (int splits = 1; splits <= shape.most_splits; ++splits) {
+      if (!shape.is_wgmma && (splits & (splits - 1)) != 0) continue;
+      if (splits > divide_up(k, 128)) break;
+      const double us = model_us(shape, tiles, splits, k, batch, processors);
+      consider({i, splits, 0, batch, us});
+      // Or only the tiles of the last wave, in a second launch.
+      const long long slots = slots_of(shape, 1, processors), whole = tiles / slots * slots;
+      if (!shape.is_wgmma || splits == 1 || whole == 0 || whole == tiles) continue;
+      const double rest = model_us(shape, tiles - whole, splits, k, batch, processors);
+      const double first = model_us(shape, whole, 1, k, batch, processors);
+      if (rest > 0) consider({i, splits, static_cast<int>(whole), batch, first + rest});
     }
   }
   return best;
 }
 
-// One launch, or the first of two: a tile of 128 rows and one of 8 are cheaper than two of 128.
-// has_wgmma: the GPU is an H100 or H200 and the code was compiled for sm_90a. Others get the first
-// shape, which all can run: nothing was measured on them.
+// All rows of x at once, or the first of two plans: a tile of 128 rows and one of 8 are cheaper
+// than two of 128. has_wgmma: the GPU is an H100 or H200 and the code was compiled for sm_90a.
+// Others get the first shape: nothing was measured on them.
 inline Plan make_plan(int n, int k, int batch, int processors, bool has_wgmma) {
-  if (!has_wgmma) return {batch > 128 ? kDequantize : 0, 1, batch, 0};
+  if (!has_wgmma) return {batch > 128 ? kDequantize : 0, 1, 0, batch, 0};
   Plan best = plan_one(n, k, batch, processors);
   for (int tile = 64; tile <= 256; tile += 64) {
     const int first = (batch - 1) / tile * tile;
     if (first == 0) continue;
-    const Plan one = plan_one(n, k, first, processors);
-    const double us = one.us + plan_one(n, k, batch - first, processors).us;
-    if (us < best.us) best = {one.shape, one.cluster, first, us};
+    Plan one = plan_one(n, k, first, processors);
+    one.us += plan_one(n, k, batch - first, processors).us;
+    if (one.us < best.us) best = one;
   }
   return best;
 }
