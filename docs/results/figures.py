@@ -265,7 +265,9 @@ def llama_steps() -> str:
 def llama_kernels() -> str:
     """docs/14_llama.md: the kernels of a step, with overlap removed, so that their times add up."""
     rows = load("h200-llama-kernels")["results"][0]["kernels"]
-    return table(["kernel", "calls", "us"], [[f"`{row['name']}`", str(row["calls"]), digits(row["us"])] for row in rows])
+    return table(
+        ["kernel", "calls", "us"], [[f"`{row['name']}`", str(row["calls"]), digits(row["us"])] for row in rows]
+    )
 
 
 def main() -> int:

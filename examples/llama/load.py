@@ -10,8 +10,10 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import torch
-from llama import Config, int4_linear
+from llama import Config
 from torch import Tensor, nn
+
+from int4_linear import Int4Linear, quantize  # isort: skip  (llama.py makes the lessons importable)
 
 ROWS = 1024  # of a matrix that are rounded at a time, which takes several times their memory
 Read = Callable[[str, tuple], Tensor]  # a tensor by its name; its shape is known
@@ -110,9 +112,8 @@ class Loader:
 
         split = [weight.split(ROWS) for weight in weights]
         pieces = zip(*split, strict=True) if is_gated else ([rows] for weight in split for rows in weight)
-        parts = zip(*(int4_linear.quantize(stack(piece)) for piece in pieces), strict=True)
-        whole = [torch.cat(part, 1) for part in parts]  # packed, scale and zero have rows in dimension 1
-        return int4_linear.Int4Linear(*whole, stack(biases) if biases else None, is_gated)
+        whole = Int4Linear.cat([Int4Linear(*quantize(stack(piece))) for piece in pieces])
+        return Int4Linear(whole.packed, whole.scale, whole.zero, stack(biases) if biases else None, is_gated)
 
     def last(self, config: Config, embedding: nn.Parameter) -> nn.Module:
         """The layer that gives a logit for each token; it may share the embedding's weight."""
