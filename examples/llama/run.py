@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 from generate import Generator, greedy, sampler
-from llama import Cache, Config, Llama, build
+from llama import Cache, Config, Llama, build, int4_linear
 from load import Loader, checkpoint, random_weights, read_config
 from plain import TorchCache, set_norm
 from steps import kernels, ladder
@@ -116,8 +116,11 @@ def write(args: argparse.Namespace, device: torch.device) -> dict:
 
 def main() -> None:
     args = options()
-    device = torch.device("cuda" if torch.cuda.is_available() and args.weights != "float32" else "cpu")
-    args.weights = args.weights or ("bf16" if device.type == "cuda" else "float32")
+    is_gpu = torch.cuda.is_available() and int4_linear.has_toolkit() and args.weights != "float32"
+    device = torch.device("cuda" if is_gpu else "cpu")
+    args.weights = args.weights or ("bf16" if is_gpu else "float32")
+    if args.steps and not is_gpu:
+        raise ValueError("--steps measures kernels: it needs a GPU that torch sees, and a CUDA toolkit (in $CUDA_HOME)")
     build()
     if not args.checkpoint:
         check(device)
@@ -142,3 +145,5 @@ if __name__ == "__main__":
         sys.exit(cli.fail(f"{error}: python3 -m pip install safetensors tokenizers"))
     except (ValueError, OSError) as error:
         sys.exit(cli.fail(error))
+    except KeyboardInterrupt:
+        sys.exit(cli.fail("interrupted", 130))
