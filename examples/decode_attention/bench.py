@@ -32,14 +32,22 @@ LLAMA = (32, 8, 128)  # heads, key heads, d
 NAMED = [(1, 512), (1, 4096), (1, 32768), (1, 131072), (8, 4096), (64, 512), (64, 4096)]
 POINTS = [(*point, *LLAMA) for point in NAMED]
 POINTS += [(1, 4096, 32, 8, 64), (8, 4096, 32, 32, 128), (1, 4096, 64, 8, 128), (8, 4096, 16, 1, 128)]
-POINTS += [(1, 1300, *LLAMA), (3, 10000, *LLAMA), (20, 700, *LLAMA)]
+POINTS += [(1, 1300, *LLAMA), (3, 10000, *LLAMA), (20, 700, *LLAMA), (12, 3000, *LLAMA), (64, 1111, *LLAMA)]
 WITH_FLEX = POINTS[1:2]  # each size is compiled for seconds
 
 
-def quantize(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Codes of int8, and a scale for each token and key head."""
-    scale = x.float().abs().amax(-1) / 127
-    return (x / scale[..., None]).round().to(torch.int8), scale
+def make(batch: int, tokens: int, heads: int, key_heads: int, d: int) -> tuple:
+    """Arguments of attend: normal data, a cache that is full."""
+    q = torch.randn(batch, heads, d, device="cuda", dtype=torch.bfloat16)
+    keys, values = (torch.randn(batch, key_heads, tokens, d, device="cuda", dtype=torch.bfloat16) for _ in "kv")
+    return q, keys, values, torch.full((batch,), tokens, device="cuda", dtype=torch.int32)
+
+
+def quantized(q: Tensor, keys: Tensor, values: Tensor, lengths: Tensor) -> tuple:
+    """The same with codes of int8, and a scale for each token and key head."""
+    scales = [x.float().abs().amax(-1) / 127 for x in (keys, values)]
+    codes = [(x / scale[..., None]).round().to(torch.int8) for x, scale in zip((keys, values), scales, strict=True)]
+    return q, *codes, lengths, None, *scales
 
 
 def rotate_sets(make: Callable[[], tuple], bytes_each: int) -> list[tuple]:
@@ -89,28 +97,17 @@ def contestants(point: tuple, inputs: list[tuple]) -> Iterator[tuple[str, Callab
 
 
 def measure(point: tuple, peak: float) -> dict:
-    batch, tokens, heads, key_heads, d = point
+    batch, tokens, _, key_heads, d = point
     size = 4 * batch * key_heads * tokens * d
-
-    def make() -> tuple:
-        q = torch.randn(batch, heads, d, device="cuda", dtype=torch.bfloat16)
-        keys, values = (torch.randn(batch, key_heads, tokens, d, device="cuda", dtype=torch.bfloat16) for _ in "kv")
-        return q, keys, values, torch.full((batch,), tokens, device="cuda", dtype=torch.int32)
-
-    row = dict(zip(("batch", "tokens", "heads", "key_heads", "d"), point, strict=True)) | {
-        "floor_us": size / peak * 1e-3
-    }
+    row = dict(zip(("batch", "tokens", "heads", "key_heads", "d"), point, strict=True))
+    row["floor_us"] = size / peak * 1e-3
     torch.cuda.empty_cache()
-    inputs = rotate_sets(make, size)
+    inputs = rotate_sets(partial(make, *point), size)
     for name, function, arguments in contestants(point, inputs):
         with contextlib.suppress(RuntimeError):  # some backends refuse a mask, or grouped heads
             row[name] = time_calls(function, arguments)
     del inputs[max(2, len(inputs) // 2) :], arguments
-    small = []
-    for q, keys, values, lengths in inputs * 2:
-        (codes, scale), (more, scale_2) = quantize(keys), quantize(values)
-        small.append((q, codes, more, lengths, None, scale, scale_2))
-    row["attend, int8"] = time_calls(attend, small)
+    row["attend, int8"] = time_calls(attend, [quantized(*x) for x in inputs * 2])
     best = min(us for name, us in row.items() if "exact" in name or "mask" in name or name == "FlexAttention")
     row["of_best"] = row["attend"] / best
     print("  ".join(f"{name} {value:.4g}" for name, value in row.items()), flush=True)
@@ -120,22 +117,21 @@ def measure(point: tuple, peak: float) -> dict:
 def measure_step(tokens: int, int8: bool) -> dict:
     """append and attend for a new token: alone, and one after the other."""
     heads, key_heads, d = LLAMA
-
-    def make() -> tuple:
-        qkv = torch.randn(1, 1, heads + 2 * key_heads, d, device="cuda", dtype=torch.bfloat16).transpose(1, 2)
-        tables = torch.randn(2, tokens, d // 2, device="cuda").unbind()
-        dtype = torch.int8 if int8 else torch.bfloat16
-        cache = [torch.ones(1, key_heads, tokens, d, device="cuda", dtype=dtype) for _ in "kv"]
-        scales = [torch.ones(1, key_heads, tokens, device="cuda") for _ in "kv"] if int8 else [None, None]
-        before = torch.full((1,), tokens - 1, device="cuda", dtype=torch.int32)
-        return *qkv.split((heads, key_heads, key_heads), 1), *tables, before, *cache, *scales
-
-    def step(q, k, v, cos, sin, before, keys, values, key_scale, value_scale) -> Tensor:
-        rotated = append(q, k, v, cos, sin, before, keys, values, key_scale, value_scale)
-        return attend(rotated[:, :, 0], keys, values, after, None, key_scale, value_scale)
-
     after = torch.full((1,), tokens, device="cuda", dtype=torch.int32)
-    inputs = rotate_sets(make, (2 if int8 else 4) * key_heads * tokens * d)
+
+    def make_step() -> tuple:
+        qkv = torch.randn(1, 1, heads + 2 * key_heads, d, device="cuda", dtype=torch.bfloat16).transpose(1, 2)
+        cos, sin = torch.randn(2, tokens, d // 2, device="cuda").unbind()
+        _, keys, values, lengths, _, *scales = quantized(*make(1, tokens, *LLAMA))
+        if not int8:
+            keys, values, scales = keys.bfloat16(), values.bfloat16(), (None, None)
+        return *qkv.split((heads, key_heads, key_heads), 1), cos, sin, lengths - 1, keys, values, *scales
+
+    def step(*x) -> Tensor:
+        *_, keys, values, key_scale, value_scale = x
+        return attend(append(*x)[:, :, 0], keys, values, after, None, key_scale, value_scale)
+
+    inputs = rotate_sets(make_step, (2 if int8 else 4) * key_heads * tokens * d)
     row = {"what": "step", "tokens": tokens, "int8": int8, "append": time_calls(append, inputs)}
     row["append and attend"] = time_calls(step, inputs)
     print(row, flush=True)
@@ -144,19 +140,15 @@ def measure_step(tokens: int, int8: bool) -> dict:
 
 def measure_error(outliers: bool) -> dict:
     """Relative error of the output against float64, in bfloat16 and with a cache of int8: normal data, 1024 tokens."""
-    heads, key_heads, d = LLAMA
-    q = torch.randn(4, heads, d, device="cuda", dtype=torch.bfloat16)
-    keys, values = (torch.randn(4, key_heads, 1024, d, device="cuda", dtype=torch.bfloat16) for _ in "kv")
+    q, keys, values, lengths = make(4, 1024, *LLAMA)
     if outliers:
         keys[..., ::64] *= 10
         values[..., ::64] *= 10
-    lengths = torch.full((4,), 1024, device="cuda", dtype=torch.int32)
     right = torchs("MATH")(q.double(), keys.double(), values.double())[:, :, 0]
-    (codes, scale), (more, scale_2) = quantize(keys), quantize(values)
     found = {
         "torch, bfloat16": torchs("FLASH_ATTENTION")(q, keys, values)[:, :, 0],
         "attend, bfloat16": attend(q, keys, values, lengths),
-        "attend, int8": attend(q, codes, more, lengths, None, scale, scale_2),
+        "attend, int8": attend(*quantized(q, keys, values, lengths)),
     }
     errors = {name: ((x.double() - right).norm() / right.norm()).item() for name, x in found.items()}
     row = {"what": "error", "data": "two columns of 128 times 10" if outliers else "normal"} | errors

@@ -14,8 +14,8 @@
 #include <vector>
 
 using torch::headeronly::ScalarType;
-using torch::stable::contiguous;
 using torch::stable::Tensor;
+using Optional = std::optional<Tensor>;
 using Shape = std::vector<int64_t>;
 
 #ifdef WITH_CUDA
@@ -37,32 +37,61 @@ std::string text(ScalarType type, const Shape& shape) {
   return toString(type) + ("[" + all + "]");
 }
 
-void check(const std::string& name, const Tensor& x, ScalarType type, const Shape& shape,
-           const Tensor& like) {
-  if (x.scalar_type() != type || !x.sizes().equals(shape)) {
-    refuse(name + " is " + text(x.scalar_type(), x.sizes().vec()) + ", expected " +
-           text(type, shape));
+struct Expected {
+  const char* name;
+  const Tensor& x;
+  ScalarType type;
+  Shape shape;
+};
+void check(const Tensor& q, const std::vector<Expected>& all) {
+  for (const auto& [name, x, type, shape] : all) {
+    if (!x.defined()) refuse(name + std::string(" is None, expected a tensor"));
+    const ScalarType found = x.scalar_type();
+    if (found != type || !x.sizes().equals(shape)) {
+      refuse(name + (" is " + text(found, x.sizes().vec())) + ", expected " + text(type, shape));
+    }
+    if (x.device() != q.device()) refuse(name + std::string(" and q are on different devices"));
   }
-  if (x.device() != like.device()) refuse(name + " and q are on different devices");
 }
 
-// Checks what both operators have: q [batch, heads, ...] and a cache [batch, key heads, capacity,
-// d].
-Sizes check_cache(const Tensor& q, int64_t dims, const Tensor& keys, const Tensor& values,
-                  const std::optional<Tensor>& key_scale,
-                  const std::optional<Tensor>& value_scale) {
-  if (q.dim() != dims || keys.dim() != 4 || values.dim() != 4) {
-    refuse("q has " + std::to_string(q.dim()) + " dimensions, keys " + std::to_string(keys.dim()) +
-           " and values " + std::to_string(values.dim()) + ", expected " + std::to_string(dims) +
-           ", 4 and 4");
-  }
+// Whether the last dimension is dense, and each row starts at a multiple of 16 bytes, as loads of
+// 16 bytes need it.
+bool is_tidy(const Tensor& x) {
+  const int64_t last = x.dim() - 1;
+  bool is_fine = x.stride(last) == 1 && reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 == 0;
+  for (int64_t i = 0; i < last; ++i)
+    is_fine = is_fine && (x.size(i) == 1 || x.stride(i) * x.element_size() % 16 == 0);
+  return is_fine;
+}
+// A copy of a whole cache is slow, but right.
+void tidy(Tensor& x) {
+  if (!is_tidy(x)) x = torch::stable::clone(torch::stable::contiguous(x));
+}
+
+Rows rows(const Tensor& x) {
+  const auto strides = x.strides();
+  return {const_cast<void*>(x.const_data_ptr()), strides[0], strides[1], strides[2]};
+}
+
+template <typename T>
+const T* dense(Tensor& x) {
+  x = torch::stable::contiguous(x);
+  return static_cast<const T*>(x.const_data_ptr());
+}
+
+// Checks what both operators have, and makes the call's part of it. q: [batch, heads, ..., d].
+template <typename AnyCall>
+AnyCall prepare(Tensor& q, int64_t dims, const Tensor& keys, const Tensor& values, Tensor& lengths,
+                const Optional& key_scale, const Optional& value_scale) {
+  if (!q.defined() || !keys.defined() || q.dim() != dims || keys.dim() != 4)
+    refuse("expected tensors, q with " + std::to_string(dims) + " dimensions and keys with 4");
   const ScalarType type = q.scalar_type(), cached = keys.scalar_type();
-  const bool is_int8 = cached == ScalarType::Char, is_float = type == ScalarType::Float;
-  const bool is_half = type == ScalarType::Half || type == ScalarType::BFloat16;
-  if (!is_half && (q.is_cuda() || !is_float)) {
-    refuse(std::string("q is ") + toString(type) +
-           ", expected Half or BFloat16 (on a CPU also Float)");
-  }
+  const bool is_int8 = cached == ScalarType::Char;
+  const DecodeDtype dtype = type == ScalarType::Half       ? DECODE_FLOAT16
+                            : type == ScalarType::BFloat16 ? DECODE_BFLOAT16
+                                                           : DECODE_FLOAT32;
+  if (dtype == DECODE_FLOAT32 && (q.is_cuda() || type != ScalarType::Float))
+    refuse(toString(type) + std::string(" q: expected Half or BFloat16 (on a CPU also Float)"));
   const int64_t batch = q.size(0), heads = q.size(1), key_heads = keys.size(1);
   const int64_t capacity = keys.size(2), d = keys.size(3), limit = 1 << 30;
   if (d != 64 && d != 128) refuse("keys are " + std::to_string(d) + " wide, expected 64 or 128");
@@ -70,55 +99,38 @@ Sizes check_cache(const Tensor& q, int64_t dims, const Tensor& keys, const Tenso
     refuse("q has " + std::to_string(heads) + " heads and keys " + std::to_string(key_heads) +
            ", expected 1 to 16 heads for each key head");
   }
-  const int64_t span = capacity * std::max(keys.stride(2), values.stride(2));  // the kernel's index
-  if (capacity >= limit || span >= limit * 16 || batch * heads >= limit / kMaxSplits) {
-    refuse("a size is too large for the kernel's 32-bit indices");
-  }
-  check("keys", keys, is_int8 ? cached : type, {batch, key_heads, capacity, d}, q);
-  check("values", values, cached, {batch, key_heads, capacity, d}, q);
-  if (is_int8 != key_scale.has_value() || is_int8 != value_scale.has_value()) {
+  if (is_int8 != key_scale.has_value() || is_int8 != value_scale.has_value())
     refuse("expected key_scale and value_scale with a cache of int8, and only then");
-  }
+  if (capacity >= limit || q.numel() / d >= limit / kMaxSplits)
+    refuse("a size is too large for the kernel's 32-bit indices");
+  Shape size = {batch, key_heads, capacity, d}, q_size = q.sizes().vec();
+  q_size.back() = d;
+  check(q, {{"q", q, type, q_size},
+            {"keys", keys, is_int8 ? cached : type, size},
+            {"values", values, cached, size},
+            {"lengths", lengths, ScalarType::Int, {batch}}});
+  AnyCall call = {};
+  size.pop_back();
   if (is_int8) {
-    check("key_scale", *key_scale, ScalarType::Float, {batch, key_heads, capacity}, q);
-    check("value_scale", *value_scale, ScalarType::Float, {batch, key_heads, capacity}, q);
+    check(q, {{"key_scale", *key_scale, ScalarType::Float, size},
+              {"value_scale", *value_scale, ScalarType::Float, size}});
+    call.key_scale = rows(*key_scale);
+    call.value_scale = rows(*value_scale);
   }
-  return {static_cast<int>(batch),
-          static_cast<int>(heads),
-          static_cast<int>(key_heads),
-          static_cast<int>(capacity),
-          static_cast<int>(d),
-          is_float                   ? DECODE_FLOAT32
-          : type == ScalarType::Half ? DECODE_FLOAT16
-                                     : DECODE_BFLOAT16,
-          is_int8};
+  call.batch = static_cast<int>(batch);
+  call.heads = static_cast<int>(heads);
+  call.key_heads = static_cast<int>(key_heads);
+  call.capacity = static_cast<int>(capacity);
+  call.d = static_cast<int>(d);
+  call.dtype = dtype;
+  call.cached = is_int8 ? DECODE_INT8 : dtype;
+  tidy(q);
+  call.q = rows(q);
+  call.keys = rows(keys);
+  call.values = rows(values);
+  call.lengths = dense<int32_t>(lengths);
+  return call;
 }
-
-Rows rows(const Tensor& x) {
-  const auto strides = x.strides();
-  return {const_cast<void*>(x.const_data_ptr()), strides[0], strides[1], strides[2]};
-}
-Rows rows(const std::optional<Tensor>& x) { return x ? rows(*x) : Rows{}; }
-
-template <typename T>
-const T* read(const Tensor& x) {
-  return static_cast<const T*>(x.const_data_ptr());
-}
-
-// Whether the last dimension is dense, and each row starts at a multiple of `bytes`.
-bool is_aligned(const Tensor& x, size_t bytes) {
-  const int64_t last = x.dim() - 1;
-  bool is_fine =
-      x.stride(last) == 1 && reinterpret_cast<uintptr_t>(x.const_data_ptr()) % bytes == 0;
-  for (int64_t i = 0; i < last; ++i)
-    is_fine = is_fine && (x.size(i) == 1 || x.stride(i) * x.element_size() % bytes == 0);
-  return is_fine;
-}
-// Loads of 16 bytes need aligned rows. A copy of a whole cache is slow, but right.
-Tensor tidy(const Tensor& x, size_t bytes) {
-  return is_aligned(x, bytes) ? x : torch::stable::clone(torch::stable::contiguous(x));
-}
-Tensor dense_rows(const Tensor& x) { return x.stride(x.dim() - 1) == 1 ? x : contiguous(x); }
 
 #ifdef WITH_CUDA
 template <typename Function>
@@ -133,36 +145,25 @@ void on_gpu(const Tensor& x, const Function& launch) {
 #endif
 
 Tensor attend(Tensor q, Tensor keys, Tensor values, Tensor lengths, std::optional<double> scale,
-              std::optional<Tensor> key_scale, std::optional<Tensor> value_scale) {
-  const Sizes s = check_cache(q, 3, keys, values, key_scale, value_scale);
-  check("q", q, q.scalar_type(), {s.batch, s.heads, s.d}, q);
-  check("lengths", lengths, ScalarType::Int, {s.batch}, q);
-  Tensor out = torch::stable::new_empty(q, {s.batch, s.heads, s.d});
-  if (s.batch == 0) return out;
-  q = tidy(q, 8);
-  keys = tidy(keys, 16);
-  values = tidy(values, 16);
-  lengths = contiguous(lengths);
-  const double factor = scale ? *scale : 1 / std::sqrt(static_cast<double>(s.d));
-  AttendCall call = {s,
-                     out.mutable_data_ptr(),
-                     rows(q),
-                     rows(keys),
-                     rows(values),
-                     rows(key_scale),
-                     rows(value_scale),
-                     read<int32_t>(lengths),
-                     static_cast<float>(factor)};
+              Optional key_scale, Optional value_scale) {
+  for (Tensor* x : {&keys, &values}) {
+    if (x->defined() && x->dim() == 4) tidy(*x);
+  }
+  auto call = prepare<AttendCall>(q, 3, keys, values, lengths, key_scale, value_scale);
+  Tensor out = torch::stable::new_empty(q, q.sizes());
+  if (out.numel() == 0) return out;
+  call.out = rows(out);
+  call.scale = static_cast<float>(scale ? *scale : 1 / std::sqrt(static_cast<double>(call.d)));
 #ifdef WITH_CUDA
   if (q.is_cuda()) {
     on_gpu(q, [&](CUstream_st* stream) {
       plan_on_gpu(call);
       // Freed when this function returns, before the kernels have run: torch gives the memory only
       // to later work on this stream.
-      std::optional<Tensor> scratch;
+      Optional scratch;
       if (call.plan.splits > 1 && !call.plan.is_cluster) {
-        const int64_t parts = int64_t{s.batch} * s.heads * call.plan.splits;
-        scratch = torch::stable::new_empty(q, {parts * (s.d + 2)}, ScalarType::Float);
+        const int64_t parts = int64_t{call.batch} * call.heads * call.plan.splits;
+        scratch = torch::stable::new_empty(q, {parts * (call.d + 2)}, ScalarType::Float);
         call.scratch = static_cast<float*>(scratch->mutable_data_ptr());
       }
       return launch_attend(call, stream);
@@ -170,75 +171,50 @@ Tensor attend(Tensor q, Tensor keys, Tensor values, Tensor lengths, std::optiona
     return out;
   }
 #endif
-  torch::stable::parallel_for(0, int64_t{s.batch} * s.key_heads, 1,
+  torch::stable::parallel_for(0, int64_t{call.batch} * call.key_heads, 1,
                               [&](int64_t begin, int64_t end) { attend_cpu(call, begin, end); });
   return out;
 }
 
-void check_written(const std::string& name, const Tensor& x) {
-  for (int64_t i = 0; i < x.dim(); ++i) {
-    if (x.size(i) > 1 && x.stride(i) == 0)
-      refuse(name + " is expanded: it shares memory with itself");
-  }
-}
-
 Tensor append(Tensor q, Tensor k, Tensor v, Tensor cos, Tensor sin, Tensor lengths, Tensor keys,
-              Tensor values, std::optional<Tensor> key_scale, std::optional<Tensor> value_scale,
-              std::optional<Tensor> counts) {
-  const Sizes s = check_cache(q, 4, keys, values, key_scale, value_scale);
-  const int64_t tokens = q.size(2), positions = cos.dim() == 2 ? cos.size(0) : s.capacity;
-  check("q", q, q.scalar_type(), {s.batch, s.heads, tokens, s.d}, q);
-  check("k", k, q.scalar_type(), {s.batch, s.key_heads, tokens, s.d}, q);
-  check("v", v, q.scalar_type(), {s.batch, s.key_heads, tokens, s.d}, q);
-  check("cos", cos, ScalarType::Float, {positions, s.d / 2}, q);
-  check("sin", sin, ScalarType::Float, {positions, s.d / 2}, q);
-  check("lengths", lengths, ScalarType::Int, {s.batch}, q);
-  if (counts) check("counts", *counts, ScalarType::Int, {s.batch}, q);
-  if (positions < s.capacity || positions > 1 << 30 || s.batch * tokens > 1 << 30) {
-    refuse("cos has " + std::to_string(positions) + " positions for a capacity of " +
-           std::to_string(s.capacity) + ", expected as many or more");
+              Tensor values, Optional key_scale, Optional value_scale, Optional counts) {
+  auto call = prepare<AppendCall>(q, 4, keys, values, lengths, key_scale, value_scale);
+  const int64_t batch = call.batch, key_heads = call.key_heads, tokens = q.size(2), d = call.d;
+  const int64_t given = cos.defined() && cos.dim() == 2 ? cos.size(0) : 0;
+  const int64_t positions = std::max(given, keys.size(2));
+  const ScalarType type = q.scalar_type(), table = ScalarType::Float;
+  check(q, {{"k", k, type, {batch, key_heads, tokens, d}},
+            {"v", v, type, {batch, key_heads, tokens, d}},
+            {"cos", cos, table, {positions, d / 2}},
+            {"sin", sin, table, {positions, d / 2}},
+            {"counts", counts ? *counts : lengths, ScalarType::Int, {batch}}});
+  if (!is_tidy(keys) || !is_tidy(values))
+    refuse("expected keys and values with dense rows that start at multiples of 16 bytes");
+  for (const Optional& x : {Optional(keys), Optional(values), key_scale, value_scale}) {
+    for (int64_t i = 0; x && i < x->dim(); ++i) {
+      if (x->size(i) > 1 && x->stride(i) == 0)
+        refuse("the cache is expanded: it shares memory with itself");
+    }
   }
-  check_written("keys", keys);
-  check_written("values", values);
-  if (key_scale) check_written("key_scale", *key_scale);
-  if (value_scale) check_written("value_scale", *value_scale);
-  if (keys.stride(3) != 1 || values.stride(3) != 1) {
-    refuse("expected keys and values with a dense last dimension");
-  }
-  Tensor out = torch::stable::new_empty(q, {s.batch, s.heads, tokens, s.d});
+  Tensor out = torch::stable::new_empty(q, q.sizes());
   if (out.numel() == 0) return out;
-  q = dense_rows(q);
-  k = dense_rows(k);
-  v = dense_rows(v);
-  cos = contiguous(cos);
-  sin = contiguous(sin);
-  lengths = contiguous(lengths);
-  if (counts) counts = contiguous(*counts);
-  bool is_fine = true;
-  for (const Tensor& x : {q, k, v, keys, values}) is_fine = is_fine && is_aligned(x, 16);
-  const AppendCall call = {s,
-                           out.mutable_data_ptr(),
-                           rows(q),
-                           rows(k),
-                           rows(v),
-                           rows(keys),
-                           rows(values),
-                           rows(key_scale),
-                           rows(value_scale),
-                           read<float>(cos),
-                           read<float>(sin),
-                           read<int32_t>(lengths),
-                           counts ? read<int32_t>(*counts) : nullptr,
-                           static_cast<int>(tokens),
-                           static_cast<int>(positions),
-                           is_fine};
+  tidy(k);
+  tidy(v);
+  call.out = rows(out);
+  call.k = rows(k);
+  call.v = rows(v);
+  call.cos = dense<float>(cos);
+  call.sin = dense<float>(sin);
+  if (counts) call.counts = dense<int32_t>(*counts);
+  call.tokens = static_cast<int>(tokens);
+  call.positions = static_cast<int>(std::min<int64_t>(positions, 1 << 30));
 #ifdef WITH_CUDA
   if (q.is_cuda()) {
     on_gpu(q, [&](CUstream_st* stream) { return launch_append(call, stream); });
     return out;
   }
 #endif
-  torch::stable::parallel_for(0, s.batch * tokens, 1,
+  torch::stable::parallel_for(0, batch * tokens, 1,
                               [&](int64_t begin, int64_t end) { append_cpu(call, begin, end); });
   return out;
 }
@@ -246,9 +222,9 @@ Tensor append(Tensor q, Tensor k, Tensor v, Tensor cos, Tensor sin, Tensor lengt
 }  // namespace
 
 // For tests, which have no GPU of these sizes: warps, splits, whether a cluster joins them.
-extern "C" void decode_attention_plan(int64_t units, int64_t capacity, int is_int8, int processors,
+extern "C" void decode_attention_plan(int64_t units, int64_t capacity, int row, int processors,
                                       int shared, int can_cluster, int* found) {
-  const Plan plan = make_plan(units, capacity, is_int8 != 0, processors, shared, can_cluster != 0);
+  const Plan plan = make_plan(units, capacity, row, processors, shared, can_cluster != 0);
   found[0] = plan.warps;
   found[1] = plan.splits;
   found[2] = plan.is_cluster;
@@ -259,10 +235,9 @@ STABLE_TORCH_LIBRARY(decode_attention, m) {
       "attend(Tensor q, Tensor keys, Tensor values, Tensor lengths, float? scale=None, "
       "Tensor? key_scale=None, Tensor? value_scale=None) -> Tensor");
   m.def(
-      "append(Tensor q, Tensor k, Tensor v, Tensor cos, Tensor sin, Tensor lengths, Tensor(a!) "
-      "keys, "
-      "Tensor(b!) values, Tensor(c!)? key_scale=None, Tensor(d!)? value_scale=None, "
-      "Tensor? counts=None) -> Tensor");
+      "append(Tensor q, Tensor k, Tensor v, Tensor cos, Tensor sin, Tensor lengths, "
+      "Tensor(a!) keys, Tensor(b!) values, Tensor(c!)? key_scale=None, "
+      "Tensor(d!)? value_scale=None, Tensor? counts=None) -> Tensor");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(decode_attention, CPU, m) {

@@ -4,13 +4,7 @@
 
 struct CUstream_st;  // a cudaStream_t points to one
 
-enum DecodeDtype { DECODE_FLOAT32, DECODE_FLOAT16, DECODE_BFLOAT16 };
-
-struct Sizes {
-  int batch, heads, key_heads, capacity, d;  // heads is a multiple of key_heads
-  DecodeDtype dtype;                         // of q
-  bool is_int8;                              // keys and values have codes, and scales
-};
+enum DecodeDtype { DECODE_FLOAT32, DECODE_FLOAT16, DECODE_BFLOAT16, DECODE_INT8 };
 
 // A tensor [batch, heads, tokens, d] whose last dimension is dense. Strides are in elements.
 struct Rows {
@@ -18,22 +12,24 @@ struct Rows {
   int64_t batch, head, token;
 };
 
-struct AttendCall : Sizes {
-  void* out;  // [batch, heads, d]
-  Rows q, keys, values, key_scale, value_scale;
+struct Call {
+  int batch, heads, key_heads, capacity, d;  // heads is a multiple of key_heads
+  DecodeDtype dtype, cached;                 // of q, and of the cache: the same, or int8
+  Rows out, q, keys, values, key_scale, value_scale;
   const int32_t* lengths;
+};
+
+struct AttendCall : Call {
   float scale;
   Plan plan;       // on a GPU
   float* scratch;  // on a GPU, if a second kernel joins parts
 };
 
-struct AppendCall : Sizes {
-  void* out;  // rotated q, [batch, heads, tokens, d]
-  Rows q, k, v, keys, values, key_scale, value_scale;
-  const float *cos, *sin;           // [positions, d / 2]
-  const int32_t *lengths, *counts;  // counts: may be null
+struct AppendCall : Call {  // out: the rotated q
+  Rows k, v;
+  const float *cos, *sin;  // [positions, d / 2]
+  const int32_t* counts;   // may be null
   int tokens, positions;
-  bool is_aligned;  // 8 neighbours can be read and written at once
 };
 
 void attend_cpu(const AttendCall& call, int64_t begin, int64_t end);  // key heads of all rows

@@ -7,6 +7,7 @@ builds both operators and checks them. docs/13_decode_attention.md explains the 
 
 import functools
 import os
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -64,7 +65,6 @@ def attend(
     the next. 0 gives zeros; more than the capacity is the capacity. scale: 1 / sqrt(d) if None. Sums are float32; two
     runs give the same bits. No gradient. Otherwise RuntimeError, or TypeError for no tensor. Call build() first.
     """
-    _check_tensors(q=q, keys=keys, values=values, lengths=lengths)
     return torch.ops.decode_attention.attend(q, keys, values, lengths, scale, key_scale, value_scale)
 
 
@@ -90,85 +90,59 @@ def append(
     Nothing is written at or past the capacity. keys, values, key_scale, value_scale: as for attend(). int8 codes are
     round(x / scale), with scale = max(abs(x)) / 127 for each token and key head. No gradient. Call build() first.
     """
-    _check_tensors(q=q, k=k, v=v, cos=cos, sin=sin, lengths=lengths, keys=keys, values=values)
     return torch.ops.decode_attention.append(q, k, v, cos, sin, lengths, keys, values, key_scale, value_scale, counts)
 
 
-def _check_tensors(**tensors: Tensor) -> None:
-    for name, x in tensors.items():
-        if not isinstance(x, Tensor):
-            raise TypeError(f"decode_attention: {name} has type {type(x).__name__}, expected a tensor")
-
-
-def _refuse_gradients(tensors: tuple) -> None:
-    for x in tensors:
-        if isinstance(x, Tensor) and (
-            (torch.is_grad_enabled() and x.requires_grad) or unpack_dual(x).tangent is not None
-        ):
-            raise RuntimeError("decode_attention has no gradient: use it under torch.no_grad(), or detach its inputs")
-
-
 @torch.compiler.disable  # torch.compile calls this to trace through it, and must not compile it by itself
-def _attend_without_gradient(keyset, *args) -> Tensor:
-    _refuse_gradients(args)
-    below = keyset.remove(keyset.highestPriorityTypeId())
-    return torch.ops.decode_attention.attend.default.redispatch(below, *args)
-
-
-@torch.compiler.disable
-def _append_in_place(keyset, *args) -> Tensor:
-    """Also tells autograd that the cache has changed."""
-    _refuse_gradients(args)
-    written = [x for x in args[6:10] if x is not None]
-    if any(x.is_inference() for x in written) and not torch.is_inference_mode_enabled():
+def _without_gradient(name: str, written: slice, keyset, *args) -> Tensor:
+    """Refuse gradients, call what lies below, and tell autograd which arguments have changed."""
+    for x in (x for x in args if isinstance(x, Tensor)):
+        if (torch.is_grad_enabled() and x.requires_grad) or unpack_dual(x).tangent is not None:
+            raise RuntimeError("decode_attention has no gradient: use it under torch.no_grad(), or detach its inputs")
+    changed = [x for x in args[written] if x is not None]
+    if any(x.is_inference() for x in changed) and not torch.is_inference_mode_enabled():
         raise RuntimeError("decode_attention: the cache was made under torch.inference_mode(): append to it there, too")
     below = keyset.remove(keyset.highestPriorityTypeId())
-    out = torch.ops.decode_attention.append.default.redispatch(below, *args)
-    torch.autograd.graph.increment_version([x for x in written if not x.is_inference()])
+    out = getattr(torch.ops.decode_attention, name).default.redispatch(below, *args)
+    torch.autograd.graph.increment_version([x for x in changed if not x.is_inference()])
     return out
 
 
 def register() -> None:
     """The operators' Python side: fake kernels, no gradient, no vmap."""
-    LIBRARY.impl("attend", _attend_without_gradient, "Autograd", with_keyset=True)
-    LIBRARY.impl("append", _append_in_place, "ADInplaceOrView", with_keyset=True)
+    for name, key, written in (("attend", "Autograd", slice(0)), ("append", "ADInplaceOrView", slice(6, 10))):
+        LIBRARY.impl(name, partial(_without_gradient, name, written), key, with_keyset=True)
 
-    def check(name: str, x: Tensor, dtype: torch.dtype, shape: list, q: Tensor) -> None:
+    def check(q, keys, values, key_scale, value_scale, **more) -> Tensor:
         """As the C++ side checks: otherwise the fake kernel would promise what the operator refuses."""
-        text = f"decode_attention: {name} is {x.dtype}{list(x.shape)}, expected {dtype}{list(shape)} on {q.device}"
-        torch._check(x.dim() == len(shape) and x.dtype == dtype and x.device == q.device, lambda: text)
-        for size, expected in zip(x.shape, shape, strict=True):  # each by itself: a size may depend on data
-            torch._check(size == expected, lambda: text)
-
-    def check_cache(q: Tensor, keys: Tensor, values: Tensor, key_scale: Tensor | None, value_scale: Tensor | None):
-        batch, _, _, d = keys.shape
-        is_int8 = keys.dtype == torch.int8
-        check("keys", keys, torch.int8 if is_int8 else q.dtype, [q.shape[0], *keys.shape[1:]], q)
-        check("values", values, keys.dtype, keys.shape, q)
-        check("q", q, q.dtype, [batch, *q.shape[1:-1], d], q)
-        has_scales = [key_scale is not None, value_scale is not None]
-        torch._check(has_scales == [is_int8] * 2, lambda: "decode_attention: int8, and only int8, has scales")
-        for name, scales in (("key_scale", key_scale), ("value_scale", value_scale)):
-            if scales is not None:
-                check(name, scales, torch.float32, keys.shape[:3], q)
+        is_int8, scales = keys.dtype == torch.int8, (torch.float32, keys.shape[:3])
+        more |= {
+            "q": (q, q.dtype, (*q.shape[:-1], keys.shape[3])),
+            "keys": (keys, torch.int8 if is_int8 else q.dtype, (q.shape[0], *keys.shape[1:])),
+            "values": (values, keys.dtype, keys.shape),
+        }
+        if is_int8:
+            more |= {"key_scale": (key_scale, *scales), "value_scale": (value_scale, *scales)}
+        for name, (x, dtype, shape) in more.items():
+            text = partial(str, f"decode_attention: {name} is not {dtype}{list(shape)} on {q.device}")
+            is_right = x is not None and x.dim() == len(shape) and x.dtype == dtype and x.device == q.device
+            torch._check(is_right, text)
+            for size, wanted in zip(x.shape, shape, strict=True):  # each by itself: a size may depend on data
+                torch._check(size == wanted, text)
+        return q.new_empty(q.shape)
 
     @torch.library.register_fake("decode_attention::attend")
     def _(q, keys, values, lengths, scale=None, key_scale=None, value_scale=None):
-        check_cache(q, keys, values, key_scale, value_scale)
-        check("lengths", lengths, torch.int32, q.shape[:1], q)
-        return q.new_empty(q.shape)
+        return check(q, keys, values, key_scale, value_scale, lengths=(lengths, torch.int32, q.shape[:1]))
 
     @torch.library.register_fake("decode_attention::append")
     def _(q, k, v, cos, sin, lengths, keys, values, key_scale=None, value_scale=None, counts=None):
-        check_cache(q, keys, values, key_scale, value_scale)
-        for name, x in (("k", k), ("v", v)):
-            check(name, x, q.dtype, [q.shape[0], keys.shape[1], *q.shape[2:]], q)
-        for name, x in (("cos", cos), ("sin", sin)):
-            check(name, x, torch.float32, [cos.shape[0], keys.shape[3] // 2], q)
-        for name, x in (("lengths", lengths), ("counts", counts)):
-            if x is not None:
-                check(name, x, torch.int32, q.shape[:1], q)
-        return q.new_empty(q.shape)
+        new, table = (q.shape[0], keys.shape[1], *q.shape[2:]), (cos.shape[0], keys.shape[3] // 2)
+        more = {name: (x, q.dtype, new) for name, x in (("k", k), ("v", v))}
+        more |= {name: (x, torch.float32, table) for name, x in (("cos", cos), ("sin", sin))}
+        for name, x in (("lengths", lengths), ("counts", lengths if counts is None else counts)):
+            more[name] = (x, torch.int32, q.shape[:1])
+        return check(q, keys, values, key_scale, value_scale, **more)
 
     def no_vmap(info, in_dims, *args):
         raise RuntimeError("decode_attention has no vmap: its first dimension is a batch already")

@@ -7,7 +7,7 @@ import ctypes
 from functools import partial
 
 import torch
-from bench import LLAMA, is_ready, lesson, quantize, rotate_sets, time_calls
+from bench import LLAMA, is_ready, lesson, make, quantized, rotate_sets, time_calls
 from decode_attention import HERE, attend
 from torch import Tensor
 from torch.utils import cpp_extension
@@ -39,25 +39,15 @@ def measure(where: dict) -> list[dict]:
     path = cpp_extension.load("steps", [str(HERE / "ladder.cu")], extra_cuda_cflags=flags, is_python_module=False)
     library, results = ctypes.CDLL(path), []
     library.launch_step.restype = ctypes.c_char_p
-    heads, key_heads, d = LLAMA
-
-    def make(tokens: int) -> tuple:
-        cache = torch.randn(2, 1, key_heads, tokens, d, device="cuda", dtype=torch.bfloat16)
-        lengths = torch.full((1,), tokens, device="cuda", dtype=torch.int32)
-        return torch.randn(1, heads, d, device="cuda", dtype=torch.bfloat16), *cache, lengths
-
-    def small(q: Tensor, keys: Tensor, values: Tensor, lengths: Tensor) -> tuple:
-        (codes, scale), (more, scale_2) = quantize(keys), quantize(values)
-        return q, codes, more, lengths, None, scale, scale_2
-
+    _, key_heads, d = LLAMA
     for tokens in (512, 4096, 32768):
         size = 4 * key_heads * tokens * d
-        inputs = rotate_sets(partial(make, tokens), size)
+        inputs = rotate_sets(partial(make, 1, tokens, *LLAMA), size)
         right = attend(*inputs[0])
         for step, name in enumerate(STEPS, 1):
             function = attend if step > 4 else partial(call_step, library, step)
             if step == 6:
-                inputs, size = [small(*x) for x in inputs * 2], size / 2 * (1 + 4 / d)
+                inputs, size = [quantized(*x) for x in inputs * 2], size / 2 * (1 + 4 / d)
             torch.testing.assert_close(function(*inputs[0]), right, rtol=0.03, atol=0.03 * right.abs().max().item())
             us = time_calls(function, inputs)
             results.append({"tokens": tokens, "step": name, "us": us, "of_peak": size / peak * 1e-3 / us})

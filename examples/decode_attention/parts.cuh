@@ -1,0 +1,80 @@
+// Parts of a softmax, and the second kernel that joins those of several blocks.
+#pragma once
+#include "decode_attention.h"
+#include "instructions.cuh"
+
+namespace decode {
+
+// The sums of exp2(score - max) * value and of exp2(score - max) over some tokens.
+struct Part {
+  float4 sum;
+  float max, weight;
+};
+// Joins `count` parts, kMax at most. stat(i): max and weight; sum(i): four columns. All are read
+// before any is used: one wait, not one for each.
+template <int kMax, typename Stat, typename Sum>
+__device__ inline Part join_parts(int count, Stat stat, Sum sum) {
+  float2 stats[kMax];
+  float4 sums[kMax];
+#pragma unroll
+  for (int i = 0; i < kMax; ++i) {
+    stats[i] = i < count ? stat(i) : float2{-INFINITY, 0};
+    sums[i] = i < count ? sum(i) : float4{0, 0, 0, 0};
+  }
+  Part all = {{0, 0, 0, 0}, -INFINITY, 0};
+  for (const float2& x : stats) all.max = fmaxf(all.max, x.x);
+  const float max = all.max == -INFINITY ? 0 : all.max;  // no tokens: factors of 0, not NaN
+#pragma unroll
+  for (int i = 0; i < kMax; ++i) {
+    const float factor = exp_2(stats[i].x - max);
+    all.weight += factor * stats[i].y;
+    all.sum = {all.sum.x + factor * sums[i].x, all.sum.y + factor * sums[i].y,
+               all.sum.z + factor * sums[i].z, all.sum.w + factor * sums[i].w};
+  }
+  return all;
+}
+
+// Writes four columns of a query head. Without tokens they are 0.
+template <typename T, int D>
+__device__ inline void finish(const AttendCall& p, int row, int head, int quad, const Part& x) {
+  const float f = x.weight == 0 ? 0 : __fdividef(1, x.weight);
+  T* to = static_cast<T*>(p.out.data) + row * p.out.batch + head * p.out.head + quad * 4;
+  *reinterpret_cast<uint2*>(to) = {pack<T>(x.sum.x * f, x.sum.y * f),
+                                   pack<T>(x.sum.z * f, x.sum.w * f)};
+}
+
+// Where blocks leave parts for the second kernel: [unit][block][head of the group][d], then max and
+// weight of each.
+__device__ inline float4* sums_of(const AttendCall& p) {
+  return reinterpret_cast<float4*>(p.scratch);
+}
+__device__ inline float2* stats_of(const AttendCall& p) {
+  return reinterpret_cast<float2*>(p.scratch +
+                                   static_cast<int64_t>(p.batch) * p.heads * p.plan.splits * p.d);
+}
+
+// The second kernel: a block joins the parts of one query head.
+constexpr int kJoiners = 8;  // threads for four columns
+template <typename T, int D>
+__global__ void __launch_bounds__(kJoiners* D / 4) join(const __grid_constant__ AttendCall p) {
+  constexpr int kQuads = D / 4;
+  __shared__ Part found[kJoiners][kQuads];
+  const int group = p.heads / p.key_heads, splits = p.plan.splits;
+  const int quad = threadIdx.x % kQuads, member = threadIdx.x / kQuads;
+  const int row = blockIdx.x / p.heads, head = blockIdx.x % p.heads;
+  const int64_t first = (static_cast<int64_t>(row) * p.key_heads + head / group) * splits;
+  const auto at = [&](int i) { return (first + member + i * kJoiners) * group + head % group; };
+  start_next_kernel();
+  wait_for_kernel_before();
+  found[member][quad] = join_parts<kMaxSplits / kJoiners>(
+      (splits - member + kJoiners - 1) / kJoiners, [&](int i) { return stats_of(p)[at(i)]; },
+      [&](int i) { return sums_of(p)[at(i) * kQuads + quad]; });
+  __syncthreads();
+  if (member > 0) return;
+  const Part all = join_parts<kJoiners>(
+      kJoiners, [&](int i) { return float2{found[i][quad].max, found[i][quad].weight}; },
+      [&](int i) { return found[i][quad].sum; });
+  finish<T, D>(p, row, head, quad, all);
+}
+
+}  // namespace decode
