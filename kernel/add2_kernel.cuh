@@ -3,7 +3,7 @@
 // with, then the two in use. `python3 time.py --kernels` times each.
 //
 // Memory bounds all of them: one addition for 12 bytes (float32) is nothing, so the number of bytes
-// under way at once decides. Figures in the comments come from an H200, whose memory does 4.8 TB/s,
+// in flight at once decides. Figures in the comments come from an H200, whose memory does 4.8 TB/s,
 // with inputs that are not in its L2 cache.
 #pragma once
 #include <cuda_bf16.h>
@@ -30,7 +30,7 @@ __device__ inline __nv_bfloat16 add(__nv_bfloat16 a, __nv_bfloat16 b) { return _
 __device__ inline __nv_bfloat162 add(__nv_bfloat162 a, __nv_bfloat162 b) { return __hadd2(a, b); }
 
 // 1. Plain: a grid-stride loop, one element at a time. It is right for any n and any grid, and the
-// loop reads like C. But each thread has only two loads of 4 bytes under way, and nvcc unrolls the
+// loop reads like C. But each thread has only two loads of 4 bytes in flight, and nvcc unrolls the
 // loop, which takes a division before the first of them: 2.3 of 4.8 TB/s at 2^26 elements.
 template <typename T>
 __global__ void add2_plain(T* c, const T* a, const T* b, Index n) {
@@ -60,12 +60,12 @@ union Vector {
   __device__ Vector() {}
 };
 
-// 2. Vector: 16 bytes per thread, so four times the bytes under way for float32: 4.3 TB/s at 2^26
+// 2. Vector: 16 bytes per thread, so four times the bytes in flight for float32: 4.3 TB/s at 2^26
 // elements. No loop: each thread adds one vector, and the hardware's block scheduler is the loop.
 // All three pointers have to be multiples of 16.
 //
-// Elements after the last whole vector have a block of their own, the last one. A thread that added
-// them one after the other, or in the same warp as vectors, would wait for memory twice.
+// Elements after the last whole vector have a block of their own, the last one. Otherwise one warp
+// would load vectors, wait, load single elements, and wait again.
 //
 // 256 threads per block: 2^13 elements of float32 are two blocks of 1024 threads, on two of 132
 // multiprocessors; eight blocks of 256 are faster. From 16 MB on 1024 threads are slightly faster.
@@ -74,9 +74,9 @@ union Vector {
 // it (4 to 5% slower than torch); the same by bulk copies to shared memory, the TMA of sm_90 (3 to
 // 5% slower than torch); stores marked as the first to leave the L2 cache (__stcs: no faster).
 //
-// Not __ldcs, the same for loads! In a benchmark of its own it is up to 10% faster. But where
-// another kernel's data fill the cache they stay, ours get the little that is left, and the kernel
-// is 5 to 10% slower: after a matrix product, for example.
+// Not __ldcs, the same for loads! In a benchmark that runs nothing else it is up to 10% faster. But
+// data loaded so is evicted first, and keeps only the cache space that other data leaves free:
+// after a matrix product, for example, the kernel is 5 to 10% slower.
 template <typename T>
 __global__ void add2_vector(T* c, const T* a, const T* b, Index n) {
   constexpr int kElements = sizeof(int4) / sizeof(T);
@@ -98,7 +98,7 @@ __global__ void add2_vector(T* c, const T* a, const T* b, Index n) {
 
 // 3. Unaligned: a view such as x[1:] does not start at a multiple of 16 bytes, and a 16-byte load
 // from there is an error. Each thread takes single elements, a block's width apart, so that a warp
-// reads neighbours and each thread still has eight loads under way. Everything but the block's
+// reads neighbours and each thread still has eight loads in flight. Everything but the block's
 // first element fits 32 bits, and the width is a constant, so addresses cost few instructions.
 template <typename T>
 __global__ void __launch_bounds__(kThreads) add2_unaligned(T* c, const T* a, const T* b, Index n) {

@@ -25,16 +25,16 @@ def _nvcc() -> str:
 
 
 def _cuda_home() -> str:
-    """This project finds the toolkit by itself; a project of your own relies on torch's guess."""
+    """This project and examples/starter find the toolkit by themselves; other projects rely on torch's guess."""
     home, nvcc = cpp_extension.CUDA_HOME, toolchain.find_nvcc()
     if nvcc is None:
         return "not needed without nvcc"
     if not (home and all(Path(home, file).exists() for file in ("bin/nvcc", "include/cuda_runtime.h"))):
-        cure = f"in a project of your own `export CUDA_HOME={toolchain.cuda_root(nvcc)}`"
+        cure = f"for other projects `export CUDA_HOME={toolchain.cuda_root(nvcc)}`"
         raise RuntimeError(f"torch takes {home}, which is no toolkit; {cure}")
     if not list(Path(home).glob("lib*/libcudart.so")):
-        cure = f"for a project of your own `cd {home}/lib && ln -s libcudart.so.* libcudart.so`"
-        raise RuntimeError(f"there is no libcudart.so in {home}; {cure}")
+        cure = f"`cd {home}/lib && ln -s libcudart.so.* libcudart.so`"
+        raise RuntimeError(f"there is no libcudart.so in {home}, and most projects link with -lcudart; {cure}")
     return home
 
 

@@ -51,7 +51,9 @@ def report(args: argparse.Namespace, is_ready: Callable[[], bool], measure: Call
         import matplotlib
         from matplotlib.figure import Figure
 
-        with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "lesson"}):  # text stays text
+        from .bench.plots import STYLE
+
+        with matplotlib.rc_context(STYLE | {"svg.fonttype": "none", "svg.hashsalt": "lesson"}):  # text stays text
             figure = Figure(layout="constrained")
             plot(figure, content)
             figure.savefig(args.plot, metadata={"Date": None} if args.plot.suffix == ".svg" else None)

@@ -56,7 +56,7 @@ HEAD_ZH = ["在一块 H200 上", "torch", "add2", "[extension-cpp][official]", "
 ROWS = {  # of h200-others.json: what was measured
     "out": ["host time, writing into `c`", "CPU 端开销：写入已有的 `c`"],
     "new": ["host time, returning a tensor", "CPU 端开销：返回新张量"],
-    "grad": ["the same, with a gradient", "CPU 端开销：需要梯度"],
+    "grad": ["the same, with a gradient", "CPU 端开销：返回新张量，并需要梯度"],
     "gpu": ["GPU time, 2^26 elements", "GPU 时间：2^26 个元素"],
     "build setup": ["build with `setup.py`", "用 `setup.py` 编译"],
     "build jit": ["build with jit", "用 jit 编译"],
@@ -76,11 +76,11 @@ def others(language: int = 0) -> str:
 
 
 def first_run() -> str:
-    """The end of time.py's output: its largest size, and the legend."""
+    """The end of time.py's output: its largest size, without the legend."""
     content = load("h200-first-run")
     rows = [row for row in content["results"] if row["n"] == 2**26]
     shown = calls.table(rows, content["environment"]["peak_gb_per_s"]).strip("\n")
-    return f"```\n{shown}\n{calls.legend(rows)}\n```\n"
+    return f"```\n{shown}\n```\n"
 
 
 def clocks() -> str:

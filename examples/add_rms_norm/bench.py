@@ -120,24 +120,27 @@ def measure(args: argparse.Namespace, where: dict) -> list[dict]:
 
 
 def plot(figure, content: dict) -> None:
-    """Share of the memory's peak over the width, a panel for each pass and number of rows."""
+    """Share of the memory's peak over the width, a panel for each number of rows and pass."""
     results, where = content["results"], content["environment"]
     passes = list(dict.fromkeys(row["pass"] for row in results))
-    rows = sorted({row["rows"] for row in results})
-    figure.set_size_inches(3.2 * len(rows) + 0.6, 2.8 * len(passes) + 0.8)
-    panels = figure.subplots(len(passes), len(rows), squeeze=False, sharey="col")
-    for panel, (what, count) in zip(panels.flat, itertools.product(passes, rows), strict=True):
+    counts = sorted({row["rows"] for row in results})
+    figure.set_size_inches(5.6, 1.7 * len(counts) + 1.5)
+    panels = figure.subplots(len(counts), len(passes), squeeze=False, sharex=True, sharey="row")
+    for panel, (count, what) in zip(panels.flat, itertools.product(counts, passes), strict=True):
         for name, colour in COLOURS.items():
             shown = [row for row in results if (row["pass"], row["rows"]) == (what, count) and name in row]
             share = [100 * row["floor_us"] / row[name] for row in shown]
             panel.plot([row["width"] for row in shown], share, marker=".", color=colour, label=name)
+    for panel, what in zip(panels[0], passes, strict=True):
+        panel.set_title(what)
         panel.set_xscale("log", base=2)
-        panel.set(title=f"{what}, {count} rows", xlabel="width", ylabel="% of peak bandwidth")
-        panel.grid(alpha=0.3)
-    for panel in panels[0]:  # each column shares its scale
+    for panel, count in zip(panels[:, 0], counts, strict=True):
+        panel.set_ylabel(f"{count} rows")
         panel.set_ylim(bottom=0)
-    figure.suptitle(f"residual add + RMSNorm, {where['dtype']}, {where['name']}")
-    figure.legend(*panel.get_legend_handles_labels(), loc="outside lower center", ncols=5)
+    for panel in panels[-1]:
+        panel.set_xlabel("width")
+    figure.suptitle(f"% of the memory's peak, {where['dtype']}, {where['name']}")
+    figure.legend(*panel.get_legend_handles_labels(), loc="outside lower center", ncols=3)
 
 
 if __name__ == "__main__":

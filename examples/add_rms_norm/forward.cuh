@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(kMostThreads, kVectors == 1 ? kResidentThreads
   wait_for_previous();
   prepare_row_sums(sums);
 
-  // All loads first, so that they are under way together.
+  // All loads first, so that they are in flight together.
   Vector<T, kSize> sum[kVectors], other[kVectors], w[kVectors];
 #pragma unroll
   for (int v = 0; v < kVectors; ++v) {
@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(kMostThreads, 1)
   wait_for_previous();
   prepare_row_sums(sums);
 
-  // All loads first, so that they are under way together.
+  // All loads first, so that they are in flight together.
   Vector<T, kSize> sum[kVectors], other[kVectors], w[kVectors];
   for (int v = 0; v < kVectors; ++v) {
     const int i = first + v * step;

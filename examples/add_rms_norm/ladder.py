@@ -8,6 +8,7 @@ The steps are in ladder.cu, which has no torch in it: they are called as C funct
 import ctypes
 import itertools
 import tempfile
+import textwrap
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -88,22 +89,21 @@ def measure(where: dict) -> list[dict]:
 
 
 def plot(figure, content: dict) -> None:
-    """Time of each step, and the memory's floor; a panel for each shape."""
+    """Time of each step over the time that the memory needs, a marker for each shape."""
     names = [f"{what}: {name}" for what in STEPS for name in STEPS[what]]
-    figure.set_size_inches(14, 4)
-    panels = figure.subplots(1, len(SHAPES), sharey=True)
-    for panel, (rows, width) in zip(panels, SHAPES, strict=True):
+    figure.set_size_inches(5.6, 7)
+    panel = figure.subplots()
+    for (rows, width), marker, colour in zip(SHAPES, "os^D", ("#1b9e77", "#d95f02", "#7570b3", "#777777"), strict=True):
         lines = [row for row in content["results"] if (row["rows"], row["width"]) == (rows, width)]
-        places = [-names.index(f"{row['pass']}: {row['step']}") for row in lines]
-        colours = ["#1b9e77" if row["pass"] == "forward" else "#7570b3" for row in lines]
-        us, floor = [row["us"] for row in lines], lines[0]["floor_us"]
-        panel.bar_label(panel.barh(places, us, color=colours), fmt="%.4g")
-        panel.axvline(floor, color="black", linestyle="--", linewidth=1, label="memory's floor")
-        panel.set(xscale="log", xlim=(floor / 1.5, 6 * max(us)), title=f"{rows} rows of {width}", xlabel="microseconds")
-        panel.minorticks_off()
-    panels[0].set_yticks([-i for i in range(len(names))], names)
-    panels[0].legend(loc="lower right")
-    figure.suptitle(f"residual add + RMSNorm in steps, bfloat16, {content['environment']['name']}")
+        places = [names.index(f"{row['pass']}: {row['step']}") for row in lines]
+        times = [row["us"] / row["floor_us"] for row in lines]
+        panel.plot(times, places, marker, color=colour, markersize=8, alpha=0.8, label=f"{rows} x {width}")
+    panel.set_title(f"{content['environment']['dtype']}, {content['environment']['name']}", loc="left")
+    panel.axvline(1, color="black", linestyle="--", linewidth=1)
+    panel.set(xscale="log", xlabel="time over the memory's floor")
+    panel.set_yticks(range(len(names)), [textwrap.fill(name, 22) for name in names])
+    panel.invert_yaxis()
+    figure.legend(loc="outside lower center", ncols=2)
 
 
 if __name__ == "__main__":

@@ -83,7 +83,7 @@ __device__ inline void add_rows(float* numbers, int rows, int width) {
 // a cluster: they run at the same time and may write into each other's shared memory. Each warp
 // sends its number to every block; st.async counts the bytes that have arrived on a barrier in that
 // block, which its threads watch. (cooperative_groups' cluster.sync() would also wait for all loads
-// and stores under way: no row could be fetched during the sum over the one before it.)
+// and stores in flight: no row could be fetched during the sum over the one before it.)
 struct RowSums {
   float of_warps[2][kMostBlocks * kMostThreads / 32];
   uint64_t arrived[2];

@@ -129,7 +129,7 @@ __device__ void load_matrices(uint32_t (&x)[4], const bf16* row) {
 }
 
 // 4. Tensor cores: mma.sync multiplies 16 x 16 by 16 x 8 per warp. 4 warps of 64 x 64 each; copies
-// of the next two tiles are under way. Serves any alignment.
+// of the next two tiles are in flight. Serves any alignment.
 template <bool kAligned>
 __global__ void __launch_bounds__(128) tensor_cores(Problem p) {
   extern __shared__ __align__(1024) uint8_t memory[];

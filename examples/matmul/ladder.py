@@ -10,6 +10,7 @@ GPU time without launches, by CUDA graphs, with a cold cache: calls rotate among
 import math
 import statistics
 import sys
+import textwrap
 from functools import partial
 
 import torch
@@ -79,16 +80,19 @@ def run_once(size: int) -> None:
 
 
 def plot(figure, content: dict) -> None:
-    figure.set_size_inches(10, 3.4)
-    names = [*RUNGS.values(), TORCH]
-    for panel, size in zip(figure.subplots(1, 2, sharey=True), (4096, 8192), strict=True):
+    """TFLOP/s of each rung, a bar for each size."""
+    figure.set_size_inches(5.6, 6)
+    panel, names = figure.subplots(), [*RUNGS.values(), TORCH]
+    for size, colour, shift in ((4096, "#1b9e77", -0.2), (8192, "#7570b3", 0.2)):
         rows = [row for row in content["results"] if (row["m"], row["n"], row["k"]) == (size,) * 3]
-        tflops = {row["rung"]: row["tflops"] for row in rows}
-        colours = ["#777777" if name == TORCH else "#1b9e77" for name in names]
-        bars = panel.barh(names, [tflops.get(name, 0) for name in names], color=colours)
-        panel.bar_label(bars, [f"{tflops[name]:.3g}" if name in tflops else "" for name in names], padding=2)
-        panel.set(title=f"{size} x {size} x {size}", xlabel="TFLOP/s", xlim=(0, 1.15 * max(tflops.values())))
+        places = [names.index(row["rung"]) + shift for row in rows]
+        bars = panel.barh(places, [row["tflops"] for row in rows], 0.4, color=colour, label=f"{size} cubed")
+        panel.bar_label(bars, fmt="%.3g", padding=2)
+    panel.set_yticks(range(len(names)), [textwrap.fill(name, 16) for name in names])
+    panel.set_title(f"bfloat16, {content['environment']['name']}", loc="left")
+    panel.set(xlabel="TFLOP/s", xlim=(0, 850))
     panel.invert_yaxis()
+    panel.legend(loc="upper right")
 
 
 def main() -> None:
