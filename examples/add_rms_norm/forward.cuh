@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(kMostThreads, kVectors == 1 ? kResidentThreads
   const int first = (blockIdx.y * blockDim.x + threadIdx.x) * kSize - lead;
   const int step = gridDim.y * blockDim.x * kSize;
   // With few rows, as in a model that writes a token, the weight would be what they wait for.
-  if (gridDim.x <= kFewBlocks && !weight.is_wide && first >= 0 && first < width) {
+  if (kIsWhole && gridDim.x <= kFewBlocks && !weight.is_wide && first < width) {
     prefetch(static_cast<const T*>(weight.data) + first);
   }
   wait_for_previous();

@@ -26,8 +26,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from lab import lesson  # of the workbench, only options and files
 
 CONFIG, CUDA, BF16, NEW = SIZES["8b"], torch.device("cuda"), torch.bfloat16, 128
-POINTS = [(1, 512), (1, 4096), (16, 1024), (64, 1024), (0, 2048)]  # batch and context; 0: reading a prompt
-OURS = {"ours, bf16": (False, False), "ours, 4 bits": (True, False), "ours, 4 bits, also the last layer": (True, True)}
+SHORT, LONG, PROMPT, MANY = (1, 512), (1, 4096), (0, 2048), [(16, 1024), (64, 1024)]  # batch and context; 0: to read it
+OURS = {  # 4 bits, also the last layer, and where it is timed
+    "ours, bf16": (False, False, [SHORT, LONG, PROMPT]),
+    "ours, 4 bits": (True, False, [SHORT, LONG]),
+    "ours, 4 bits, also the last layer": (True, True, [SHORT, LONG, *MANY, PROMPT]),
+}
 
 
 class TorchInt4(nn.Module):
@@ -86,13 +90,13 @@ def measure(who: str, model: Llama, points: list, kind: type[Cache] = Cache, dty
 
 def measure_transformers() -> list[dict]:
     """generate() with its static cache: it compiles the model, with CUDA graphs."""
-    from transformers import LlamaConfig, LlamaForCausalLM
+    import transformers
 
     sizes = {name: x for name, x in vars(CONFIG).items() if name not in ("rope_theta", "rope_scaling", "eos_token_id")}
     torch.set_default_dtype(BF16)
     with CUDA:
-        model = LlamaForCausalLM(LlamaConfig(**sizes, eos_token_id=None)).eval()
-        prompt = torch.randint(CONFIG.vocab_size, POINTS[0])
+        model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, eos_token_id=None)).eval()
+        prompt = torch.randint(CONFIG.vocab_size, SHORT)
     torch.set_default_dtype(torch.float32)
     how = {"do_sample": False, "cache_implementation": "static", "max_new_tokens": NEW, "pad_token_id": 0}
     for _ in range(3):  # the first ones compile and capture
@@ -100,23 +104,25 @@ def measure_transformers() -> list[dict]:
         clock = SimpleNamespace(put=lambda _, times=times: times.append(time.perf_counter()), end=lambda: None)
         model.generate(prompt, attention_mask=torch.ones_like(prompt), streamer=clock, **how)
     ms = (times[-1] - times[1]) * 1e3 / (len(times) - 2)  # the first call has the prompt, the second one its token
-    return [{"who": "transformers", "batch": 1, "context": POINTS[0][1], "ms": ms, "tokens_per_s": 1e3 / ms}]
+    row = {"who": "transformers", "batch": 1, "context": SHORT[1], "ms": ms, "tokens_per_s": 1e3 / ms}
+    return [row | {"version": transformers.__version__}]
 
 
 @torch.no_grad()
 def measure_all(_) -> list[dict]:
     rows = []
-    for who, bits in OURS.items():
+    for who, (*bits, points) in OURS.items():
         start = time.perf_counter()
         model = load(*bits)
         torch.cuda.synchronize()
         rows.append({"who": who, "start_s": time.perf_counter() - start})
-        rows += measure(who, model, POINTS) + measure(who, model, [(1, 32768)], dtype=torch.int8)
-        del model
+        rows += measure(who, model, points)
+    rows += measure(who, model, [(1, 32768)], dtype=torch.int8)
+    del model
     torch._inductor.config.coordinate_descent_tuning = True  # as gpt-fast does
     torch.backends.cuda.enable_math_sdp(False)  # so it takes cuDNN's
-    rows += measure("torch.compile, bf16", load_compiled(False), POINTS, TorchCache)
-    rows += measure("torch.compile, torch's 4 bits", load_compiled(True), POINTS[:2], TorchCache)
+    rows += measure("torch.compile, bf16", load_compiled(False), [SHORT, LONG, *MANY, PROMPT], TorchCache)
+    rows += measure("torch.compile, torch's 4 bits", load_compiled(True), [SHORT], TorchCache)
     torch._inductor.config.coordinate_descent_tuning = False
     torch.backends.cuda.enable_math_sdp(True)
     return rows + measure_transformers()
@@ -125,11 +131,12 @@ def measure_all(_) -> list[dict]:
 def plot(figure, content: dict) -> None:
     """Bars of tokens per second for one text."""
     figure.set_size_inches(8.6, 2.4)
-    rows = [row for row in content["results"] if (row.get("batch"), row.get("context")) == POINTS[0]]
+    rows = [row for row in content["results"] if (row.get("batch"), row.get("context")) == SHORT]
     rows.sort(key=lambda row: -row["tokens_per_s"])
     axes, colours = figure.subplots(), ["tab:green" if row["who"] in OURS else "0.65" for row in rows]
     bars = axes.barh([row["who"] for row in rows], [row["tokens_per_s"] for row in rows], color=colours)
     axes.bar_label(bars, fmt="%.0f", padding=3)
+    axes.margins(x=0.08)
     axes.set_xlabel("tokens per second: Llama of 8 billion parameters, one text, 512 tokens of context")
     axes.spines[["top", "right"]].set_visible(False)
 
