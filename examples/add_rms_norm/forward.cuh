@@ -22,8 +22,10 @@ __global__ void __launch_bounds__(kMostThreads, kVectors == 1 ? kResidentThreads
   const int first = (blockIdx.y * blockDim.x + threadIdx.x) * kSize - lead;
   const int step = gridDim.y * blockDim.x * kSize;
   // With few rows, as in a model that writes a token, the weight would be what they wait for.
-  if (kIsWhole && gridDim.x <= kFewBlocks && !weight.is_wide && first < width) {
-    prefetch(static_cast<const T*>(weight.data) + first);
+  if constexpr (kIsWhole) {
+    if (gridDim.x <= kFewBlocks && !weight.is_wide && first < width) {
+      start_next_and_prefetch(static_cast<const T*>(weight.data) + first);
+    }
   }
   wait_for_previous();
   prepare_row_sums(sums);
