@@ -85,6 +85,7 @@ def write(args: argparse.Namespace, device: torch.device) -> dict:
         config, read, tokenizer = SIZES[args.size], random_weights(device, dtype, args.seed), None
         prompts = torch.randint(config.vocab_size, (args.batch, args.context)).tolist()
     model = Llama(config, Loader(read, device, dtype, is_int4, is_int4 and args.last == "int4"))
+    weights_gb = torch.cuda.memory_allocated() / 1e9 if device.type == "cuda" else 0
     choose = sampler(args.temperature, args.top_p) if args.temperature else greedy
     cache_dtype = torch.int8 if args.cache == "int8" else dtype
     generator = Generator(model, args.batch, len(prompts[0]) + args.tokens, cache_dtype, choose)
@@ -109,7 +110,7 @@ def write(args: argparse.Namespace, device: torch.device) -> dict:
         row["prompt_ms"] = (times[1] - times[0]) * 1e3
         row["tokens_per_s"] = args.batch * (len(written) - 1) / (times[-1] - times[1])
     if device.type == "cuda":
-        row["peak_gb"] = torch.cuda.max_memory_allocated() / 1e9
+        row |= {"weights_gb": weights_gb, "peak_gb": torch.cuda.max_memory_allocated() / 1e9}
         row["kernels"] = kernels(generator) if args.profile else []
     return row
 
