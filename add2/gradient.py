@@ -29,7 +29,7 @@ class _WithGradient(torch.autograd.Function):
 def _add2_autograd(keys, a: Tensor, b: Tensor) -> Tensor:
     below = keys.remove(keys.highestPriorityTypeId())  # the key below Autograd
     is_wrapped = debug_unwrap(a) is not a or debug_unwrap(b) is not b  # by a transform of torch.func
-    if (is_wrapped or is_compiling() or may_have_tangent(a)) and (_has_derivative(a) or _has_derivative(b)):
+    if (is_wrapped or is_compiling() or is_dual_level_open(a)) and (_has_derivative(a) or _has_derivative(b)):
         return torch.add(a, b)  # the same sum by torch's own functions, which have every derivative
     if torch.is_grad_enabled() and (a.requires_grad or b.requires_grad):
         return _WithGradient.apply(below, a, b)
@@ -50,8 +50,8 @@ def _launch_in_place(keys, c: Tensor, a: Tensor, b: Tensor, n: int) -> None:
     torch.autograd.graph.increment_version(c)  # a graph that has saved c notices
 
 
-def may_have_tangent(x: Tensor) -> bool:
-    """False outside of dual_level(): there unpack_dual returns the tensor itself, inside a view of it."""
+def is_dual_level_open(x: Tensor) -> bool:
+    """Forward mode is on. Any tensor tells: unpack_dual returns a view of it inside of dual_level(), itself outside."""
     return unpack_dual(x).primal is not x
 
 

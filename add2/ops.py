@@ -48,7 +48,7 @@ def torch_launch_add2(c: Tensor, a: Tensor, b: Tensor, n: int) -> None:
         return _launch_any(c, a, b, n)
     if torch.is_grad_enabled() and (c.requires_grad or a.requires_grad or b.requires_grad):
         return _launch_any(c, a, b, n)
-    if not 0 <= n < 2**63 or c.is_neg() or c.is_inference() or gradient.may_have_tangent(c):
+    if not 0 <= n < 2**63 or c.is_neg() or c.is_inference() or gradient.is_dual_level_open(c):
         return _launch_any(c, a, b, n)
     # Plain calls: past the Python function at Autograd, which takes 4 us or more of an H200's host to call.
     _launch_plain(c, a, b, n)

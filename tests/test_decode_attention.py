@@ -46,17 +46,16 @@ def make(lengths, heads=8, key_heads=2, capacity=40, d=64, dtype=torch.float16, 
     torch.manual_seed(heads + capacity + d)
     q = (torch.randn(len(lengths), heads, d) / size).to(device, dtype)
     both = [(torch.randn(len(lengths), key_heads, capacity, d) * size).to(device, dtype) for _ in "kv"]
-    lengths, scales = integers(lengths, device), []
+    lengths = integers(lengths, device)
     is_used = torch.arange(capacity, device=device) < lengths[:, None, None, None]
     unused = ~is_used[:, 0].expand(both[0].shape[:3])
-    exact = both
+    exact, cache, scales = both, [x.masked_fill(unused[..., None], math.nan) for x in both], []
     if int8:
-        both, scales = zip(*map(quantize, both), strict=True)
-        exact = [x.double() * scale[..., None] for x, scale in zip(both, scales, strict=True)]
+        cache, scales = zip(*map(quantize, both), strict=True)
+        exact = [x * scale[..., None].double() for x, scale in zip(cache, scales, strict=True)]
         scales = [None, *(x.masked_fill(unused, math.nan) for x in scales)]
-    keys, values = (x.double() for x in exact)
-    right = F.scaled_dot_product_attention(q[:, :, None].double(), keys, values, is_used, enable_gqa=True)
-    cache = both if int8 else [x.masked_fill(unused[..., None], math.nan) for x in both]
+    q_keys_values = (x.double() for x in (q[:, :, None], *exact))
+    right = F.scaled_dot_product_attention(*q_keys_values, is_used, enable_gqa=True)
     return (q, *cache, lengths, *scales), right[:, :, 0].nan_to_num()
 
 
@@ -205,13 +204,12 @@ def test_refuses(lib, device):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_graphs_with_growing_lengths(lib):
     arguments, _ = make([4096, 4096], 32, 8, 4096, 128, device="cuda")
-    lengths, graph = arguments[3].fill_(1), torch.cuda.CUDAGraph()
+    graph, compiled = torch.cuda.CUDAGraph(), torch.compile(lib.attend, mode="reduce-overhead")
     lib.attend(*arguments)
     with torch.cuda.graph(graph):
         out = lib.attend(*arguments)
-    compiled = torch.compile(lib.attend, mode="reduce-overhead")
     for i in range(300):
-        lengths += 13
+        arguments[3].fill_(1 + 13 * i)
         graph.replay()
         right = lib.attend(*arguments)
         assert torch.equal(out, right)

@@ -270,7 +270,9 @@ def test_infinite_input(lib, dtype, device):
             changed = sorted({0, batch // 2, batch - 1})
             assert torch.equal(found.isnan(), right.isnan()), (n, k, batch)
             for row in changed:
-                torch.testing.assert_close(found[row], right[row], equal_nan=True, rtol=0.02, atol=0.1)
+                largest = right[row][right[row].isfinite()].abs().max().item() if right[row].isfinite().any() else 0
+                atol = max(0.1, 1e-4 * largest)  # it decides to which bit float32 sums are right
+                torch.testing.assert_close(found[row], right[row], equal_nan=True, rtol=0.02, atol=atol)
             same = [row for row in range(batch) if row not in changed]
             torch.testing.assert_close(found[same], y[same], rtol=0.02, atol=0.1)
 
@@ -421,7 +423,7 @@ def launch_plan(lib, y, x, packed, scale, zero, bias, plan, sizes, gated=False):
 @half
 def test_every_shape(lib, dtype):
     """All of kShapes with up to 8 blocks along K, also where a block has no K, and a tile no more rows."""
-    shapes = range(17) if torch.cuda.get_device_capability() == (9, 0) else range(1)
+    shapes = range(15) if torch.cuda.get_device_capability() == (9, 0) else range(1)
     sizes = [(64, 64, 1), (192, 576, 9), (320, 1088, 40), (512, 1024, 130), (576, 704, 300), (192, 4096, 257)]
     for n, k, batch in [*sizes, (17088, 192, 20)]:
         x, *weight, bias = make(lib, n, k, batch, dtype, "cuda")
@@ -430,7 +432,7 @@ def test_every_shape(lib, dtype):
             for splits, whole in ((1, 0), (2, 0), (3, 0), (5, 0), (8, 0), (3, 1)) if shape else [(1, 0)]:
                 ys = [torch.full((batch, n), torch.nan, dtype=dtype, device="cuda") for _ in range(2)]
                 for y in ys:
-                    plan = (shape, splits, whole * (shape >= FIRST_WGMMA))
+                    plan = (shape, splits, whole * (shape >= FIRST_WGMMA and n > 10000))
                     assert launch_plan(lib, y, x, *weight, bias, plan, (n, k, batch)) is None
                 worst = (ys[0].double() - right).abs().amax(1) / right.abs().amax(1)
                 assert worst.max() <= torch.finfo(dtype).eps, (n, k, batch, shape, splits, whole)
@@ -509,7 +511,7 @@ def test_plan_at_any_size(plan):
             before, batch = None, 1
             while batch <= 4096:
                 p, size = plan(n, k, batch), (n, k, batch)
-                assert 0 <= p.shape < 17, size
+                assert 0 <= p.shape < 15, size
                 assert 0 < p.batch <= batch, size
                 assert p.splits <= -(-k // 128), size
                 if p.whole:  # full waves, and then tiles that several blocks share

@@ -50,7 +50,7 @@ def edit(path, old, new):
 def test_it_is_short_and_stands_alone(project):
     files = contents(project)
     assert len(files) <= 11
-    assert sum(len(text.splitlines()) for text in files.values()) <= 440
+    assert sum(len(text.splitlines()) for text in files.values()) <= 445
     assert not re.search(r"\badd2|\blab\b|\.\./(?!my_op)", "".join(files.values()))
 
 
@@ -177,8 +177,10 @@ def test_it_builds_and_passes(python, project, tmp_path):
     python("-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "--no-index", "-w", tmp_path, ".")
     (wheel,) = tmp_path.glob("my_op-0.1.0-py3-none-linux_*.whl")
     zipfile.ZipFile(wheel).extract("my_op/_C.so", project / "src")
-    has_nvcc = bool(torch.version.cuda and shutil.which("nvcc"))
-    assert (b"my_op_kernel" in (project / "src" / "my_op" / "_C.so").read_bytes()) == has_nvcc
+    has_nvcc = shutil.which("nvcc") is not None
+    has_kernel = b"my_op_kernel" in (project / "src" / "my_op" / "_C.so").read_bytes()
+    assert has_kernel == (has_nvcc and torch.version.cuda is not None)
     said = python(*OWN_TESTS, "-rs", PYTHONPATH="src").stdout
-    assert ("SKIPPED" in said) != has_nvcc, said  # where there is nvcc, the kernel is compiled for named GPUs
+    # Where there is nvcc, the kernel is compiled for named GPUs, also with a torch without CUDA.
+    assert ("SKIPPED" in said) != has_nvcc, said
     assert "my_op" in python("benchmark.py", PYTHONPATH="src").stdout

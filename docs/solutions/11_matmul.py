@@ -15,10 +15,13 @@ def exercise_1():
 
 
 def exercise_2():
-    """Arrivals at `empty`: every warp that reads what a block has loaded for all four blocks."""
+    """Arrivals at `empty`: every warp that reads what a block has loaded for all four blocks. Bytes at `full`: each
+    block loads a quarter of B's tile, 256 rows of 64 columns, for all."""
     warps = [(block, warp) for block in range(4) for warp in range(8)]
-    print(f"{len(warps)} arrivals")
-    assert len(warps) == 32
+    tile = 256 * 64 * 2
+    others = tile - tile // 4
+    print(f"{len(warps)} arrivals, {others // 1024} KB from other blocks")
+    assert (len(warps), others) == (32, 24 * 1024)
 
 
 main()

@@ -21,23 +21,23 @@ struct Shape {
   static constexpr int kRow = D * sizeof(Cached);  // bytes of a token
   static constexpr int kChunks = kRow / 16, kSteps = D / 16;
   static constexpr int kStepsOfLoad = kInt8 ? 2 : 1;  // products that one load_matrices() feeds
-  static constexpr int kSlot = kTile * (2 * kRow + (kInt8 ? 8 : 0));  // int8: and the scales
+  static constexpr int kSlot = kTile * (2 * kRow + (kInt8 ? 8 : 0));  // with int8 also scales
   static constexpr int kStages = kRing / kSlot;
-  // Where 16 bytes of a token lie in the ring, in units of 16 bytes: shuffled, so that the same
-  // piece of 8 tokens comes from all banks at once.
+  // Position of a token's chunk of 16 bytes in a slot, in chunks. The XOR spreads the same chunk of
+  // 8 tokens over all banks.
   __device__ static int place(int token, int chunk) {
     constexpr int kShuffled = kChunks < 8 ? kChunks : 8;
     return token * kChunks + (chunk ^ token / (8 / kShuffled) % kShuffled);
   }
 };
 
-// Two bytes of a word, x + 128 each, as exact halves: 0x6400 + n reads 1024 + n.
+// Converts two bytes, x + 128 each, to halves exactly: 0x6400 + n is the half 1024 + n.
 __device__ inline uint32_t two_halves(uint32_t word, uint32_t which) {
   const uint32_t both = __byte_perm(word, 0x64646464, which);
   return bits<uint32_t>(__hsub2(bits<__half2>(both), bits<__half2>(0x64806480)));
 }
-// What tensor cores multiply, of loaded matrices. 16 bytes are 8 elements, or 16 of int8, of which
-// the even ones take the place of the first 8 and the odd ones of the others.
+// Makes fragments for mma.sync of loaded matrices. 16 bytes hold 8 elements, or 16 of int8: there
+// the even ones replace the first 8 and the odd ones the last 8, in both factors.
 template <typename S, bool kTransposed>
 __device__ inline void factors_of(uint32_t (&x)[4], const uint32_t (&loaded)[4], int step) {
   for (int i = 0; i < 2; ++i) {
@@ -68,8 +68,8 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1) attend(const __grid_constan
     return static_cast<const decltype(type)*>(x.data) + row * x.batch + key_head * x.head +
            token * x.token;
   };
-  // 32 lanes copy neighbouring bytes: memory is a third slower if a warp asks for pieces of rows.
-  // Nothing past the capacity is read.
+  // A warp copies contiguous bytes: pieces of several rows made memory a third slower. It reads
+  // nothing past the capacity.
   constexpr int kAtOnce = 32 / S::kChunks;
   const int copied = lane / S::kChunks, chunk = lane % S::kChunks;
   const Cached* const key = at(p.keys, Cached(), copied) + chunk * (16 / sizeof(Cached));
@@ -96,8 +96,8 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1) attend(const __grid_constan
            static_cast<int64_t>(key_head * group + min(n, group - 1)) * p.q.head;
   };
 
-  // While the kernel before ends, move what comes first into L2. No value is looked at, so this is
-  // right even if that kernel is still writing them.
+  // Prefetch the first data into L2 while the previous kernel finishes. This uses no values, so it
+  // is correct even if that kernel still writes them.
   start_next_kernel();
   prefetch(p.lengths + row);
   if (lane < 2 * group) prefetch(q_of(lane / 2) + lane % 2 * (D / 2));
@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1) attend(const __grid_constan
   if (p.plan.is_cluster) asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 #endif
   const int given = p.lengths[row];
-  // Fragments of q; heads past the group are zeros. Asked for first: what follows fills all queues.
+  // Fragments of q; heads past the group are zeros. Load them first: the copies fill all queues.
   uint32_t q[S::kSteps][NT][2];
 #pragma unroll
   for (int n = 0; n < NT; ++n) {
@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1) attend(const __grid_constan
     }
   }
   asm volatile("" ::: "memory");
-  if (first * kTile < p.capacity) copy_tile(first, 0);  // does not wait for the length
+  if (first * kTile < p.capacity) copy_tile(first, 0);  // needs no length
   commit();
   const int length = min(max(given, 0), p.capacity), tiles = (length + kTile - 1) / kTile;
 #pragma unroll 1
@@ -167,7 +167,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1) attend(const __grid_constan
   float sums[S::kSteps][NT][4] = {};
   float max[NT][2], weight[NT][2] = {};
   for (int n = 0; n < NT; ++n) max[n][0] = max[n][1] = -INFINITY;
-  const auto row_of = [&](int i) {  // the row of a slot that this lane names to load_matrices()
+  const auto row_of = [&](int i) {  // the row of a slot that this lane passes to load_matrices()
     return S::place(lane % 16, i / S::kStepsOfLoad * 2 | lane / 16) * 16;
   };
   int stage = 0;
@@ -181,7 +181,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1) attend(const __grid_constan
 
     // Scores of tokens g (0, 1) and g + 8 (2, 3) for the heads 2 t (0, 2) and 2 t + 1 (1, 3).
     uint32_t loaded[S::kSteps / S::kStepsOfLoad][4];  // first keys, then values
-    float score[NT][4] = {}, odd[NT][4] = {};  // two sums: a product waits for the one before
+    float score[NT][4] = {}, odd[NT][4] = {};         // two sums, so that fewer products wait
 #pragma unroll
     for (int i = 0; i < S::kSteps; ++i) {
       uint32_t x[4];

@@ -101,7 +101,7 @@ AnyCall prepare(Tensor& q, int64_t dims, const Tensor& keys, const Tensor& value
   }
   if (is_int8 != key_scale.has_value() || is_int8 != value_scale.has_value())
     refuse("expected key_scale and value_scale with a cache of int8, and only then");
-  if (capacity >= limit || q.numel() / d >= limit / kMaxSplits)
+  if (capacity >= limit || batch * heads >= limit / kMaxSplits || q.numel() / heads >= limit * d)
     refuse("a size is too large for the kernel's 32-bit indices");
   Shape size = {batch, key_heads, capacity, d}, q_size = q.sizes().vec();
   q_size.back() = d;
@@ -109,14 +109,8 @@ AnyCall prepare(Tensor& q, int64_t dims, const Tensor& keys, const Tensor& value
             {"keys", keys, is_int8 ? cached : type, size},
             {"values", values, cached, size},
             {"lengths", lengths, ScalarType::Int, {batch}}});
+  tidy(q);
   AnyCall call = {};
-  size.pop_back();
-  if (is_int8) {
-    check(q, {{"key_scale", *key_scale, ScalarType::Float, size},
-              {"value_scale", *value_scale, ScalarType::Float, size}});
-    call.key_scale = rows(*key_scale);
-    call.value_scale = rows(*value_scale);
-  }
   call.batch = static_cast<int>(batch);
   call.heads = static_cast<int>(heads);
   call.key_heads = static_cast<int>(key_heads);
@@ -124,11 +118,17 @@ AnyCall prepare(Tensor& q, int64_t dims, const Tensor& keys, const Tensor& value
   call.d = static_cast<int>(d);
   call.dtype = dtype;
   call.cached = is_int8 ? DECODE_INT8 : dtype;
-  tidy(q);
   call.q = rows(q);
   call.keys = rows(keys);
   call.values = rows(values);
   call.lengths = dense<int32_t>(lengths);
+  if (is_int8) {
+    size.pop_back();
+    check(q, {{"key_scale", *key_scale, ScalarType::Float, size},
+              {"value_scale", *value_scale, ScalarType::Float, size}});
+    call.key_scale = rows(*key_scale);
+    call.value_scale = rows(*value_scale);
+  }
   return call;
 }
 

@@ -63,7 +63,7 @@ def attend(
     heads for a key head. Or int8, with key_scale and value_scale: float32 [batch, key heads, capacity]. lengths: int32
     [batch], on the same device: only so many tokens of a row count; they may grow from one replay of a CUDA graph to
     the next. 0 gives zeros; more than the capacity is the capacity. scale: 1 / sqrt(d) if None. Sums are float32; two
-    runs give the same bits. No gradient. Otherwise RuntimeError, or TypeError for no tensor. Call build() first.
+    runs give the same bits. No gradient. Anything else raises a RuntimeError. Call build() first.
     """
     return torch.ops.decode_attention.attend(q, keys, values, lengths, scale, key_scale, value_scale)
 
@@ -87,8 +87,9 @@ def append(
     as many positions as the capacity or more; the halves of d are rotated, as transformers does it. lengths: int32
     [batch], tokens that are in the cache already: token i gets position lengths + i, and lengths stay as they are (all
     layers share them). counts: int32 [batch], how many of the tokens count; the others are not written, their q is 0.
-    Nothing is written at or past the capacity. keys, values, key_scale, value_scale: as for attend(). int8 codes are
-    round(x / scale), with scale = max(abs(x)) / 127 for each token and key head. No gradient. Call build() first.
+    Nothing is written at or past the capacity. keys, values, key_scale, value_scale: as for attend(), but the rows of
+    keys and values must be dense and start at multiples of 16 bytes. int8 codes are round(x / scale), with scale =
+    max(abs(x)) / 127 for each token and key head. No gradient. Call build() first.
     """
     return torch.ops.decode_attention.append(q, k, v, cos, sin, lengths, keys, values, key_scale, value_scale, counts)
 

@@ -1,4 +1,4 @@
-// Instructions that have no name in C++, and conversions.
+// Conversions, and PTX instructions that have no C++ function.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -37,7 +37,7 @@ __device__ inline float exp_2(float x) {
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
-// Programmatic dependent launch: the next kernel may start, and this one waits for the one before.
+// Programmatic dependent launch: lets the next kernel start, and waits for the previous one.
 __device__ inline void start_next_kernel() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -52,8 +52,8 @@ __device__ inline void prefetch(const void* from) {  // a line of 128 bytes, int
   asm volatile("prefetch.global.L2 [%0];" ::"l"(from));
 }
 
-// Copies to shared memory in the background, or writes zeros. A cache is read once in a step, so it
-// should leave L2 first.
+// Copies to shared memory in the background, or writes zeros. A step reads the cache only once, so
+// L2 should evict it first.
 __device__ inline void copy_16(uint32_t to, const void* from, bool is_used) {
   uint64_t policy;
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
@@ -85,8 +85,9 @@ __device__ inline void multiply(float (&c)[4], const uint32_t (&a)[4], const uin
 #undef MULTIPLY
 }
 
-// Four 8 x 8 matrices of 16 bits: tokens 0 to 7 and 8 to 15 of 16 bytes, and of the next 16. Each
-// lane names a row. A lane gets two neighbours of a row, or transposed of a column.
+// Loads four 8 x 8 matrices of 16 bits: 16 bytes of tokens 0 to 7, of tokens 8 to 15, and the next
+// 16 bytes of both. Each lane passes the address of one row. It gets two neighbours of a row, or of
+// a column if transposed.
 template <bool kTransposed>
 __device__ inline void load_matrices(uint32_t (&x)[4], uint32_t row) {
 #define LOAD(trans)                                                                        \

@@ -10,8 +10,8 @@ struct Part {
   float4 sum;
   float max, weight;
 };
-// Joins `count` parts, kMax at most. stat(i): max and weight; sum(i): four columns. All are read
-// before any is used: one wait, not one for each.
+// Joins `count` parts, at most kMax. stat(i): max and weight; sum(i): four columns. All loads come
+// first, so they wait together.
 template <int kMax, typename Stat, typename Sum>
 __device__ inline Part join_parts(int count, Stat stat, Sum sum) {
   float2 stats[kMax];
@@ -43,8 +43,8 @@ __device__ inline void finish(const AttendCall& p, int row, int head, int quad, 
                                    pack<T>(x.sum.z * f, x.sum.w * f)};
 }
 
-// Where blocks leave parts for the second kernel: [unit][block][head of the group][d], then max and
-// weight of each.
+// Layout of the scratch memory: sums [unit][block][head of the group][d], then max and weight of
+// each.
 __device__ inline float4* sums_of(const AttendCall& p) {
   return reinterpret_cast<float4*>(p.scratch);
 }

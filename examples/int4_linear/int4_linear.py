@@ -13,12 +13,11 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from int4_autograd import register
 from torch import Tensor, nn
-from torch.autograd.forward_ad import unpack_dual
 from torch.utils import benchmark, cpp_extension
 
 HERE = Path(__file__).resolve().parent
-LIBRARY = torch.library.Library("int4_linear", "FRAGMENT")
 GROUP = 128  # columns that share a scale and a zero
 
 
@@ -228,108 +227,6 @@ def replace_linear_layers(model: nn.Module, skip: Collection[str] = ()) -> dict[
         if layer not in kept:
             model.set_submodule(name, new[layer])
     return {name: kept[layer] for name, layer in layers.items() if layer in kept}
-
-
-class _Gradient(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, below, x: Tensor, packed: Tensor, scale: Tensor, zero: Tensor, bias: Tensor | None) -> Tensor:
-        ctx.save_for_backward(packed, scale, zero)
-        return torch.ops.int4_linear.int4_linear.default.redispatch(below, x, packed, scale, zero, bias)
-
-    @staticmethod
-    def backward(ctx, dy: Tensor):
-        dx = dy @ dequantize(*ctx.saved_tensors) if ctx.needs_input_grad[1] else None
-        dbias = dy.reshape(-1, dy.shape[-1]).sum(0) if ctx.needs_input_grad[5] else None
-        return None, dx, None, None, None, dbias
-
-
-def _expect_tensors(**arguments: Tensor | None) -> None:
-    for name, value in arguments.items():  # torch itself lets None pass for a tensor
-        if value is None:
-            raise RuntimeError(f"int4_linear: {name} is None, expected a tensor")
-
-
-def _below(keyset, packed: Tensor, scale: Tensor, zero: Tensor):
-    """The dispatch keys below Autograd: on to the C++ function."""
-    _expect_tensors(packed=packed, scale=scale, zero=zero)
-    if (torch.is_grad_enabled() and scale.requires_grad) or unpack_dual(scale).tangent is not None:
-        raise RuntimeError("int4_linear: scale requires a gradient, and a 4-bit weight has none: detach it")
-    return keyset.remove(keyset.highestPriorityTypeId())
-
-
-# torch.library.register_autograd is shorter, but forward derivatives through it are silently zero.
-@torch.compiler.disable  # torch.compile calls this to trace through it, and must not compile it by itself
-def _autograd(
-    keyset, x: Tensor, packed: Tensor, scale: Tensor, zero: Tensor, bias: Tensor | None, gated: bool = False
-) -> Tensor:
-    _expect_tensors(x=x)
-    below, tensors = _below(keyset, packed, scale, zero), (x,) if bias is None else (x, bias)
-    if any(torch.func.debug_unwrap(each) is not each or unpack_dual(each).tangent is not None for each in tensors):
-        # torch.func's grad, jvp, ..., or a forward derivative: slower, but torch has every derivative of this
-        y = F.linear(x, dequantize(packed, scale, zero), bias).to(x.dtype)  # autocast may have changed it
-    elif torch.is_grad_enabled() and any(each.requires_grad for each in tensors):
-        y = _Gradient.apply(below, x, packed, scale, zero, bias)
-    else:
-        return torch.ops.int4_linear.int4_linear.default.redispatch(below, x, packed, scale, zero, bias, gated)
-    return F.silu(y[..., 0::2]) * y[..., 1::2] if gated else y
-
-
-@torch.compiler.disable
-def _dequantize_autograd(keyset, packed: Tensor, scale: Tensor, zero: Tensor) -> Tensor:
-    return torch.ops.int4_linear.dequantize.default.redispatch(_below(keyset, packed, scale, zero), packed, scale, zero)
-
-
-def _autocast(
-    keyset, x: Tensor, packed: Tensor, scale: Tensor, zero: Tensor, bias: Tensor | None, gated: bool = False
-) -> Tensor:
-    _expect_tensors(x=x, scale=scale)
-    x, bias = x.to(scale.dtype), None if bias is None else bias.to(scale.dtype)
-    below = keyset.remove(keyset.highestPriorityTypeId())
-    return torch.ops.int4_linear.int4_linear.default.redispatch(below, x, packed, scale, zero, bias, gated)
-
-
-def _check(name: str, tensor: Tensor, dtype: torch.dtype, packed: Tensor, shape: tuple) -> None:
-    """For fake tensors; int4_linear.cpp has the same for real ones."""
-    _expect_tensors(**{name: tensor})
-    torch._check(tensor.device == packed.device, lambda: f"int4_linear: {name} is on another device than packed")
-    torch._check(tensor.dtype == dtype, lambda: f"int4_linear: {name} is {tensor.dtype}, expected {dtype}")
-    found = tuple(tensor.shape)
-    is_right = len(found) == len(shape) and all(a == b for a, b in zip(found, shape, strict=True))
-    torch._check(is_right, lambda: f"int4_linear: {name} has shape {list(found)}, expected {list(shape)}")
-
-
-def _check_weight(packed: Tensor, scale: Tensor, zero: Tensor) -> tuple:
-    """Returns N and K."""
-    _expect_tensors(packed=packed, scale=scale, zero=zero)
-    blocks, chunks = (*packed.shape, 0, 0)[:2]
-    groups = (chunks + 1) // 2
-    _check("packed", packed, torch.int32, packed, (blocks, chunks, 4, 32, 4))
-    torch._check(scale.dtype in (torch.float16, torch.bfloat16), lambda: f"int4_linear: scale is {scale.dtype}")
-    _check("scale", scale, scale.dtype, packed, (groups, blocks * 64))
-    _check("zero", zero, torch.uint8, packed, (groups, blocks * 64))
-    return blocks * 64, chunks * 64
-
-
-def register() -> None:
-    """The operators' Python side: derivatives, autocast and fake kernels."""
-    LIBRARY.impl("int4_linear", _autocast, "AutocastCPU", with_keyset=True)
-    LIBRARY.impl("int4_linear", _autocast, "AutocastCUDA", with_keyset=True)
-    LIBRARY.impl("int4_linear", _autograd, "Autograd", with_keyset=True)
-    LIBRARY.impl("dequantize", _dequantize_autograd, "Autograd", with_keyset=True)
-
-    @torch.library.register_fake("int4_linear::int4_linear")
-    def _(x: Tensor, packed: Tensor, scale: Tensor, zero: Tensor, bias: Tensor | None, gated: bool = False):
-        n, k = _check_weight(packed, scale, zero)
-        _expect_tensors(x=x)
-        torch._check(x.dim() > 0, lambda: "int4_linear: x has no dimension, expected [..., K]")
-        _check("x", x, scale.dtype, packed, (*x.shape[:-1], k))
-        if bias is not None:
-            _check("bias", bias, scale.dtype, packed, (n,))
-        return x.new_empty(*x.shape[:-1], n // 2 if gated else n)
-
-    @torch.library.register_fake("int4_linear::dequantize")
-    def _(packed: Tensor, scale: Tensor, zero: Tensor):
-        return scale.new_empty(_check_weight(packed, scale, zero))
 
 
 def main() -> None:

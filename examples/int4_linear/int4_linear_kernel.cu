@@ -139,14 +139,13 @@ template <typename T>
 const char* start(const Problem<T>& p, const Plan& plan, cudaStream_t stream) {
   constexpr const char* (*kStart[])(const Problem<T>&, const Plan&, cudaStream_t) = {
       Few<0, 4, 1, 1, 8, 2>::start<T>, Few<1, 4, 1, 1, 8, 3>::start<T>,
-      Few<2, 4, 1, 2, 8, 2>::start<T>, Few<3, 4, 2, 1, 8, 3>::start<T>,
-      Few<4, 4, 2, 2, 4, 4>::start<T>, Few<5, 4, 2, 2, 4, 2>::start<T>,
+      Few<2, 4, 1, 2, 8, 2>::start<T>, Few<3, 2, 1, 1, 16, 3>::start<T>,
+      Few<4, 4, 2, 1, 8, 3>::start<T>, Few<5, 4, 2, 2, 4, 4>::start<T>,
       Few<6, 2, 4, 4, 4, 3>::start<T>, Few<7, 2, 4, 2, 8, 2>::start<T>,
-      Many<8, 32, 2, 2>::start<T>,     Many<9, 32, 4, 2>::start<T>,
-      Many<10, 64, 2, 2>::start<T>,    Many<11, 64, 3, 2>::start<T>,
-      Many<12, 64, 4, 2>::start<T>,    Many<13, 128, 2, 2>::start<T>,
-      Many<14, 128, 3, 2>::start<T>,   Many<15, 192, 2, 1>::start<T>,
-      Many<16, 256, 2, 1>::start<T>,
+      Many<8, 32, 2, 2>::start<T>,     Many<9, 64, 2, 2>::start<T>,
+      Many<10, 64, 4, 2>::start<T>,    Many<11, 128, 2, 2>::start<T>,
+      Many<12, 128, 3, 2>::start<T>,   Many<13, 192, 2, 1>::start<T>,
+      Many<14, 256, 2, 1>::start<T>,
   };
   static_assert(sizeof(kStart) / sizeof(kStart[0]) == kShapeCount);
   return kStart[plan.shape](p, plan, stream);

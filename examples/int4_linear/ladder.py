@@ -13,25 +13,34 @@ from torch import Tensor
 from torch.utils import cpp_extension
 
 N = K = 8192
+FIRST = "one warp per output"
 OPERATOR = "the plan: shape and blocks along K by size"
-FEW = {  # step: name, an index of kShapes, blocks that share K
-    1: ("one warp per output", 0, 1),
-    2: ("tensor cores, codes in fragment order, K split over the warps of a block", 0, 1),
-    3: ("copies ahead by cp.async, x for 4 tiles of rows", 0, 1),
-}
-MANY = {
-    3: ("mma.sync, 32 rows of x for each read of W", 4, 1),
-    4: ("wgmma, 64 rows", 6, 1),
-    5: ("wgmma, 256 rows", 11, 1),
-    6: ("two blocks share K", 11, 2),
+STEPS = {  # batch: name, an index of kShapes in plan.h, blocks that share K
+    1: [(FIRST, -1, 1), ("tensor cores, 8 warps along K", 0, 1), ("more bytes under way", 1, 1)],
+    16: [(FIRST, -1, 1), ("tensor cores, 8 rows of x", 0, 1), ("16 rows of x", 4, 1)],
+    256: [
+        ("mma.sync, 32 rows of x", 6, 1),
+        ("wgmma, 64 rows", 9, 1),
+        ("wgmma, 256 rows", 14, 1),
+        ("wgmma, 256 rows, two blocks share K", 14, 2),
+    ],
 }
 
 
-def call_step(library: ctypes.CDLL, step: int, shape: int, cluster: int, weight: tuple, x: Tensor) -> Tensor:
+class Int4Call(ctypes.Structure):
+    """As in int4_linear.h."""
+
+    _fields_ = [(name, ctypes.c_void_p) for name in ("packed", "scale", "zero")]
+    _fields_ += [("n", ctypes.c_int), ("k", ctypes.c_int), ("is_float16", ctypes.c_bool), ("is_gated", ctypes.c_bool)]
+    _fields_ += [(name, ctypes.c_void_p) for name in ("y", "x", "bias")] + [("batch", ctypes.c_int)]
+
+
+def call_step(library: ctypes.CDLL, shape: int, splits: int, weight: tuple, x: Tensor) -> Tensor:
     y = x.new_empty(len(x), N)
-    pointers = [ctypes.c_void_p(tensor.data_ptr()) for tensor in (y, x, *weight)]
+    packed, scale, zero = (each.data_ptr() for each in weight)
+    call = Int4Call(packed, scale, zero, N, K, False, False, y.data_ptr(), x.data_ptr(), None, len(x))
     stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-    if error := library.launch_step(step, *pointers, len(x), N, K, shape, cluster, stream):
+    if error := library.launch_step(shape, splits, ctypes.byref(call), stream):
         raise RuntimeError(error.decode())
     return y
 
@@ -53,21 +62,18 @@ def measure(where: dict) -> list[dict]:
         packed.append(pack(codes, torch.rand(N, K // GROUP, device="cuda").bfloat16(), zero))
         plain.append((row_by_row(codes), *packed[-1][1:]))
     results = []
-    for batch, steps in ((1, FEW), (16, FEW), (256, MANY)):
+    for batch, steps in STEPS.items():
         xs, floor = inputs(N, K, batch), floor_us(N, K, batch, where["peak_gb_per_s"])
         right = xs[0].float() @ dequantize(*packed[0]).float().t()
-        rungs = {
-            name: [
-                partial(call_step, library, step, shape, cluster, weight) for weight in (plain if step == 1 else packed)
-            ]
-            for step, (name, shape, cluster) in steps.items()
-        }
+        rungs = {}
+        for name, *shape in steps:
+            rungs[name] = [partial(call_step, library, *shape, each) for each in (plain if name == FIRST else packed)]
         rungs[OPERATOR] = [lambda x, weight=weight: int4_linear(x, *weight) for weight in packed]
         for name, layers in rungs.items():
             torch.testing.assert_close(layers[0](xs[0]).float(), right, rtol=0.02, atol=0.02 * right.abs().max().item())
             us = time_calls(layers, xs)
             results.append({"batch": batch, "step": name, "us": us, "of_peak": floor / us})
-            print(f"batch {batch:<4}{name:<74}{us:>8.2f} us  {floor / us:>6.1%} of the peak", flush=True)
+            print(f"batch {batch:<4}{name:<44}{us:>8.2f} us  {floor / us:>6.1%} of the peak", flush=True)
     return results
 
 

@@ -3,8 +3,8 @@
 // A warpgroup of four warps computes 64 rows of W for BATCH rows of x. A tensor core takes W as the
 // left factor from registers, where codes become numbers anyway, and x as the right one from shared
 // memory. One more thread, the producer, does nothing but order copies by TMA, into a ring of
-// STAGES slots, each for 64 columns. The blocks of a cluster share K if there are fewer tiles than
-// multiprocessors, and add their sums in a fixed order.
+// STAGES slots, each for 64 or 128 columns. The blocks of a cluster share K if there are fewer
+// tiles than multiprocessors, and add their sums in a fixed order.
 #pragma once
 #include "codes.cuh"
 
@@ -80,6 +80,7 @@ __device__ inline void copy_box(uint32_t to, const CUtensorMap& map, int x, int 
       "l"(&map), "r"(x), "r"(y), "r"(z), "r"(address(barrier))
       : "memory");
 }
+
 // sums += a * b, for 64 rows of W, 16 columns, and N rows of x. PTX wants each register by name.
 #define TEN(tens)                                                                         \
   "%" #tens "0, %" #tens "1, %" #tens "2, %" #tens "3, %" #tens "4, %" #tens "5, %" #tens \
@@ -102,10 +103,6 @@ __device__ inline void copy_box(uint32_t to, const CUtensorMap& map, int x, int 
   else                                     \
     WGMMA("bf16", __VA_ARGS__)
 
-template <typename T>
-__device__ inline void wgmma(float (&c)[8], const uint32_t (&a)[4], uint64_t b_) {
-  WGMMA_OF_TYPE(16, "%0, %1, %2, %3, %4, %5, %6, %7", 8, 9, 10, 11, 12, 13, EIGHT(c, 0));
-}
 template <typename T>
 __device__ inline void wgmma(float (&c)[16], const uint32_t (&a)[4], uint64_t b_) {
   WGMMA_OF_TYPE(32, TEN() "%10, %11, %12, %13, %14, %15", 16, 17, 18, 19, 20, 21, EIGHT(c, 0),
@@ -183,15 +180,22 @@ __global__ void __launch_bounds__(S::kThreads, 1)
     }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
-  if (threadIdx.x < S::TEAMS) {
-    // As in few_rows.cuh: the first weights go to L2 while the kernel before ends.
-    const int row = my_tile % tiles_of_w * S::kRows + threadIdx.x * 64;
-    const int bytes = min(min(my_groups * 2, p.k / 64 - first_group * 2), 16) * 2048;
-    if (row < p.n && bytes > 0) {
-      const Words* from =
-          p.codes + (static_cast<int64_t>(row / 64) * (p.k / 64) + first_group * 2) * 128;
-      asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes));
-    }
+  // As in few_rows.cuh: the first weights go to L2 while the kernel before ends.
+  const int ahead_row = my_tile % tiles_of_w * S::kRows, i = threadIdx.x;
+  const int rows = min(S::kRows, p.n - ahead_row), groups = min(my_groups, 8);
+  if (i < rows / 64 && groups > 0) {
+    const int64_t block = static_cast<int64_t>(ahead_row / 64 + i) * (p.k / 64) + first_group * 2;
+    const int chunks = min(groups * 2, p.k / 64 - first_group * 2);
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p.codes + block * 128),
+                 "r"(chunks * 2048));
+  } else if (i >= 32 && i < 32 + groups) {
+    const int64_t affine = static_cast<int64_t>(first_group + i - 32) * p.n + ahead_row;
+    asm volatile(
+        "cp.async.bulk.prefetch.L2.global [%0], %2;\n"
+        "cp.async.bulk.prefetch.L2.global [%1], %3;" ::"l"(p.scale + affine),
+        "l"(p.zero + affine), "r"(rows * 2), "r"(rows));
+  } else if (i >= 64 && i < 68) {
+    asm volatile("prefetch.tensormap [%0];" ::"l"(&maps.x + i - 64));
   }
   __syncthreads();
   asm volatile("griddepcontrol.launch_dependents; griddepcontrol.wait;" ::: "memory");
@@ -317,7 +321,8 @@ __global__ void __launch_bounds__(S::kThreads, 1)
       finish(p, m0 + m, first_row + four, low);
       finish(p, m0 + m, first_row + four + 2, high);
     }
-    cluster_barrier();  // others may still read the sums of this block
+    // Others may still read the sums of this block. They have used what they read when they arrive.
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.aligned;");
   }
 #endif
 }

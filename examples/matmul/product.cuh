@@ -160,7 +160,7 @@ __global__ void __launch_bounds__(384, 1)
     }
     if (thread == 0) wait_stores<0>();
   }
-  sync_cluster();  // a block must not end while the other one writes to its shared memory
+  sync_cluster();  // a block must not end while the other one may still arrive at its barriers
 }
 
 // Widths of tiles, blocks per cluster, and what a tile's product costs, measured: narrow tiles read

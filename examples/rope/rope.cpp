@@ -27,7 +27,9 @@ Tensor rotate(const Tensor& x, const Tensor& cos, const Tensor& sin) {
              *s = tables[1].const_data_ptr<float>();
   auto* out = y.mutable_data_ptr<float>();
   if (x.is_cpu()) {
-    for (int64_t i = 0; i < v.pairs; ++i) rotate_pairs<1>(i, out, p, v, c, s);
+    const int64_t rows = x.size(0) * v.heads * v.tokens;
+    for (int64_t row = 0; row < rows; ++row)  // divisions once per row: per pair they are slow
+      for (int64_t i = 0; i < v.half; ++i) rotate_pairs<1>(row, i, out, p, v, c, s);
     return y;
   }
 #ifdef USE_CUDA

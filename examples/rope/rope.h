@@ -7,10 +7,10 @@ template <int N>
 struct alignas(4 * N) Pack {  // N = 4: one load or store of 16 bytes
   float at[N];
 };
-template <int N>  // rotates N pairs (x[column], x[column + half]), from the i-th of all on
-C10_HOST_DEVICE void rotate_pairs(int64_t i, float* y, const float* x, const View& v,
-                                  const float* cos, const float* sin) {
-  const int64_t column = i % v.half, row = i / v.half, token = row % v.tokens;
+template <int N>  // rotates N pairs (x[column], x[column + half]) of one of the rows
+C10_HOST_DEVICE void rotate_pairs(int64_t row, int64_t column, float* y, const float* x,
+                                  const View& v, const float* cos, const float* sin) {
+  const int64_t token = row % v.tokens;
   const int64_t head = row / v.tokens % v.heads, batch = row / v.tokens / v.heads;
   x += batch * v.strides[0] + head * v.strides[1] + token * v.strides[2] + column * v.strides[3];
   y += row * 2 * v.half + column;                 // contiguous

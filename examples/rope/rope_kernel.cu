@@ -2,7 +2,7 @@
 template <int N>
 __global__ void rotate(float* y, const float* x, View v, const float* cos, const float* sin) {
   const int64_t i = (blockIdx.x * int64_t(blockDim.x) + threadIdx.x) * N;
-  if (i < v.pairs) rotate_pairs<N>(i, y, x, v, cos, sin);
+  if (i < v.pairs) rotate_pairs<N>(i / v.half, i % v.half, y, x, v, cos, sin);
 }
 
 const char* launch_rotate(float* y, const float* x, View v, const float* cos, const float* sin,

@@ -20,8 +20,9 @@ if (nvcc := shutil.which("nvcc")) and not (os.environ.get("CUDA_HOME") or os.env
 from torch.utils.cpp_extension import CUDA_HOME, BuildExtension, CppExtension, CUDAExtension  # reads CUDA_HOME
 
 cuda = bool(torch.version.cuda and CUDA_HOME and Path(CUDA_HOME, "bin/nvcc").exists())
-if torch.version.cuda and not cuda:
-    print("setup.py: found no nvcc, so only the CPU part is built; set CUDA_HOME to a CUDA toolkit", file=sys.stderr)
+if not cuda:
+    why = "found no nvcc (set CUDA_HOME to a CUDA toolkit)" if torch.version.cuda else "this torch has no CUDA"
+    print(f"setup.py: {why}, so only the CPU part is built", file=sys.stderr)
 if not torch.cuda.is_available():  # no GPU to compile for: PTX, which a GPU's driver finishes compiling
     os.environ.setdefault("TORCH_CUDA_ARCH_LIST", "7.5+PTX")
 

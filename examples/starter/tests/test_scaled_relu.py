@@ -1,5 +1,6 @@
 """python3 -m pytest: on the CPU and, where there is one, on the GPU. Without a GPU the kernel is at least compiled."""
 
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -76,9 +77,10 @@ def test_refusals(device):
         scaled_relu(a, a, a[0])
 
 
-@pytest.mark.skipif(not (torch.version.cuda and CUDA_HOME), reason="needs nvcc, and a torch with CUDA")
+@pytest.mark.skipif(not (CUDA_HOME or shutil.which("nvcc")), reason="needs nvcc")
 def test_kernel_compiles(tmp_path):
     source = Path(__file__).parents[1] / "csrc" / "scaled_relu_kernel.cu"
-    command = [f"{CUDA_HOME}/bin/nvcc", "-c", source, "-o", tmp_path / "kernel.o", "-std=c++17", "-Werror=all-warnings"]
+    nvcc = f"{CUDA_HOME}/bin/nvcc" if CUDA_HOME else "nvcc"  # a torch without CUDA does not look for it
+    command = [nvcc, "-c", source, "-o", tmp_path / "kernel.o", "-std=c++17", "-Werror=all-warnings"]
     command += [f"-gencode=arch=compute_{n},code=sm_{n}" for n in (75, 90)]  # needs no GPU
     subprocess.run([*command, *(f"-isystem={path}" for path in include_paths())], check=True)

@@ -57,9 +57,9 @@ class _Gradient(torch.autograd.Function):
 
 
 # torch.library.register_autograd is shorter, but forward derivatives through it are silently zero.
-@torch.compiler.disable  # torch.compile calls this to trace through it, and must not compile it by itself
+@torch.compiler.disable  # torch.compile runs this to trace the operator, and must not compile it by itself as well
 def _autograd(keyset, a: Tensor, b: Tensor, scale: float) -> Tensor:
-    level = 0 if torch.compiler.is_compiling() else None  # compiled code does not set the default level
+    level = 0 if torch.compiler.is_compiling() else None  # the default is wrong while torch.compile traces
     tensors = [x for x in (a, b) if x is not None]  # None: the C++ function says so
     for x in tensors:  # inside torch.func (grad, jvp, ...), or with a forward derivative?
         if torch.func.debug_unwrap(x) is not x or unpack_dual(x, level=level).tangent is not None:
