@@ -85,6 +85,7 @@ def test_config(files, tmp_path):
     ("changes", "text"),
     [
         ({"architectures": ["Qwen3ForCausalLM"]}, "architecture is Qwen3ForCausalLM, expected LlamaForCausalLM or"),
+        ({"architectures": ["GPT2LMHeadModel"], "num_attention_heads": None}, "architecture is GPT2LMHeadModel"),
         ({"sliding_window": 4096, "architectures": ["MistralForCausalLM"]}, "sliding_window is 4096"),
         ({"quantization_config": {"bits": 4}}, "quantization_config is {'bits': 4}"),
         ({"hidden_act": "gelu"}, "hidden_act is gelu, expected silu"),

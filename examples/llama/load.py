@@ -23,8 +23,9 @@ def read_config(folder: Path) -> Config:
     """From config.json; ValueError for a model that llama.py does not compute."""
     found = json.loads((folder / "config.json").read_text())
     rope = found.get("rope_parameters") or found.get("rope_scaling") or {}
-    kind, heads, ends = rope.get("rope_type", rope.get("type")), found["num_attention_heads"], found.get("eos_token_id")
-    found["head_dim"] = found.get("head_dim") or found["hidden_size"] // heads
+    kind, ends = rope.get("rope_type", rope.get("type")), found.get("eos_token_id")
+    heads = found.get("num_attention_heads") or 1  # other families have other names
+    found["head_dim"] = found.get("head_dim") or found.get("hidden_size", 0) // heads
     for what, value, expected in (
         ("architecture", (found.get("architectures") or [None])[0], ("LlamaForCausalLM", "MistralForCausalLM")),
         ("sliding_window", found.get("sliding_window"), (None,)),
