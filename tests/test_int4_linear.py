@@ -88,14 +88,14 @@ def test_shapes_and_strides(lib, device):
 
 
 @everywhere
-def test_gradient(lib, device):
+@pytest.mark.parametrize("rows", [(), (3,)])
+def test_gradient(lib, rows, device):
     x, *weight, bias = make(lib, device=device)
-    x.requires_grad_()
-    bias.requires_grad_()
-    dense = lib.dequantize(*weight)
-    dy = torch.randn(3, 192, device=device).to(x.dtype)
-    ours = torch.autograd.grad(lib.int4_linear(x, *weight, bias), (x, bias), dy)
-    torch.testing.assert_close(ours, torch.autograd.grad(F.linear(x, dense, bias), (x, bias), dy))
+    x, bias = x[0].expand(*rows, -1).clone().requires_grad_(), bias.requires_grad_()
+    dy = torch.randn(*rows, 192, device=device).to(x.dtype)
+    right = torch.autograd.grad(F.linear(x, lib.dequantize(*weight), bias), (x, bias), dy)
+    for function in (lib.int4_linear, torch.compile(lib.int4_linear, fullgraph=True)):
+        torch.testing.assert_close(torch.autograd.grad(function(x, *weight, bias), (x, bias), dy), right)
     for call in (lib.dequantize, partial(lib.int4_linear, x)):
         with pytest.raises(RuntimeError, match="4-bit weight has none"):
             call(weight[0], weight[1].clone().requires_grad_(), weight[2])
@@ -163,46 +163,14 @@ def test_module(lib, device, tmp_path):
     assert torch.equal(torch.export.export(layer, (x,), dynamic_shapes=rows).module()(x[:3]), layer(x[:3]))
 
 
-def test_refuses(lib):
-    x, packed, scale, zero, bias = make(lib)
-    for arguments, message in (
-        ((x[:, :128], packed, scale, zero), "x has shape"),
-        ((x.half(), packed, scale, zero), "x is Half, expected BFloat16"),
-        ((x, packed, scale, zero, bias[:3]), "bias has shape"),
-        ((x, packed[:, :, :3], scale, zero), "packed has shape"),
-        ((x, packed[:0], scale[:, :0], zero[:, :0]), r"the weight is \[0, 256\]"),
-    ):
-        with pytest.raises(RuntimeError, match=message):
-            lib.int4_linear(*arguments)
-    for shape, dtype in (((100, 128), x.dtype), ((64, 96), x.dtype), ((64, 128), torch.float32)):
-        with pytest.raises(ValueError, match="expected"):
-            lib.quantize(torch.zeros(shape, dtype=dtype))
-
-
-@everywhere
-def test_gradient_of_a_single_row(lib, device):
-    """x of shape [K], as nn.Linear takes it."""
-    x, *weight, bias = make(lib, device=device)
-    x, bias = x[0].clone().requires_grad_(), bias.requires_grad_()
-    right = torch.autograd.grad(F.linear(x, lib.dequantize(*weight), bias).sum(), (x, bias))
-    for function in (lib.int4_linear, torch.compile(lib.int4_linear, fullgraph=True)):
-        torch.testing.assert_close(torch.autograd.grad(function(x, *weight, bias).sum(), (x, bias)), right)
-
-
 @everywhere
 @half
-@pytest.mark.parametrize("std", [1, 1e-4, 3e-5, 1e-5])
-def test_quantize_small_weights(lib, std, dtype, device):
-    """A float16 scale may be subnormal."""
-    weight = (torch.randn(64, 256) * std).to(device, dtype)
-    found = lib.dequantize(*lib.quantize(weight)).double()
-    assert (found - weight.double()).norm() / weight.double().norm() < 0.12
-
-
-@everywhere
-@half
-def test_quantize_large_weights(lib, dtype, device):
-    """A finite weight stays finite: rounding up to the next multiple of the scale must not leave the dtype's range."""
+def test_quantize_extremes(lib, dtype, device):
+    """A float16 scale may be subnormal; and a finite weight stays finite when it is rounded up."""
+    for std in (1, 1e-4, 3e-5, 1e-5):
+        weight = (torch.randn(64, 256) * std).to(device, dtype)
+        found = lib.dequantize(*lib.quantize(weight)).double()
+        assert (found - weight.double()).norm() / weight.double().norm() < 0.12
     largest = torch.finfo(dtype).max
     weight = torch.randn(64, 256).to(device, dtype)
     weight[0, 0], weight[1, 1], weight[2, :2] = largest, -largest, torch.tensor([largest, -largest], dtype=dtype)
@@ -213,22 +181,14 @@ def test_quantize_large_weights(lib, dtype, device):
 
 
 @everywhere
-def test_pack(lib, device):
-    codes = torch.randint(0, 16, (192, 320), device=device).byte()
-    zero = torch.randint(0, 16, (192, 3), device=device)
-    packed, scale, zero = lib.pack(codes, torch.ones(192, 3, dtype=torch.float16, device=device), zero)
-    assert torch.equal(lib.unpack(packed), codes)
-    right = codes.double() - zero.t().repeat_interleave(128, 1)[:, :320]
-    assert torch.equal(lib.dequantize(packed, scale, zero).double(), right)
-
-
-@everywhere
 @half
-def test_pack_refuses(lib, dtype, device):
-    codes, zero = (torch.randint(0, 16, shape, device=device) for shape in ((64, 256), (64, 2)))
-    scale = torch.rand(64, 2, device=device).to(dtype)
-    right = (codes - zero.repeat_interleave(128, 1)) * scale.double().repeat_interleave(128, 1)
-    assert torch.equal(lib.dequantize(*lib.pack(codes, scale, zero)), right.to(dtype))
+def test_pack(lib, dtype, device):
+    codes, zero = (torch.randint(0, 16, shape, device=device) for shape in ((192, 320), (192, 3)))
+    scale = torch.rand(192, 3, device=device).to(dtype)
+    packed, *affine = lib.pack(codes, scale, zero)
+    assert torch.equal(lib.unpack(packed), codes.byte())
+    right = (codes - zero.repeat_interleave(128, 1)[:, :320]) * scale.double().repeat_interleave(128, 1)[:, :320]
+    assert torch.equal(lib.dequantize(packed, *affine), right.to(dtype))
     for wrong in (16, 17, -1, 255):
         for what, tensor in (("code", codes), ("zero", zero)):
             kept, tensor[3, 1] = tensor[3, 1].item(), wrong
@@ -237,6 +197,9 @@ def test_pack_refuses(lib, dtype, device):
             tensor[3, 1] = kept
     with pytest.raises(ValueError, match="NaN"):
         lib.quantize(torch.full((64, 128), torch.nan, dtype=dtype, device=device))
+    for shape, wrong in (((100, 128), dtype), ((64, 96), dtype), ((64, 128), torch.float32)):
+        with pytest.raises(ValueError, match="expected"):
+            lib.quantize(torch.zeros(shape, dtype=wrong))
 
 
 @everywhere
@@ -399,6 +362,7 @@ def test_refusals_name_the_argument(lib, how, device):
     wrong += [("x", x[0, 0]), ("x", x[:, :128]), ("x", x.half()), ("bias", bias[:3]), ("bias", bias.half())]
     wrong += [("packed", packed.long()), ("packed", packed[..., 0]), ("packed", packed[..., :2])]
     wrong += [("scale", scale.float()), ("scale", scale[:1]), ("zero", zero.int()), ("zero", zero[:1])]
+    wrong += [("packed", packed[:, :, :3])]
     for name, value in wrong:
         with pytest.raises(Exception, match=rf"int4_linear: {name} (is|has)") as caught:
             call(lib.int4_linear, **right | {name: value})

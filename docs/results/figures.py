@@ -218,6 +218,28 @@ def matmul() -> str:
     return table(head, lines)
 
 
+def int4_linear() -> str:
+    """docs/12_int4_linear.md: microseconds of the layer and, behind a comma, of bf16 F.linear, for each size."""
+    rows = {(row["n"], row["k"], row["batch"]): row for row in load("h200-int4")["results"]}
+    batches = [batch for batch in (1, 16, 64, 128, 256, 1024) if any(key[2] == batch for key in rows)]
+    lines = []
+    for n, k in dict.fromkeys(key[:2] for key in rows):
+        found = [rows[n, k, batch] for batch in batches]
+        times = (f"{digits(row['int4_linear'])}, {digits(row['F.linear'])}" for row in found)
+        lines.append([f"{n} x {k}", *times])
+    return table(["N x K", *(f"{batch} rows" if batch > 1 else "1 row" for batch in batches)], lines)
+
+
+def int4_linear_steps() -> str:
+    """docs/12_int4_linear.md: microseconds of each step, for each batch."""
+    found: dict[str, dict[int, str]] = {}
+    for row in load("h200-int4-steps")["results"]:
+        found.setdefault(row["step"], {})[row["batch"]] = digits(row["us"])
+    batches = sorted({batch for times in found.values() for batch in times})
+    lines = [[name, *(times.get(batch, "") for batch in batches)] for name, times in found.items()]
+    return table(["step", *(f"{batch} rows" if batch > 1 else "1 row" for batch in batches)], lines)
+
+
 def decode_attention() -> str:
     """docs/13_decode_attention.md: microseconds of torch's fastest attention, and ours, for each size."""
     lines = []

@@ -89,7 +89,7 @@ def measure(n: int, k: int, peak: float) -> list[dict]:
 
 def plot(figure, content: dict) -> None:
     """Time over the batch, for the first shape."""
-    figure.set_size_inches(8, 4.6)
+    figure.set_size_inches(5.6, 4.6)
     panel = figure.subplots()
     rows = [row for row in content["results"] if (row["n"], row["k"]) == SHAPES[0]]
     for name, colour in COLOURS.items():
