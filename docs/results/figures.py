@@ -261,6 +261,67 @@ def decode_attention_steps() -> str:
     return table(["step", *(f"{tokens} tokens" for tokens in (512, 4096, 32768))], [[k, *v] for k, v in found.items()])
 
 
+LLAMA = "ours, 4 bits, also the last layer"
+
+
+def noted(content: dict, text: str) -> str:
+    """The file's note, if it has one, below a table."""
+    return f"{text}\n{content['environment']['note']}\n" if "note" in content["environment"] else text
+
+
+def llama_prize(
+    sentence: str = "It writes {} tokens per second for one user; `torch.compile` {} in bf16{}.\n",
+    addition: str = ", {} with torch's own 4-bit kernel",
+) -> str:
+    """README.md: tokens per second for one text after 512 tokens."""
+    rows = [row for row in load("h200-llama")["results"] if (row.get("batch"), row.get("context")) == (1, 512)]
+    found = {row["who"]: f"{row['tokens_per_s']:.0f}" for row in rows}
+    other = found.get("torch.compile, torch's 4 bits")
+    return sentence.format(found[LLAMA], found["torch.compile, bf16"], addition.format(other) if other else "")
+
+
+llama_prize_zh = partial(
+    llama_prize,
+    "它为一个用户每秒生成 {} 个 token；`torch.compile` 用 bf16 时为 {}{}。\n",
+    "，用 torch 自带的 4 bit kernel 时为 {}",
+)
+
+
+def llama() -> str:
+    """docs/14_llama.md: tokens per second of each contestant, for each batch and context."""
+    content, found = load("h200-llama"), {}
+    for row in content["results"]:
+        if "batch" in row:
+            speed = row["tokens_per_s"] if row["batch"] else row["ms"]
+            found.setdefault(row["who"], {})[row["batch"], row["context"]] = f"{speed:.0f}"
+    columns = {(1, 512): "1 x 512", (1, 4096): "1 x 4096", (1, 32768): "1 x 32768, int8"}
+    columns |= {(16, 1024): "16 x 1024", (64, 1024): "64 x 1024", (0, 2048): "prompt of 2048, ms"}
+    rows = [[who, *(row.get(key, "") for key in columns)] for who, row in found.items()]
+    return noted(content, table(["batch x context", *columns.values()], rows))
+
+
+def llama_steps() -> str:
+    """docs/14_llama.md: milliseconds of a step on each rung, and what the rung saves."""
+    content, before, lines = load("h200-llama-steps"), None, []
+    for row in content["results"]:
+        saved = f"{before - row['ms']:.2f}" if before else ""
+        lines.append([row["step"], f"{row['ms']:.2f}", saved, f"{row['tokens_per_s']:.0f}"])
+        before = row["ms"]
+    return noted(content, table(["step", "ms per token", "saved", "tokens per second"], lines))
+
+
+def llama_kernels() -> str:
+    """docs/14_llama.md: where the time of a step goes."""
+    content = load("h200-llama-kernels")
+    kernels = content["results"][0]["kernels"]
+    shown = [[f"`{row['name']}`", str(row["calls"]), digits(row["us"])] for row in kernels[:4]]
+    rest = [sum(row[what] for row in kernels[4:]) for what in ("calls", "us")]
+    everything = sum(row["us"] for row in kernels)
+    return noted(
+        content, table(["kernel", "calls", f"of {digits(everything)} us"], [*shown, ["others", *map(digits, rest)]])
+    )
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="write nothing; exit status 1 if a table would change")

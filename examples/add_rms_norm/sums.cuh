@@ -23,6 +23,16 @@ __device__ inline void wait_for_previous() {
 #endif
 }
 
+// Before that wait, with few rows: the next kernel may start now, as it waits for the end of this
+// one anyway. And a value moves into the L2 cache; it is not looked at, so this is right even if
+// the kernel before is still writing it.
+__device__ inline void start_next_and_prefetch(const void* from) {
+#if __CUDA_ARCH__ >= 900
+  cudaTriggerProgrammaticLaunchCompletion();
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(from));
+#endif
+}
+
 // Shuffles pass registers from thread to thread. All 32 threads get the sum, and the same bits.
 // With fewer lanes (a power of two), each group of that many neighbours gets its own sum.
 template <typename F>

@@ -1,0 +1,121 @@
+"""Writes text: a step for all rows is one CUDA graph, and the host reads tokens behind the GPU."""
+
+import collections
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterator
+
+import torch
+from llama import Cache, Llama
+from torch import Tensor
+
+BEHIND = 2  # steps that the GPU has in its queue when the host waits for a token
+
+
+def greedy(logits: Tensor) -> Tensor:
+    """argmax in two steps, over parts of a row and over the parts: one step takes torch 27 us on an H200."""
+    size = math.gcd(logits.shape[1], 512)
+    best, found = logits.unflatten(1, (-1, size)).max(-1)
+    part = best.argmax(-1, keepdim=True)
+    return torch.add(found.gather(1, part), part, alpha=size)[:, 0]
+
+
+def sampler(temperature: float, top_p: float) -> Callable[[Tensor], Tensor]:
+    """Choose by chance, among the most probable tokens that have top_p of the probability together."""
+
+    def choose(logits: Tensor) -> Tensor:
+        probabilities, tokens = (logits.float() / temperature).softmax(-1).sort(-1, descending=True)
+        before = probabilities.cumsum(-1) - probabilities  # 0 for the most probable one, which always stays
+        probabilities = probabilities.masked_fill(before >= top_p, 0)
+        # The largest p / e, with e of an exponential distribution, is a draw from p. Nothing waits for the host.
+        winner = (probabilities / torch.empty_like(probabilities).exponential_()).argmax(-1, keepdim=True)
+        return tokens.gather(-1, winner)[:, 0]
+
+    return choose
+
+
+class Generator:
+    """A model, a cache for batch texts of up to capacity tokens, and (on a GPU) a graph of one step."""
+
+    def __init__(
+        self, model: Llama, batch: int, capacity: int, cache_dtype=None, choose=greedy, kind: type[Cache] = Cache
+    ) -> None:
+        self.model, self.choose, self.capacity = model, choose, capacity
+        device = model.embedding.device
+        self.cache = kind(model.config, batch, capacity, cache_dtype or model.embedding.dtype, device)
+        self.tokens = torch.zeros(batch, dtype=torch.int64, device=device)  # the last one of each row
+        self.replay = self.step
+        if device.type == "cuda":
+            stream = torch.cuda.Stream()
+            with torch.cuda.stream(stream):
+                self.step()  # once without a graph: libraries allocate their workspaces, torch.compile compiles
+            stream.synchronize()
+            self.graph = torch.cuda.CUDAGraph(keep_graph=True)  # steps.py edits it
+            with torch.cuda.graph(self.graph):
+                self.step()
+            self.replay = self.graph.replay
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Each row's last token goes in, its next one comes out."""
+        self.tokens.copy_(self.choose(self.model(self.tokens, self.cache)))
+        self.cache.counts += 1
+
+    @torch.no_grad()
+    def read(self, prompts: list[list[int]]) -> None:
+        """Each prompt by itself: then its bits do not depend on the others. Chooses the first new tokens."""
+        device = self.tokens.device
+        logits = [self.model(torch.tensor(prompt, device=device), self.cache, i) for i, prompt in enumerate(prompts)]
+        self.tokens.copy_(self.choose(torch.cat(logits)))
+        self.set_lengths([len(prompt) for prompt in prompts])
+
+    def set_lengths(self, lengths: list[int]) -> None:
+        self.cache.counts.copy_(torch.tensor([lengths, [n + 1 for n in lengths]]))
+
+    def write(self, count: int) -> Iterator[list[int]]:
+        """Yield the token of each row, count times. The first one is there; each other takes a step."""
+        is_cuda = self.tokens.is_cuda
+        copies = torch.empty(count, len(self.tokens), dtype=torch.int64, pin_memory=is_cuda)
+        events: collections.deque = collections.deque()
+        for i in range(count + BEHIND):
+            if 0 < i < count:
+                self.replay()
+            if i < count:
+                copies[i].copy_(self.tokens, non_blocking=True)
+                if is_cuda:
+                    events.append(torch.cuda.Event())
+                    events[-1].record()
+            if i >= BEHIND:
+                if is_cuda:
+                    events.popleft().synchronize()
+                yield copies[i - BEHIND].tolist()
+
+    def generate(self, prompts: list[list[int]], count: int) -> Iterator[list[int]]:
+        """Read and write. ValueError if a text would not fit, before anything is written."""
+        longest = max(map(len, prompts))
+        if len(prompts) != len(self.tokens) or not all(prompts):
+            raise ValueError(f"expected {len(self.tokens)} prompts, none of them empty")
+        if longest + count - 1 > self.capacity:  # the last token is not read any more
+            raise ValueError(
+                f"a prompt of {longest} tokens and {count} new ones: the cache has room for {self.capacity}"
+            )
+        self.read(prompts)
+        return self.write(count)
+
+    def speed(self, context: int, count: int = 64) -> float:
+        """Milliseconds of a step after a context of so many tokens; the cache has random numbers."""
+        for x in self.cache.tensors:
+            if x.dim() == 4:
+                x.fill_(0.01)  # scales of int8
+            else:
+                x.random_(-127, 128) if x.dtype == torch.int8 else x.normal_()
+        times = []
+        for _ in range(3):
+            self.set_lengths([context] * len(self.tokens))
+            tokens = self.write(min(count, self.capacity - context))
+            next(tokens)
+            start = time.perf_counter()
+            steps = sum(1 for _ in tokens)
+            times.append((time.perf_counter() - start) * 1e3 / steps)
+        return statistics.median(times)

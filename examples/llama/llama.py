@@ -1,0 +1,189 @@
+"""A Llama from the operators of three lessons. docs/14_llama.md explains it.
+
+Layer shows what a token goes through, Cache keeps keys and values, load.py finds the weights, generate.py writes text
+and run.py is the program.
+"""
+
+import math
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+for _lesson in ("add_rms_norm", "int4_linear", "decode_attention"):
+    sys.path.append(str(Path(__file__).resolve().parents[1] / _lesson))
+
+import add_rms_norm  # noqa: E402
+import decode_attention  # noqa: E402
+import int4_linear  # noqa: E402
+
+
+def build() -> None:
+    """Compile and load the operators of the three lessons."""
+    for lesson in (add_rms_norm, int4_linear, decode_attention):
+        lesson.build()
+
+
+@dataclass(frozen=True)
+class Config:
+    """What a model is; names and defaults are those of transformers' config.json."""
+
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    vocab_size: int
+    max_position_embeddings: int = 2048
+    rms_norm_eps: float = 1e-6
+    rope_theta: float = 10000.0
+    rope_scaling: dict | None = None  # Llama 3.1's, if any
+    tie_word_embeddings: bool = False  # the last layer has the embedding's weight
+    attention_bias: bool = False
+    mlp_bias: bool = False
+    eos_token_id: tuple[int, ...] = ()  # tokens that end a text
+
+
+def rotations(config: Config, positions: int) -> tuple[Tensor, Tensor]:
+    """cos and sin of the angle of each position and pair of columns: [positions, head_dim / 2]."""
+    frequency = 1 / config.rope_theta ** (torch.arange(0, config.head_dim, 2) / config.head_dim)
+    if scaling := config.rope_scaling:  # slow rotations are stretched by a factor, fast ones stay, with a slope between
+        low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
+        turns = scaling["original_max_position_embeddings"] * frequency / (2 * math.pi)
+        kept = ((turns - low) / (high - low)).clamp(0, 1)
+        frequency = frequency * (kept + (1 - kept) / scaling["factor"])
+    angles = torch.outer(torch.arange(positions).float(), frequency)
+    return angles.cos(), angles.sin()
+
+
+class LayerCache:
+    """Attention of one layer over its cache: for one token of each row, or for the whole prompt of an empty row."""
+
+    def __init__(self, tensors: list[Tensor], angles: tuple[Tensor, Tensor], counts: Tensor) -> None:
+        self.keys, self.values, *self.scales = tensors
+        self.cos, self.sin = angles
+        self.lengths, self.lengths_after = counts  # without and with the new token
+
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """[tokens of all rows, heads x d], slices of what one linear layer has left: no copy is made of them."""
+        batch, _, _, d = self.keys.shape
+        return self.attend(*(x.view(batch, -1, x.shape[1] // d, d).transpose(1, 2) for x in (q, k, v)))
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        cache = self.keys, self.values, *self.scales
+        q = decode_attention.append(q, k, v, self.cos, self.sin, self.lengths, *cache)
+        tokens = q.shape[2]
+        if tokens == 1:
+            after = self.lengths_after
+            return decode_attention.attend(q[:, :, 0], self.keys, self.values, after, None, *self.scales).flatten(1)
+        keys, values, *scales = (x[:, :, :tokens] for x in cache)
+        if scales:
+            keys, values = ((x * s[..., None]).to(q.dtype) for x, s in zip((keys, values), scales, strict=True))
+        out = F.scaled_dot_product_attention(q, keys, values, is_causal=True, enable_gqa=True)
+        return out.transpose(1, 2).reshape(tokens, -1)
+
+
+class Cache:
+    """Keys and values of all layers, for a batch of texts of up to capacity tokens. Lengths live on the device."""
+
+    of_layer = LayerCache
+
+    def __init__(self, config: Config, batch: int, capacity: int, dtype: torch.dtype, device: torch.device) -> None:
+        if capacity > config.max_position_embeddings:
+            raise ValueError(f"{capacity} tokens: the model was made for {config.max_position_embeddings} at most")
+        shape = (config.num_hidden_layers, batch, config.num_key_value_heads, capacity)
+        self.tensors = [torch.zeros(*shape, config.head_dim, dtype=dtype, device=device) for _ in "kv"]
+        if dtype == torch.int8:
+            self.tensors += [torch.zeros(shape, device=device) for _ in "kv"]
+        self.angles = tuple(x.to(device) for x in rotations(config, capacity))
+        self.empty = torch.tensor([[0], [1]], dtype=torch.int32, device=device)
+        self.counts = self.empty.repeat(1, batch)  # tokens of each row, without and with the new one
+
+    def layers(self, row: int | None = None) -> Iterator[LayerCache]:
+        """For a step of all rows; or for the prompt of one row, which counts as empty."""
+        tensors, counts = self.tensors, self.counts
+        if row is not None:
+            tensors, counts = [x[:, row : row + 1] for x in tensors], self.empty
+        for of_layer in zip(*tensors, strict=True):
+            yield self.of_layer(of_layer, self.angles, counts)
+
+
+class Norm(nn.Module):
+    """Adds the last layer's result to the residual stream, and normalizes the sum. Returns both."""
+
+    function = staticmethod(add_rms_norm.add_rms_norm)
+
+    def __init__(self, weight: Tensor, eps: float) -> None:
+        super().__init__()
+        self.weight, self.eps = nn.Parameter(weight), eps
+
+    def forward(self, x: Tensor, delta: Tensor) -> tuple[Tensor, Tensor]:
+        return self.function(x, delta, self.weight, self.eps)
+
+
+def apply(layers: nn.ModuleList, x: Tensor, sizes: list[int]) -> Sequence[Tensor]:
+    """A result of each layer; of a single one, which stands for several, a slice for each size."""
+    if len(layers) > 1:
+        return [layer(x) for layer in layers]
+    return layers[0](x).split(sizes, -1)
+
+
+class Layer(nn.Module):
+    """The sum x + delta is made where it is needed: in the next norm."""
+
+    def __init__(self, config: Config, name: str, load) -> None:
+        super().__init__()
+        hidden, inner, d = config.hidden_size, config.intermediate_size, config.head_dim
+        heads, key_heads = config.num_attention_heads * d, config.num_key_value_heads * d
+        attn, mlp, eps, bias = f"{name}.self_attn.", f"{name}.mlp.", config.rms_norm_eps, config.attention_bias
+        qkv = {f"{attn}q_proj": heads, f"{attn}k_proj": key_heads, f"{attn}v_proj": key_heads}
+        gate_up = {f"{mlp}gate_proj": inner, f"{mlp}up_proj": inner}
+        self.sizes, self.gate_sizes = [*qkv.values()], [inner, inner]
+        self.norm = Norm(load.tensor(f"{name}.input_layernorm.weight", hidden), eps)
+        self.qkv = load.linears(qkv, hidden, bias)
+        self.o = load.linear({f"{attn}o_proj": hidden}, heads, bias)
+        self.norm_2 = Norm(load.tensor(f"{name}.post_attention_layernorm.weight", hidden), eps)
+        self.gate_up = load.linears(gate_up, hidden, config.mlp_bias, is_gated=True)
+        self.down = load.linear({f"{mlp}down_proj": hidden}, inner, config.mlp_bias)
+
+    def forward(self, x: Tensor, delta: Tensor, attend: Callable) -> tuple[Tensor, Tensor]:
+        y, x = self.norm(x, delta)
+        delta = self.o(attend(*apply(self.qkv, y, self.sizes)))
+        y, x = self.norm_2(x, delta)
+        if getattr(self.gate_up[0], "gated", False):  # a 4-bit layer that computes silu(gate) * up itself
+            return x, self.down(self.gate_up[0](y))
+        gate, up = apply(self.gate_up, y, self.gate_sizes)
+        return x, self.down(F.silu(gate) * up)
+
+
+class Llama(nn.Module):
+    """load: a Loader of load.py."""
+
+    def __init__(self, config: Config, load) -> None:
+        super().__init__()
+        self.config = config
+        self.embedding = nn.Parameter(load.tensor("model.embed_tokens.weight", config.vocab_size, config.hidden_size))
+        self.last = load.last(config, self.embedding)
+        self.norm = Norm(load.tensor("model.norm.weight", config.hidden_size), config.rms_norm_eps)
+        self.register_buffer("zero", torch.zeros_like(self.embedding[:1]), persistent=False)
+        self.layers = nn.ModuleList()
+        for i in range(config.num_hidden_layers):
+            if sys.stderr.isatty():
+                print(f"\rlayer {i + 1} of {config.num_hidden_layers} ", end="", file=sys.stderr, flush=True)
+            self.layers.append(Layer(config, f"model.layers.{i}", load))
+        self.requires_grad_(False)
+
+    def forward(self, tokens: Tensor, cache: Cache, row: int | None = None, is_every: bool = False) -> Tensor:
+        """Logits after the new token of each row; or after the last token of the prompt of one row (or after each)."""
+        x = F.embedding(tokens, self.embedding)
+        delta = self.zero.expand_as(x)
+        for layer, attend in zip(self.layers, cache.layers(row), strict=True):
+            x, delta = layer(x, delta, attend)
+        if row is not None and not is_every:
+            x, delta = x[-1:], delta[-1:]
+        return self.last(self.norm(x, delta)[0])

@@ -1,0 +1,150 @@
+"""Write text with a Llama: a small random one, which is checked first, or one from a folder of transformers.
+
+    python3 examples/llama/run.py
+    python3 examples/llama/run.py --checkpoint FOLDER --prompt "The largest planet is"
+    python3 examples/llama/run.py --size 8b --weights int4 --last int4 --profile
+
+docs/14_llama.md explains it. Without a GPU, or with --weights float32, it computes on the CPU.
+"""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+import torch
+from generate import Generator, greedy, sampler
+from llama import Cache, Config, Llama, build, int4_linear
+from load import Loader, checkpoint, random_weights, read_config
+from plain import TorchCache, set_norm
+from steps import kernels, ladder
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from lab import cli, files, lesson  # of the workbench, only options and files
+
+SIZES = {
+    "small": Config(256, 768, 4, 4, 2, 64, 1024),
+    "8b": Config(4096, 14336, 32, 32, 8, 128, 128256, 131072, 1e-5, 500000.0),
+}
+
+
+def options() -> argparse.Namespace:
+    parser = lesson.options(__doc__)
+    parser.add_argument("--checkpoint", type=Path, metavar="FOLDER", help="config.json, *.safetensors, tokenizer.json")
+    parser.add_argument("--prompt", help="text to go on with")
+    parser.add_argument("--size", choices=SIZES, default="small", help="of a random model (default: small)")
+    parser.add_argument("--weights", choices=["float32", "bf16", "int4"], help="default: bf16 on a GPU, else float32")
+    parser.add_argument("--last", choices=["bf16", "int4"], default="bf16", help="the last layer, with --weights int4")
+    parser.add_argument("--cache", choices=["bf16", "int8"], default="bf16", help="keys and values")
+    parser.add_argument("--tokens", type=int, default=128, help="to write (default: 128)")
+    parser.add_argument("--context", type=int, default=16, help="tokens of a random prompt (default: 16)")
+    parser.add_argument("--batch", type=int, default=1, help="texts at once (default: 1)")
+    parser.add_argument("--temperature", type=float, default=0, help="0, the default: the most probable token")
+    parser.add_argument("--top-p", type=float, default=1, help="choose among tokens of this probability together")
+    parser.add_argument("--seed", type=int, default=0, help="of random weights, prompts and choices")
+    parser.add_argument("--profile", action="store_true", help="also the kernels of a step")
+    parser.add_argument("--steps", action="store_true", help="the ladder of the page, for --size and --context")
+    args = parser.parse_args()
+    if bool(args.checkpoint) != bool(args.prompt):
+        parser.error("--checkpoint and --prompt belong together")
+    if min(args.tokens, args.batch, args.context) < 1 or args.temperature < 0 or not 0 < args.top_p <= 1:
+        parser.error("--tokens, --batch, --context: at least 1; --temperature: at least 0; --top-p: above 0, at most 1")
+    return args
+
+
+@torch.no_grad()
+def check(device: torch.device) -> None:
+    """The logits of a prompt and of the token after it, against torch's own functions."""
+    config, dtype, found = SIZES["small"], torch.float32 if device.type == "cpu" else torch.bfloat16, []
+    prompt = torch.arange(40, device=device)
+    for kind in (TorchCache, Cache):
+        model = Llama(config, Loader(random_weights(device, dtype), device, dtype, is_apart=kind is TorchCache))
+        if kind is TorchCache:
+            set_norm(model)
+        cache = kind(config, 1, 64, dtype, device)
+        logits = model(prompt, cache, 0, is_every=True)
+        cache.counts += 40
+        found.append(torch.cat([logits, model(prompt[:1], cache)]).float())
+    error = ((found[1] - found[0]).norm() / found[0].norm()).item()
+    assert error < (1e-5 if dtype == torch.float32 else 0.02), error
+    print(f"{device.type}: the logits are those of torch's functions, off by {error:.1e} of their norm")
+
+
+def write(args: argparse.Namespace, device: torch.device) -> dict:
+    """Shows the first text as it comes; returns times."""
+    start = time.perf_counter()
+    dtype, is_int4 = torch.float32 if args.weights == "float32" else torch.bfloat16, args.weights == "int4"
+    torch.manual_seed(args.seed)
+    if args.checkpoint:
+        from tokenizers import Tokenizer
+
+        config, read = read_config(args.checkpoint), checkpoint(args.checkpoint)
+        tokenizer = Tokenizer.from_str((args.checkpoint / "tokenizer.json").read_text())
+        prompts = [tokenizer.encode(args.prompt).ids] * args.batch
+    else:
+        config, read, tokenizer = SIZES[args.size], random_weights(device, dtype, args.seed), None
+        prompts = torch.randint(config.vocab_size, (args.batch, args.context)).tolist()
+    model = Llama(config, Loader(read, device, dtype, is_int4, is_int4 and args.last == "int4"))
+    weights_gb = torch.cuda.memory_allocated() / 1e9 if device.type == "cuda" else 0
+    choose = sampler(args.temperature, args.top_p) if args.temperature else greedy
+    cache_dtype = torch.int8 if args.cache == "int8" else dtype
+    generator = Generator(model, args.batch, len(prompts[0]) + args.tokens, cache_dtype, choose)
+    torch.manual_seed(args.seed)
+    written, shown, times = [], "", [time.perf_counter()]
+    try:
+        for tokens in generator.generate(prompts, args.tokens):
+            times.append(time.perf_counter())
+            written.append(tokens[0])
+            if tokenizer and tokens[0] in config.eos_token_id:
+                break
+            text = tokenizer.decode(written) if tokenizer else " ".join(map(str, written))
+            if not text.endswith("\N{REPLACEMENT CHARACTER}"):  # the first bytes of a character
+                print(text[len(shown) :], end="", flush=True)
+                shown = text
+    except KeyboardInterrupt:
+        print(" (interrupted)", end="")
+    print()
+    row = {"weights": args.weights, "batch": args.batch, "prompt": len(prompts[0]), "tokens": len(written)}
+    row["start_s"] = times[0] - start
+    if len(written) > 1:
+        row["prompt_ms"] = (times[1] - times[0]) * 1e3
+        row["tokens_per_s"] = args.batch * (len(written) - 1) / (times[-1] - times[1])
+    if device.type == "cuda":
+        row |= {"weights_gb": weights_gb, "peak_gb": torch.cuda.max_memory_allocated() / 1e9}
+        row["kernels"] = kernels(generator) if args.profile else []
+    return row
+
+
+def main() -> None:
+    args = options()
+    is_gpu = torch.cuda.is_available() and int4_linear.has_toolkit() and args.weights != "float32"
+    device = torch.device("cuda" if is_gpu else "cpu")
+    args.weights = args.weights or ("bf16" if is_gpu else "float32")
+    if args.steps and not is_gpu:
+        raise ValueError("--steps measures kernels: it needs a GPU that torch sees, and a CUDA toolkit (in $CUDA_HOME)")
+    build()
+    if not args.checkpoint:
+        check(device)
+    results = []
+    for row in ladder(SIZES[args.size], args.context) if args.steps else [write(args, device)]:
+        results.append(row)
+        found = {name: f"{x:.4g}" if isinstance(x, float) else x for name, x in row.items() if name != "kernels"}
+        print("  ".join(f"{name} {x}" for name, x in found.items()))
+        for kernel in row.get("kernels", []):
+            print("{us:9.1f} us  {calls:4d} x {name}".format(**kernel))
+    if args.json:
+        files.write(args.json, files.to_json({"environment": cli.environment(device), "results": results}))
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except torch.OutOfMemoryError as error:
+        cure = "try --weights int4, --cache int8, a smaller --batch or --tokens"
+        sys.exit(cli.fail(f"{str(error).split('. ')[0]}: {cure}"))
+    except ImportError as error:
+        sys.exit(cli.fail(f"{error}: python3 -m pip install safetensors tokenizers"))
+    except (ValueError, OSError) as error:
+        sys.exit(cli.fail(error))
+    except KeyboardInterrupt:
+        sys.exit(cli.fail("interrupted", 130))
