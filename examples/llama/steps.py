@@ -46,8 +46,7 @@ def ladder(config: Config, context: int) -> Iterator[dict]:
         ms = generator.speed(context, 16 if is_eager else 64)
         return {"step": name, "context": context, "ms": ms, "tokens_per_s": 1e3 / ms}
 
-    model = load(False, False, True)
-    set_norm(model)
+    model = set_norm(load(False, False, True))
     yield time_step("torch's modules", TorchCache, is_eager=True)
     yield time_step("a CUDA graph", TorchCache)
     int4_linear.replace_linear_layers(model, skip=["last"])
