@@ -32,10 +32,9 @@ def lesson():
     return SimpleNamespace(**modules)
 
 
-def make(lesson, device="cpu", dtype=None, read=None, config=None, **how):
+def make(lesson, device="cpu", dtype=None, config=None, **how):
     device, dtype = torch.device(device), dtype or (torch.float32 if device == "cpu" else torch.bfloat16)
-    read = read or lesson.load.random_weights(device, dtype)
-    return lesson.llama.Llama(config or lesson.llama.Config(**SMALL), lesson.load.Loader(read, device, dtype, **how))
+    return lesson.llama.Llama(config or lesson.llama.Config(**SMALL), lesson.load.Loader(device, dtype, **how))
 
 
 def read_all(model, prompt, kind):
@@ -138,14 +137,14 @@ def test_rows_are_independent(lesson, device, cache):
 @everywhere
 def test_int4_is_dequantized_bf16(lesson, device):
     """4-bit weights give what the same model gives with dequantized weights, within bfloat16's rounding."""
-    read, int4_linear = lesson.load.random_weights(torch.device(device), torch.bfloat16), lesson.llama.int4_linear
+    random, int4_linear = lesson.load.Loader(torch.device(device), torch.bfloat16), lesson.llama.int4_linear
 
     def rounded(name, shape):
-        is_linear = name.endswith("_proj.weight") or name == "lm_head.weight"
-        return int4_linear.dequantize(*int4_linear.quantize(read(name, shape))) if is_linear else read(name, shape)
+        weight, is_linear = random.tensor(name, *shape), name.endswith("_proj.weight") or name == "lm_head.weight"
+        return int4_linear.dequantize(*int4_linear.quantize(weight)) if is_linear else weight
 
     found = []
-    for how in ({"read": read, "is_int4": True, "is_last_int4": True}, {"read": rounded}, {"read": read}):
+    for how in ({"is_int4": True, "is_last_int4": True}, {"read": rounded}, {}):
         model = make(lesson, device, torch.bfloat16, **how)
         found.append(read_all(model, prompts(50)[0], lesson.llama.Cache))
     assert error(found[0], found[1]) < 0.02 < error(found[0], found[2])

@@ -17,7 +17,7 @@ from types import SimpleNamespace
 import torch
 from generate import Generator
 from llama import Cache, Llama, build, int4_linear
-from load import Loader, random_weights
+from load import Loader
 from plain import TorchCache, set_norm
 from run import SIZES
 from torch import Tensor, nn
@@ -45,17 +45,23 @@ class TorchInt4(nn.Module):
 
 
 def load(*bits: bool) -> Llama:
-    return Llama(CONFIG, Loader(random_weights(CUDA, BF16), CUDA, BF16, *bits))
+    return Llama(CONFIG, Loader(CUDA, BF16, *bits))
 
 
 def time_prompt(model: Llama, kind: type[Cache], tokens: int) -> float:
-    cache, prompt, times = kind(CONFIG, 1, tokens, BF16, CUDA), torch.randint(CONFIG.vocab_size, (tokens,)), []
+    cache, prompt, times = kind(CONFIG, 1, tokens + NEW, BF16, CUDA), torch.randint(CONFIG.vocab_size, (tokens,)), []
     for _ in range(6):
         start = time.perf_counter()
         model(prompt.to(CUDA), cache, 0)
         torch.cuda.synchronize()
         times.append((time.perf_counter() - start) * 1e3)
     return statistics.median(times[1:])
+
+
+def make_row(who: str, batch: int, context: int, ms: float, **more: str) -> dict:
+    speed = 1e3 / ms * (batch or context)
+    print(f"{who}, {batch} x {context}: {ms:.3f} ms, {speed:.0f} tokens per second", flush=True)
+    return {"who": who, "batch": batch, "context": context, "ms": ms, "tokens_per_s": speed} | more
 
 
 def measure(who: str, model: Llama, points: list, kind: type[Cache] = Cache, dtype: torch.dtype = BF16) -> Iterator:
@@ -70,8 +76,7 @@ def measure(who: str, model: Llama, points: list, kind: type[Cache] = Cache, dty
                 ms = Generator(model, batch, context + NEW, dtype, kind=kind).speed(context)
             else:
                 ms = time_prompt(model, kind, context)
-        row = {"who": who, "batch": batch, "context": context, "cache": str(dtype), "ms": ms}
-        yield row | {"tokens_per_s": 1e3 / ms * (batch or context)}
+        yield make_row(who, batch, context, ms, cache=str(dtype))
 
 
 def measure_transformers() -> dict:
@@ -90,12 +95,11 @@ def measure_transformers() -> dict:
         clock = SimpleNamespace(put=lambda _, times=times: times.append(time.perf_counter()), end=lambda: None)
         model.generate(prompt, attention_mask=torch.ones_like(prompt), streamer=clock, **how)
     ms = (times[-1] - times[1]) * 1e3 / (len(times) - 2)  # the first call has the prompt, the second one its token
-    row = {"who": "transformers", "batch": 1, "context": SHORT[1], "ms": ms, "tokens_per_s": 1e3 / ms}
-    return row | {"version": transformers.__version__}
+    return make_row("transformers", *SHORT, ms, version=transformers.__version__)
 
 
 @torch.no_grad()
-def measure_everyone() -> Iterator[dict]:
+def measure_all(_) -> Iterator[dict]:
     model = load()
     yield from measure("ours, bf16", model, [SHORT, LONG, PROMPT])
     yield from measure("ours, 4 bits", load(True), [SHORT, LONG])
@@ -112,15 +116,6 @@ def measure_everyone() -> Iterator[dict]:
     yield from measure("torch.compile, torch's 4 bits", model, [SHORT], TorchCache)
     torch.backends.cuda.enable_math_sdp(True)
     yield measure_transformers()
-
-
-def measure_all(_) -> Iterator[dict]:
-    for row in measure_everyone():
-        print(
-            "{who}: {tokens_per_s:.0f} tokens/s ({ms:.3f} ms), batch {batch}, context {context}".format(**row),
-            flush=True,
-        )
-        yield row
 
 
 def plot(figure, content: dict) -> None:

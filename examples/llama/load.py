@@ -62,31 +62,26 @@ def checkpoint(folder: Path) -> Read:
     return read
 
 
-def random_weights(device: torch.device, dtype: torch.dtype, seed: int = 0) -> Read:
-    """A tensor depends on its name and the seed."""
-
-    def read(name: str, shape: tuple) -> Tensor:
-        if name.endswith("norm.weight"):
-            return torch.ones(shape, dtype=dtype, device=device)
-        generator = torch.Generator(device).manual_seed(zlib.crc32(f"{seed} {name}".encode()))
-        return torch.randn(shape, generator=generator, dtype=dtype, device=device) * shape[-1] ** -0.5
-
-    return read
-
-
 @dataclass
 class Loader:
-    """is_int4: linear layers have 4 bits; is_last_int4: the last one as well."""
+    """Makes the layers. is_int4: linear ones have 4 bits; is_last_int4: the last one as well."""
 
-    read: Read
     device: torch.device
     dtype: torch.dtype
     is_int4: bool = False
     is_last_int4: bool = False
     is_apart: bool = False  # all layers as in the checkpoint
+    read: Read | None = None  # else a tensor is random: it depends on its name and the seed
+    seed: int = 0
 
     def tensor(self, name: str, *shape: int) -> Tensor:
-        return self.read(name, shape).to(self.device, self.dtype)
+        if self.read:
+            return self.read(name, shape).to(self.device, self.dtype)
+        if name.endswith("norm.weight"):
+            return torch.ones(shape, dtype=self.dtype, device=self.device)
+        generator = torch.Generator(self.device).manual_seed(zlib.crc32(f"{self.seed} {name}".encode()))
+        x = torch.randn(shape, generator=generator, dtype=self.dtype, device=self.device)
+        return x * shape[-1] ** -0.5
 
     def linears(self, names: list[str], sizes: list[int], width: int, is_gated: bool = False) -> nn.ModuleList:
         """One linear layer that stands for several; or each of them."""
@@ -97,11 +92,10 @@ class Loader:
     def linear(self, names: list[str], sizes: list[int], width: int, is_gated: bool = False) -> nn.Module:
         """Layers of the checkpoint as one, which takes width columns. sizes: the rows of each."""
         weights = [self.tensor(f"{name}.weight", rows, width) for name, rows in zip(names, sizes, strict=True)]
-        if not self.is_int4:
-            return as_linear(torch.cat(weights))
-        if is_gated:  # an Int4Linear that computes silu(gate) * up: their rows alternate
-            return round_to_int4(torch.stack(weights, 1).flatten(0, 1), is_gated)
-        return round_to_int4(torch.cat(weights))
+        is_gated = is_gated and self.is_int4  # an Int4Linear that computes silu(gate) * up: their rows alternate
+        weight = torch.stack(weights, 1).flatten(0, 1) if is_gated else torch.cat(weights)
+        del weights
+        return round_to_int4(weight, is_gated) if self.is_int4 else as_linear(weight)
 
     def last(self, config: Config, embedding: Tensor) -> nn.Module:
         """The layer that gives a logit for each token; it may share the embedding's weight."""

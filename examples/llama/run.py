@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from generate import Generator, greedy, sampler
 from llama import Cache, Config, Llama, add_rms_norm, build, int4_linear
-from load import Loader, checkpoint, random_weights, read_config
+from load import Loader, checkpoint, read_config
 from plain import TorchCache, set_norm
 from steps import kernels, ladder
 
@@ -57,8 +57,8 @@ def check(device: torch.device) -> None:
     """The logits of two prompts, and of tokens after them, against torch's own functions."""
     config, dtype, found = SIZES["small"], torch.float32 if device.type == "cpu" else torch.bfloat16, []
     for kind, norm, is_apart in ((TorchCache, add_rms_norm.reference, True), (Cache, add_rms_norm.add_rms_norm, False)):
-        loader = Loader(random_weights(device, dtype), device, dtype, is_apart=is_apart)
-        model, cache, lengths = set_norm(Llama(config, loader), norm), kind(config, 2, 64, dtype, device), [40, 7]
+        model = set_norm(Llama(config, Loader(device, dtype, is_apart=is_apart)), norm)
+        cache, lengths = kind(config, 2, 64, dtype, device), [40, 7]
         logits = [model(torch.arange(n, device=device), cache, row, is_every=True) for row, n in enumerate(lengths)]
         for i in range(5):
             cache.set_lengths([n + i for n in lengths])
@@ -81,9 +81,9 @@ def write(args: argparse.Namespace, device: torch.device) -> dict:
         tokenizer = Tokenizer.from_str((args.checkpoint / "tokenizer.json").read_text())
         prompts = [tokenizer.encode(args.prompt).ids] * args.batch
     else:
-        config, read, tokenizer = SIZES[args.size], random_weights(device, dtype, args.seed), None
+        config, read, tokenizer = SIZES[args.size], None, None
         prompts = torch.randint(config.vocab_size, (args.batch, args.context)).tolist()
-    model = Llama(config, Loader(read, device, dtype, is_int4, is_int4 and args.last == "int4"))
+    model = Llama(config, Loader(device, dtype, is_int4, is_int4 and args.last == "int4", read=read, seed=args.seed))
     choose = sampler(args.temperature, args.top_p) if args.temperature else greedy
     capacity, cache_dtype = len(prompts[0]) + args.tokens, torch.int8 if args.cache == "int8" else dtype
     generator = Generator(model, args.batch, capacity, cache_dtype, choose)
