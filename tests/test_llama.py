@@ -160,6 +160,33 @@ def test_seeds(lesson, device):
     assert written[0] == written[1] != written[2]
 
 
+@everywhere
+@pytest.mark.parametrize("cache", [None, torch.int8])
+def test_speed(lesson, device, cache):
+    """A step is timed with numbers as a text has them; speed() itself refuses infinity and NaN."""
+    generator = lesson.generate.Generator(make(lesson, device), 2, 120, cache)
+    assert generator.speed(100, 8) > 0
+    keys, _, *scales = (x.float() for x in generator.cache.tensors)
+    if scales:
+        assert (scales[0][..., :107] > 0).all()
+        keys = keys * scales[0][..., None]
+    assert 0.5 < keys[..., :100, :].std() < 2
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_first_step_waits(lesson):
+    """It runs on a stream of its own, after what the constructor has queued on the current one."""
+
+    class LateCache(lesson.llama.Cache):
+        def __init__(self, *sizes):
+            super().__init__(*sizes)
+            torch.cuda._sleep(100_000_000)
+            self.counts = self.empty.repeat(1, 2)
+
+    generator = lesson.generate.Generator(make(lesson, "cuda"), 2, 40, kind=LateCache)
+    assert generator.cache.counts.tolist() == [[1, 1], [2, 2]]
+
+
 def test_full_context(lesson):
     """Refused before anything is written; what just fits is right."""
     model = make(lesson)
