@@ -32,9 +32,9 @@ struct AppendCall : Call {  // out: the rotated q
   int tokens, positions;
 };
 
-void attend_cpu(const AttendCall& call, int64_t begin, int64_t end);  // key heads of all rows
-void append_cpu(const AppendCall& call, int64_t begin, int64_t end);  // tokens of all rows
+void run_on_cpu(const AttendCall& call, int64_t begin, int64_t end);  // query heads of all rows
+void run_on_cpu(const AppendCall& call, int64_t begin, int64_t end);  // tokens of all rows
 void plan_on_gpu(AttendCall& call);                                   // for the current device
-// The launchers return nullptr, or a static error message.
-const char* launch_attend(const AttendCall& call, CUstream_st* stream);
-const char* launch_append(const AppendCall& call, CUstream_st* stream);
+// Both return nullptr, or a static error message.
+const char* run_on_gpu(const AttendCall& call, CUstream_st* stream);
+const char* run_on_gpu(const AppendCall& call, CUstream_st* stream);
