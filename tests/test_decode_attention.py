@@ -125,19 +125,14 @@ def test_append(lib, int8, shift, device):
             assert (abs(x - true) <= 0.51 * step).all()
 
 
-class Plan(ctypes.Structure):
-    _fields_ = (("warps", ctypes.c_int), ("splits", ctypes.c_int), ("is_cluster", ctypes.c_bool))
-
-
 def test_plan(lib):
     """At sizes of other GPUs, too: no block without work, blocks for all multiprocessors, clusters where they exist."""
     plan_of = ctypes.CDLL(lib.build()).decode_attention_plan
     units, capacities = (1, 7, 8, 9, 33, 64, 100, 131, 500, 4096), (0, 1, 129, 1300, 4000, 10**6)
     gpus = itertools.product((1, 28, 108, 132, 170), (48, 99, 163, 227), (0, 1))
     for (p, kb, has_clusters), u, capacity, row in itertools.product(gpus, units, capacities, (64, 256)):
-        plan = Plan()
-        plan_of(ctypes.c_int64(u), ctypes.c_int64(capacity), row, p, kb * 1024, has_clusters, ctypes.byref(plan))
-        warps, splits, is_cluster = plan.warps, plan.splits, plan.is_cluster
+        packed = plan_of(ctypes.c_int64(u), ctypes.c_int64(capacity), row, p, kb * 1024, has_clusters)
+        warps, splits, is_cluster = packed & 255, packed >> 8 & 255, packed >> 16
         assert 1 <= warps <= min(8, (kb - 12) // 25)
         assert 1 <= splits <= 64
         assert splits in (2, 4, 8) if is_cluster else (splits - 1) * warps * 16 < max(capacity, 1)

@@ -205,10 +205,11 @@ Tensor append(Tensor q, Tensor k, Tensor v, Tensor cos, Tensor sin, Tensor lengt
 
 }  // namespace
 
-// For tests, which have no GPU of these sizes.
-extern "C" void decode_attention_plan(int64_t units, int64_t capacity, int row, int processors,
-                                      int shared, bool can_cluster, Plan* found) {
-  *found = make_plan(units, capacity, row, processors, shared, can_cluster);
+// For tests, which have no GPU of these sizes: three numbers in one.
+extern "C" int decode_attention_plan(int64_t units, int64_t capacity, int row, int processors,
+                                     int shared, bool can_cluster) {
+  const Plan plan = make_plan(units, capacity, row, processors, shared, can_cluster);
+  return plan.warps | plan.splits << 8 | plan.is_cluster << 16;
 }
 
 STABLE_TORCH_LIBRARY(decode_attention, m) {
