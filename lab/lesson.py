@@ -36,15 +36,19 @@ def _earlier(text: str) -> dict:
 def report(args: argparse.Namespace, is_ready: Callable[[], bool], measure: Callable, plot: Callable | None = None):
     """Measure, unless --from has results; write the files that the options name. Returns the content of --json.
 
-    is_ready: builds the lesson, False without kernels. measure(environment) returns a list of dicts; plot(figure,
-    content) draws. Ends the program with one line if there is no GPU or no kernel.
+    is_ready: builds the lesson, False without kernels. measure(environment) returns a list of dicts, or yields
+    them; plot(figure, content) draws. Ends the program with one line if there is no GPU or no kernel.
     """
     content = args.content
     if content is None:
         if not torch.cuda.is_available() or not is_ready():
             sys.exit("this measures kernels: it needs a GPU that torch sees, and a CUDA toolkit (in $CUDA_HOME)")
         where = cli.environment(torch.device("cuda")) | {"dtype": "bfloat16"}
-        content = {"environment": where, "results": measure(where)}
+        content = {"environment": where, "results": []}
+        for row in measure(where):
+            content["results"].append(row)
+            if args.json:  # now, so that a run that is cut short leaves what it has measured
+                files.write(args.json, files.to_json(content))
     if args.json and content["results"]:  # without any, a file of an earlier run is worth more
         files.write(args.json, files.to_json(content))
     if args.plot:

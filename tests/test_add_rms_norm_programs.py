@@ -1,8 +1,10 @@
 """examples/add_rms_norm and examples/reduction: programs, nvcc's reports, and what torch traces."""
 
+import json
 import os
 import re
 import subprocess
+from argparse import Namespace
 from functools import partial
 from pathlib import Path
 
@@ -10,6 +12,8 @@ import pytest
 import torch
 from test_add_rms_norm import CUDA_HOME, EPS, FOLDER, OPS, built, lib, make  # noqa: F401
 from torch.autograd import forward_ad
+
+from lab import lesson
 
 
 def test_program(run):
@@ -53,6 +57,21 @@ def test_files_are_tested_first(program, run, tmp_path):
     if not torch.cuda.is_available():  # it measures nothing, and leaves an earlier file alone
         assert "needs a GPU" in run(path, "--json", tmp_path / "no.json", status=1).stderr
         assert (tmp_path / "no.json").read_text() == "[1]"
+
+
+def test_cut_short(monkeypatch, tmp_path):
+    """The rows that a program has measured are in its file, even if it does not reach its end."""
+
+    def measure(_):
+        yield {"ms": 1.5}
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(lesson.cli, "environment", lambda device: {"device": str(device)})
+    file = tmp_path / "file.json"
+    with pytest.raises(KeyboardInterrupt):
+        lesson.report(Namespace(content=None, json=file, plot=None), lambda: True, measure)
+    assert json.loads(file.read_text())["results"] == [{"ms": 1.5}]
 
 
 @pytest.mark.parametrize("device", ["cpu"] + ["cuda"] * torch.cuda.is_available())

@@ -1,14 +1,15 @@
 """examples/llama: a whole model against transformers, against torch's functions, and against itself."""
 
+import importlib
 import importlib.util
 import json
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
-from torch import nn
 from torch.utils import cpp_extension
 
 from lab import toolchain
@@ -18,42 +19,36 @@ SMALL = dict(hidden_size=256, intermediate_size=512, num_hidden_layers=3, num_at
 SMALL |= dict(head_dim=64, vocab_size=512, max_position_embeddings=200)
 LLAMA3 = {"rope_type": "llama3", "rope_theta": 1e4, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 LLAMA3["original_max_position_embeddings"] = 64
-BIASES = {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True}
-KINDS = {"plain": {}, "biases": BIASES, "llama 3": {"rope_parameters": LLAMA3}, "heads": {"num_key_value_heads": 4}}
-CPU = torch.device("cpu")
 everywhere = pytest.mark.parametrize("device", ["cpu"] + ["cuda"] * torch.cuda.is_available())
 
 
-class Lesson:
-    """The modules of the folder, and models of them."""
-
-    def __init__(self):
-        os.environ["PATH"] = toolchain.tool_path()  # ninja
-        sys.path.insert(0, str(FOLDER))
-        cpp_extension.CUDA_HOME = torch.version.cuda and toolchain.environment().get("CUDA_HOME")
-        for name in ("llama", "load", "generate", "plain"):
-            setattr(self, name, importlib.import_module(name))
-
-    def model(self, device="cpu", dtype=None, read=None, config=None, **how):
-        device, dtype = torch.device(device), dtype or (torch.float32 if device == "cpu" else torch.bfloat16)
-        read = read or self.load.random_weights(device, dtype)
-        return self.llama.Llama(config or self.llama.Config(**SMALL), self.load.Loader(read, device, dtype, **how))
-
-    def write(self, model, texts, count, capacity=120, **how):
-        """The tokens that follow each text."""
-        generator = self.generate.Generator(model, len(texts), capacity, **how)
-        return [*zip(*generator.generate(texts, count), strict=True)]
-
-
 @pytest.fixture(scope="module")
-def files():
-    return Lesson()
+def lesson():
+    os.environ["PATH"] = toolchain.tool_path()  # ninja
+    sys.path.insert(0, str(FOLDER))
+    cpp_extension.CUDA_HOME = torch.version.cuda and toolchain.environment().get("CUDA_HOME")
+    modules = {name: importlib.import_module(name) for name in ("llama", "load", "generate", "run")}
+    modules["llama"].build()
+    return SimpleNamespace(**modules)
 
 
-@pytest.fixture(scope="module")
-def lesson(files):
-    files.llama.build()
-    return files
+def make(lesson, device="cpu", dtype=None, config=None, **how):
+    device, dtype = torch.device(device), dtype or (torch.float32 if device == "cpu" else torch.bfloat16)
+    return lesson.llama.Llama(config or lesson.llama.Config(**SMALL), lesson.load.Loader(device, dtype, **how))
+
+
+def read_all(model, prompt, kind):
+    """The logits after each token of a prompt."""
+    tokens = torch.tensor(prompt, device=model.embedding.device)
+    with torch.no_grad():
+        cache = kind(model.config, 1, len(prompt), model.embedding.dtype, tokens.device)
+        return model(tokens, cache, 0, is_every=True)
+
+
+def write(lesson, model, texts, count, capacity=120, **how):
+    """The tokens that follow each text."""
+    generator = lesson.generate.Generator(model, len(texts), capacity, **how)
+    return [*zip(*generator.generate(texts, count), strict=True)]
 
 
 def prompts(*lengths):
@@ -65,19 +60,19 @@ def error(found, right):
     return ((found.float() - right.float()).norm() / right.float().norm()).item()
 
 
-def write_config(folder, **changes):
+def read_config(lesson, folder, **changes):
     found = SMALL | {"architectures": ["LlamaForCausalLM"], "rms_norm_eps": 1e-5} | changes
     (folder / "config.json").write_text(json.dumps(found))
-    return folder
+    return lesson.load.read_config(folder)
 
 
-def test_config(files, tmp_path):
+def test_config(lesson, tmp_path):
     """Today's names of transformers, and those of earlier years."""
-    found = files.load.read_config(write_config(tmp_path, head_dim=None, rope_theta=5e5, eos_token_id=[1, 2]))
+    found = read_config(lesson, tmp_path, head_dim=None, rope_theta=5e5, eos_token_id=[1, 2])
     assert (found.head_dim, found.rope_theta, found.eos_token_id, found.rope_scaling) == (64, 5e5, (1, 2), None)
-    found = files.load.read_config(write_config(tmp_path, rope_parameters={"rope_theta": 7e4, "rope_type": "default"}))
+    found = read_config(lesson, tmp_path, rope_parameters={"rope_theta": 7e4, "rope_type": "default"})
     assert (found.rope_theta, found.rms_norm_eps) == (7e4, 1e-5)
-    found = files.load.read_config(write_config(tmp_path, rope_scaling=LLAMA3, num_key_value_heads=None))
+    found = read_config(lesson, tmp_path, rope_scaling=LLAMA3, num_key_value_heads=None)
     assert (found.rope_scaling, found.num_key_value_heads) == (LLAMA3, 4)
 
 
@@ -89,64 +84,51 @@ def test_config(files, tmp_path):
         ({"sliding_window": 4096, "architectures": ["MistralForCausalLM"]}, "sliding_window is 4096"),
         ({"quantization_config": {"bits": 4}}, "quantization_config is {'bits': 4}"),
         ({"hidden_act": "gelu"}, "hidden_act is gelu, expected silu"),
+        ({"attention_bias": True}, "attention_bias is True, expected False"),
         ({"rope_scaling": {"type": "yarn"}}, "rope_type is yarn"),
         ({"head_dim": 80}, "head_dim is 80, expected 64 or 128"),
     ],
 )
-def test_refused_configs(files, tmp_path, changes, text):
+def test_refused_configs(lesson, tmp_path, changes, text):
     with pytest.raises(ValueError, match=text):
-        files.load.read_config(write_config(tmp_path, **changes))
+        read_config(lesson, tmp_path, **changes)
 
 
 @pytest.mark.parametrize(
     ("width", "text"), [(256, "no tensor lm_head.weight"), (192, r"has shape \[512, 192\], expected \[512, 256\]")]
 )
-def test_refused_tensors(files, tmp_path, width, text):
+def test_refused_tensors(lesson, tmp_path, width, text):
     tensors = {"model.embed_tokens.weight": torch.zeros(512, width)}
     pytest.importorskip("safetensors.torch").save_file(tensors, tmp_path / "model.safetensors")
     with pytest.raises(ValueError, match=text):
-        files.model(read=files.load.checkpoint(tmp_path))
+        make(lesson, read=lesson.load.checkpoint(tmp_path))
 
 
-def test_choices(files):
+def test_choices(lesson):
     """The largest logit; or only tokens that belong to the most probable ones, as often as they should come."""
     for size in (512, 509, 128256):
         logits = torch.randn(3, size)
-        assert torch.equal(files.generate.greedy(logits), logits.argmax(-1))
+        assert torch.equal(lesson.generate.greedy(logits), logits.argmax(-1))
     logits = torch.tensor([0.5, 0.3, 0.15, 0.05]).log().expand(20000, 4)
     torch.manual_seed(0)
-    shares = files.generate.sampler(1.0, 0.9)(logits).bincount(minlength=4) / len(logits)
+    shares = lesson.generate.sampler(1.0, 0.9)(logits).bincount(minlength=4) / len(logits)
     torch.testing.assert_close(shares, torch.tensor([0.5, 0.3, 0.15, 0]) / 0.95, atol=0.02, rtol=0)
-    assert (files.generate.sampler(0.5, 0.01)(logits) == 0).all()
+    assert (lesson.generate.sampler(0.5, 0.01)(logits) == 0).all()
 
 
 @everywhere
 def test_against_torch(lesson, device):
-    """Logits after prompts, and after each of some tokens that follow, for rows of different lengths."""
-    found = []
-    for kind in (lesson.llama.Cache, lesson.plain.TorchCache):
-        model = lesson.model(device, is_apart=kind is lesson.plain.TorchCache)
-        if kind is lesson.plain.TorchCache:
-            lesson.plain.set_norm(model)
-        cache, logits = kind(model.config, 2, 60, model.embedding.dtype, torch.device(device)), []
-        for row, prompt in enumerate(prompts(30, 7)):
-            logits.append(model(torch.tensor(prompt, device=device), cache, row, is_every=True))
-        cache.counts.copy_(torch.tensor([[30, 7], [31, 8]]))
-        for token in range(5):
-            logits.append(model(torch.tensor([token, token + 9], device=device), cache))
-            cache.counts += 1
-        found.append(torch.cat(logits))
-    assert error(*found) < (1e-5 if device == "cpu" else 0.01)
+    """Logits of prompts of different lengths, and of tokens after them: run.py checks them first, too."""
+    lesson.run.check(torch.device(device))
 
 
 @everywhere
 @pytest.mark.parametrize("cache", [None, torch.int8])
 def test_rows_are_independent(lesson, device, cache):
     """To the bit, whatever the other rows say; and a second run writes the same."""
-    model, ours = lesson.model(device), prompts(17, 5, 33)
-    first, other, again = (
-        lesson.write(model, texts, 30, cache_dtype=cache) for texts in (ours, [prompts(40)[0], ours[1], [3]], ours)
-    )
+    model, ours = make(lesson, device), prompts(17, 5, 33)
+    others = [prompts(40)[0], ours[1], [3]]
+    first, other, again = (write(lesson, model, texts, 30, cache_dtype=cache) for texts in (ours, others, ours))
     assert first[1] == other[1]
     assert first == again
     assert len({*first}) == 3
@@ -155,23 +137,22 @@ def test_rows_are_independent(lesson, device, cache):
 @everywhere
 def test_int4_is_dequantized_bf16(lesson, device):
     """4-bit weights give what the same model gives with dequantized weights, within bfloat16's rounding."""
-    read, int4_linear = lesson.load.random_weights(torch.device(device), torch.bfloat16), lesson.llama.int4_linear
+    random, int4_linear = lesson.load.Loader(torch.device(device), torch.bfloat16), lesson.llama.int4_linear
 
     def rounded(name, shape):
-        is_linear = name.endswith("_proj.weight") or name == "lm_head.weight"
-        return int4_linear.dequantize(*int4_linear.quantize(read(name, shape))) if is_linear else read(name, shape)
+        weight, is_linear = random.tensor(name, *shape), name.endswith("_proj.weight") or name == "lm_head.weight"
+        return int4_linear.dequantize(*int4_linear.quantize(weight)) if is_linear else weight
 
-    tokens, found = torch.tensor(prompts(50)[0], device=device), []
-    for how in ({"read": read, "is_int4": True, "is_last_int4": True}, {"read": rounded}, {"read": read}):
-        model = lesson.model(device, torch.bfloat16, **how)
-        cache = lesson.llama.Cache(model.config, 1, 60, torch.bfloat16, tokens.device)
-        found.append(model(tokens, cache, 0, is_every=True))
+    found = []
+    for how in ({"is_int4": True, "is_last_int4": True}, {"read": rounded}, {}):
+        model = make(lesson, device, torch.bfloat16, **how)
+        found.append(read_all(model, prompts(50)[0], lesson.llama.Cache))
     assert error(found[0], found[1]) < 0.02 < error(found[0], found[2])
 
 
 @everywhere
 def test_seeds(lesson, device):
-    model, written = lesson.model(device), []
+    model, written = make(lesson, device), []
     generator = lesson.generate.Generator(model, 2, 40, choose=lesson.generate.sampler(1.0, 0.9))
     for seed in (1, 1, 2):
         torch.manual_seed(seed)
@@ -181,14 +162,14 @@ def test_seeds(lesson, device):
 
 def test_full_context(lesson):
     """Refused before anything is written; what just fits is right."""
-    model = lesson.model()
+    model = make(lesson)
     generator = lesson.generate.Generator(model, 1, 40)
     with pytest.raises(ValueError, match="30 tokens and 12 new ones: the cache has room for 40"):
         generator.generate(prompts(30), 12)
     assert not generator.cache.tensors[0].any()
     with pytest.raises(ValueError, match="201 tokens: the model was made for 200"):
         lesson.generate.Generator(model, 1, 201)
-    assert [[token] for token in lesson.write(model, prompts(30), 11)[0]] == [*generator.generate(prompts(30), 11)]
+    assert [[token] for token in write(lesson, model, prompts(30), 11)[0]] == [*generator.generate(prompts(30), 11)]
 
 
 def test_program(run, tmp_path):
@@ -202,32 +183,32 @@ def test_program(run, tmp_path):
 def against_transformers(lesson, model, folder, *lengths):
     """Logits, and 64 greedy tokens for each prompt, all of them in one batch."""
     config, texts = lesson.load.read_config(folder), prompts(*lengths)
-    ours = lesson.model(read=lesson.load.checkpoint(folder), config=config)
-    cache = lesson.llama.Cache(config, 1, 100, torch.float32, CPU)
-    with torch.no_grad():
-        found, right = ours(torch.tensor(texts[0]), cache, 0, is_every=True), model(torch.tensor(texts[:1])).logits[0]
-    torch.testing.assert_close(found, right, atol=1e-4, rtol=0)
+    ours = make(lesson, read=lesson.load.checkpoint(folder), config=config)
+    right = model(torch.tensor(texts[:1])).logits[0].detach()
+    torch.testing.assert_close(read_all(ours, texts[0], lesson.llama.Cache), right, atol=1e-4, rtol=0)
     how = {"max_new_tokens": 64, "min_new_tokens": 64, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}
-    for prompt, tokens in zip(texts, lesson.write(ours, texts, 64), strict=True):
+    for prompt, tokens in zip(texts, write(lesson, ours, texts, 64), strict=True):
         right = model.generate(torch.tensor([prompt]), attention_mask=torch.ones(1, len(prompt)), **how)
         assert [*tokens] == right[0, len(prompt) :].tolist()
 
 
 @pytest.mark.thorough
 @pytest.mark.anywhere
-@pytest.mark.parametrize("kind", [*KINDS, "mistral"])
-def test_transformers(lesson, kind, tmp_path):
+@pytest.mark.parametrize(
+    ("family", "changes"),
+    [
+        ("Llama", {"tie_word_embeddings": True}),
+        ("Llama", {"rope_parameters": LLAMA3}),
+        ("Llama", {"num_key_value_heads": 4}),
+        ("Mistral", {"sliding_window": None}),
+    ],
+)
+def test_transformers(lesson, family, changes, tmp_path):
     pytest.importorskip("safetensors")
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)
-    if kind == "mistral":
-        config = transformers.MistralConfig(**SMALL, sliding_window=None, initializer_range=0.1)
-    else:
-        config = transformers.LlamaConfig(**SMALL | KINDS[kind], initializer_range=0.1)
+    config = getattr(transformers, f"{family}Config")(**SMALL | changes, initializer_range=0.1)
     model = transformers.AutoModelForCausalLM.from_config(config).eval()
-    for name, weight in model.named_parameters():
-        if name.endswith("bias"):
-            nn.init.normal_(weight)
     model.save_pretrained(tmp_path, max_shard_size="1MB")  # several files with an index
     against_transformers(lesson, model, tmp_path, 17, 5, 1)
 

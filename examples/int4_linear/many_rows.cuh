@@ -264,7 +264,7 @@ __global__ void __launch_bounds__(S::kThreads, 1)
         for (int j = 0; j < 4; ++j) wgmma<T>(sums, a[half][j], b + j * 2);
         asm volatile("wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 1;" ::
                          : "memory");
-        // Only the last products may still be under way, so the slot before is free.
+        // Only the last products may still be in flight, so the slot before is free.
         if (CHUNKS == 1 || half == 0) {
           __syncwarp();
           if (lane == 0 && last >= 0) arrive(&is_empty[last]);

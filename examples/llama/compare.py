@@ -7,31 +7,27 @@ compiled, a step in one CUDA graph. torch's 4 bits: its kernel in all layers, th
 most probable token, after a context of so many tokens; the cache has room for 128 more.
 """
 
-import gc
 import statistics
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
 import torch
 from generate import Generator
 from llama import Cache, Llama, build, int4_linear
-from load import Loader, random_weights
+from load import Loader
 from plain import TorchCache, set_norm
 from run import SIZES
 from torch import Tensor, nn
+from torch._inductor import config as inductor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from lab import lesson  # of the workbench, only options and files
 
 CONFIG, CUDA, BF16, NEW = SIZES["8b"], torch.device("cuda"), torch.bfloat16, 128
 SHORT, LONG, PROMPT, MANY = (1, 512), (1, 4096), (0, 2048), [(16, 1024), (64, 1024)]  # batch and context; 0: to read it
-OURS = {  # 4 bits, also the last layer, and where it is timed
-    "ours, bf16": (False, False, [SHORT, LONG, PROMPT]),
-    "ours, 4 bits": (True, False, [SHORT, LONG]),
-    "ours, 4 bits, also the last layer": (True, True, [SHORT, LONG, *MANY, PROMPT]),
-}
 
 
 class TorchInt4(nn.Module):
@@ -48,47 +44,42 @@ class TorchInt4(nn.Module):
         return torch._weight_int4pack_mm(x, self.packed, 128, self.scales_and_zeros)
 
 
-def load(is_int4: bool = False, is_last_int4: bool = False) -> Llama:
-    return Llama(CONFIG, Loader(random_weights(CUDA, BF16), CUDA, BF16, is_int4, is_last_int4))
+def load(*bits: bool) -> Llama:
+    return Llama(CONFIG, Loader(CUDA, BF16, *bits))
 
 
-def load_compiled(is_torch_int4: bool) -> Llama:
-    model = load()
-    set_norm(model)
-    for name, module in [*model.named_modules()] if is_torch_int4 else []:
-        if isinstance(module, nn.Linear):
-            model.set_submodule(name, TorchInt4(module))
-    for module in (*model.layers, model.norm):
-        module.compile(dynamic=False)
-    return model
-
-
-def time_prompt(generator: Generator, tokens: int) -> float:
-    prompt, times = torch.randint(CONFIG.vocab_size, (1, tokens)).tolist(), []
+def time_prompt(model: Llama, kind: type[Cache], tokens: int) -> float:
+    cache, prompt, times = kind(CONFIG, 1, tokens + NEW, BF16, CUDA), torch.randint(CONFIG.vocab_size, (tokens,)), []
     for _ in range(6):
         start = time.perf_counter()
-        generator.read(prompt)
+        model(prompt.to(CUDA), cache, 0)
         torch.cuda.synchronize()
         times.append((time.perf_counter() - start) * 1e3)
     return statistics.median(times[1:])
 
 
-def measure(who: str, model: Llama, points: list, kind: type[Cache] = Cache, dtype: torch.dtype = BF16) -> list[dict]:
-    rows = []
+def make_row(who: str, batch: int, context: int, ms: float, **more: str) -> dict:
+    speed = 1e3 / ms * (batch or context)
+    print(f"{who}, {batch} x {context}: {ms:.3f} ms, {speed:.0f} tokens per second", flush=True)
+    return {"who": who, "batch": batch, "context": context, "ms": ms, "tokens_per_s": speed} | more
+
+
+def measure(who: str, model: Llama, points: list, kind: type[Cache] = Cache, dtype: torch.dtype = BF16) -> Iterator:
     for batch, context in points:
         torch.compiler.reset()  # sizes are constants
-        generator = Generator(model, batch or 1, context + NEW, dtype, kind=kind)
-        ms = generator.speed(context) if batch else time_prompt(generator, context)
-        rows.append({"who": who, "batch": batch, "context": context, "cache": str(dtype), "ms": ms})
-        rows[-1] |= {"tokens_per_s": 1e3 / ms * (batch or context)}
-        print(rows[-1], flush=True)
-        del generator
-        gc.collect()
-        torch.cuda.empty_cache()
-    return rows
+        # All layers share what torch.compile makes of one. The first one's input is like the others' only with zeros
+        # in memory of their own.
+        model.zero = model.zero.new_zeros(batch or context, CONFIG.hidden_size)
+        # With one row torch.compile can make the products itself, which pays if they are tuned: so does gpt-fast.
+        with inductor.patch(coordinate_descent_tuning=batch == 1):
+            if batch:
+                ms = Generator(model, batch, context + NEW, dtype, kind=kind).speed(context)
+            else:
+                ms = time_prompt(model, kind, context)
+        yield make_row(who, batch, context, ms, cache=str(dtype))
 
 
-def measure_transformers() -> list[dict]:
+def measure_transformers() -> dict:
     """generate() with its static cache: it compiles the model, with CUDA graphs."""
     import transformers
 
@@ -104,36 +95,35 @@ def measure_transformers() -> list[dict]:
         clock = SimpleNamespace(put=lambda _, times=times: times.append(time.perf_counter()), end=lambda: None)
         model.generate(prompt, attention_mask=torch.ones_like(prompt), streamer=clock, **how)
     ms = (times[-1] - times[1]) * 1e3 / (len(times) - 2)  # the first call has the prompt, the second one its token
-    row = {"who": "transformers", "batch": 1, "context": SHORT[1], "ms": ms, "tokens_per_s": 1e3 / ms}
-    return [row | {"version": transformers.__version__}]
+    return make_row("transformers", *SHORT, ms, version=transformers.__version__)
 
 
 @torch.no_grad()
-def measure_all(_) -> list[dict]:
-    rows = []
-    for who, (*bits, points) in OURS.items():
-        start = time.perf_counter()
-        model = load(*bits)
-        torch.cuda.synchronize()
-        rows.append({"who": who, "start_s": time.perf_counter() - start})
-        rows += measure(who, model, points)
-    rows += measure(who, model, [(1, 32768)], dtype=torch.int8)
-    del model
-    torch._inductor.config.coordinate_descent_tuning = True  # as gpt-fast does
+def measure_all(_) -> Iterator[dict]:
+    model = load()
+    yield from measure("ours, bf16", model, [SHORT, LONG, PROMPT])
+    yield from measure("ours, 4 bits", load(True), [SHORT, LONG])
+    quarter, who = load(True, True), "ours, 4 bits, also the last layer"
+    yield from measure(who, quarter, [SHORT, LONG, *MANY, PROMPT])
+    yield from measure(who, quarter, [(1, 32768)], dtype=torch.int8)
+    for module in (*set_norm(model).layers, model.norm):
+        module.compile(dynamic=False)
     torch.backends.cuda.enable_math_sdp(False)  # so it takes cuDNN's
-    rows += measure("torch.compile, bf16", load_compiled(False), [SHORT, LONG, *MANY, PROMPT], TorchCache)
-    rows += measure("torch.compile, torch's 4 bits", load_compiled(True), [SHORT], TorchCache)
-    torch._inductor.config.coordinate_descent_tuning = False
+    yield from measure("torch.compile, bf16", model, [SHORT, LONG, *MANY, PROMPT], TorchCache)
+    for name, module in [*model.named_modules()]:
+        if isinstance(module, nn.Linear):
+            model.set_submodule(name, TorchInt4(module))
+    yield from measure("torch.compile, torch's 4 bits", model, [SHORT], TorchCache)
     torch.backends.cuda.enable_math_sdp(True)
-    return rows + measure_transformers()
+    yield measure_transformers()
 
 
 def plot(figure, content: dict) -> None:
     """Bars of tokens per second for one text."""
     figure.set_size_inches(8.6, 2.4)
-    rows = [row for row in content["results"] if (row.get("batch"), row.get("context")) == SHORT]
+    rows = [row for row in content["results"] if (row["batch"], row["context"]) == SHORT]
     rows.sort(key=lambda row: -row["tokens_per_s"])
-    axes, colours = figure.subplots(), ["tab:green" if row["who"] in OURS else "0.65" for row in rows]
+    axes, colours = figure.subplots(), ["tab:green" if "ours" in row["who"] else "0.65" for row in rows]
     bars = axes.barh([row["who"] for row in rows], [row["tokens_per_s"] for row in rows], color=colours)
     axes.bar_label(bars, fmt="%.0f", padding=3)
     axes.margins(x=0.08)

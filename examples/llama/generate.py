@@ -68,10 +68,7 @@ class Generator:
         device = self.tokens.device
         logits = [self.model(torch.tensor(prompt, device=device), self.cache, i) for i, prompt in enumerate(prompts)]
         self.tokens.copy_(self.choose(torch.cat(logits)))
-        self.set_lengths([len(prompt) for prompt in prompts])
-
-    def set_lengths(self, lengths: list[int]) -> None:
-        self.cache.counts.copy_(torch.tensor([lengths, [n + 1 for n in lengths]]))
+        self.cache.set_lengths([len(prompt) for prompt in prompts])
 
     def write(self, count: int) -> Iterator[list[int]]:
         """Yield the token of each row, count times. The first one is there; each other takes a step."""
@@ -106,13 +103,10 @@ class Generator:
     def speed(self, context: int, count: int = 64) -> float:
         """Milliseconds of a step after a context of so many tokens; the cache has random numbers."""
         for x in self.cache.tensors:
-            if x.dim() == 4:
-                x.fill_(0.01)  # scales of int8
-            else:
-                x.random_(-127, 128) if x.dtype == torch.int8 else x.normal_()
+            x.random_(-127, 128) if x.dtype == torch.int8 else x.normal_()
         times = []
         for _ in range(3):
-            self.set_lengths([context] * len(self.tokens))
+            self.cache.set_lengths([context] * len(self.tokens))
             tokens = self.write(min(count, self.capacity - context))
             next(tokens)
             start = time.perf_counter()

@@ -44,8 +44,6 @@ class Config:
     rope_theta: float = 10000.0
     rope_scaling: dict | None = None  # Llama 3.1's, if any
     tie_word_embeddings: bool = False  # the last layer has the embedding's weight
-    attention_bias: bool = False
-    mlp_bias: bool = False
     eos_token_id: tuple[int, ...] = ()  # tokens that end a text
 
 
@@ -72,20 +70,21 @@ class LayerCache:
     def __call__(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """[tokens of all rows, heads x d], slices of what one linear layer has left: no copy is made of them."""
         batch, _, _, d = self.keys.shape
-        return self.attend(*(x.view(batch, -1, x.shape[1] // d, d).transpose(1, 2) for x in (q, k, v)))
+        out = self.attend(*(x.view(batch, -1, x.shape[1] // d, d).transpose(1, 2) for x in (q, k, v)))
+        return out.transpose(1, 2).flatten(2).flatten(0, 1)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """[batch, heads, tokens, d]."""
         cache = self.keys, self.values, *self.scales
         q = decode_attention.append(q, k, v, self.cos, self.sin, self.lengths, *cache)
         tokens = q.shape[2]
         if tokens == 1:
             after = self.lengths_after
-            return decode_attention.attend(q[:, :, 0], self.keys, self.values, after, None, *self.scales).flatten(1)
+            return decode_attention.attend(q[:, :, 0], self.keys, self.values, after, None, *self.scales)[:, :, None]
         keys, values, *scales = (x[:, :, :tokens] for x in cache)
         if scales:
             keys, values = ((x * s[..., None]).to(q.dtype) for x, s in zip((keys, values), scales, strict=True))
-        out = F.scaled_dot_product_attention(q, keys, values, is_causal=True, enable_gqa=True)
-        return out.transpose(1, 2).reshape(tokens, -1)
+        return F.scaled_dot_product_attention(q, keys, values, is_causal=True, enable_gqa=True)
 
 
 class Cache:
@@ -103,6 +102,9 @@ class Cache:
         self.angles = tuple(x.to(device) for x in rotations(config, capacity))
         self.empty = torch.tensor([[0], [1]], dtype=torch.int32, device=device)
         self.counts = self.empty.repeat(1, batch)  # tokens of each row, without and with the new one
+
+    def set_lengths(self, lengths: list[int]) -> None:
+        self.counts.copy_(torch.tensor([lengths, [n + 1 for n in lengths]]))
 
     def layers(self, row: int | None = None) -> Iterator[LayerCache]:
         """For a step of all rows; or for the prompt of one row, which counts as empty."""
@@ -138,18 +140,16 @@ class Layer(nn.Module):
 
     def __init__(self, config: Config, name: str, load) -> None:
         super().__init__()
-        hidden, inner, d = config.hidden_size, config.intermediate_size, config.head_dim
-        heads, key_heads = config.num_attention_heads * d, config.num_key_value_heads * d
-        attn, mlp, eps, bias = f"{name}.self_attn.", f"{name}.mlp.", config.rms_norm_eps, config.attention_bias
-        qkv = {f"{attn}q_proj": heads, f"{attn}k_proj": key_heads, f"{attn}v_proj": key_heads}
-        gate_up = {f"{mlp}gate_proj": inner, f"{mlp}up_proj": inner}
-        self.sizes, self.gate_sizes = [*qkv.values()], [inner, inner]
+        hidden, inner, eps = config.hidden_size, config.intermediate_size, config.rms_norm_eps
+        heads, key_heads = config.num_attention_heads * config.head_dim, config.num_key_value_heads * config.head_dim
+        self.sizes, self.gate_sizes = [heads, key_heads, key_heads], [inner, inner]
         self.norm = Norm(load.tensor(f"{name}.input_layernorm.weight", hidden), eps)
-        self.qkv = load.linears(qkv, hidden, bias)
-        self.o = load.linear({f"{attn}o_proj": hidden}, heads, bias)
+        self.qkv = load.linears([f"{name}.self_attn.{x}_proj" for x in "qkv"], self.sizes, hidden)
+        self.o = load.linear([f"{name}.self_attn.o_proj"], [hidden], heads)
         self.norm_2 = Norm(load.tensor(f"{name}.post_attention_layernorm.weight", hidden), eps)
-        self.gate_up = load.linears(gate_up, hidden, config.mlp_bias, is_gated=True)
-        self.down = load.linear({f"{mlp}down_proj": hidden}, inner, config.mlp_bias)
+        gate_up = [f"{name}.mlp.{x}_proj" for x in ("gate", "up")]
+        self.gate_up = load.linears(gate_up, self.gate_sizes, hidden, is_gated=True)
+        self.down = load.linear([f"{name}.mlp.down_proj"], [hidden], inner)
 
     def forward(self, x: Tensor, delta: Tensor, attend: Callable) -> tuple[Tensor, Tensor]:
         y, x = self.norm(x, delta)

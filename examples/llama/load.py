@@ -6,7 +6,7 @@ They arrive one layer after the other, and no matrix is on the device twice.
 import json
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from int4_linear import Int4Linear, quantize  # isort: skip  (llama.py makes the lessons importable)
 
-ROWS = 1024  # of a matrix that are rounded at a time, which takes several times their memory
+ROWS = 1024  # of a matrix that are rounded at a time
 Read = Callable[[str, tuple], Tensor]  # a tensor by its name; its shape is known
 
 
@@ -31,6 +31,8 @@ def read_config(folder: Path) -> Config:
         ("sliding_window", found.get("sliding_window"), (None,)),
         ("quantization_config", found.get("quantization_config"), (None,)),
         ("hidden_act", found.get("hidden_act", "silu"), ("silu",)),
+        ("attention_bias", found.get("attention_bias", False), (False,)),
+        ("mlp_bias", found.get("mlp_bias", False), (False,)),
         ("rope_type", kind, ("default", "llama3", None)),
         ("head_dim", found["head_dim"], (64, 128)),
     ):
@@ -44,13 +46,10 @@ def read_config(folder: Path) -> Config:
 
 
 def checkpoint(folder: Path) -> Read:
-    """Of the folder's *.safetensors, one file or several with an index."""
+    """Of all *.safetensors in the folder. Their headers say which tensors they have."""
     from safetensors import safe_open
 
-    index, names = folder / "model.safetensors.index.json", {"model.safetensors"}
-    if index.exists():
-        names = {*json.loads(index.read_text())["weight_map"].values()}
-    files = [safe_open(folder / name, framework="pt") for name in sorted(names)]
+    files = [safe_open(file, framework="pt") for file in sorted(folder.glob("*.safetensors"))]
     owners = {name: file for file in files for name in file.keys()}  # noqa: SIM118
 
     def read(name: str, shape: tuple) -> Tensor:
@@ -63,66 +62,55 @@ def checkpoint(folder: Path) -> Read:
     return read
 
 
-def random_weights(device: torch.device, dtype: torch.dtype, seed: int = 0) -> Read:
-    """A tensor depends on its name and the seed."""
-
-    def read(name: str, shape: tuple) -> Tensor:
-        if name.endswith("norm.weight"):
-            return torch.ones(shape, dtype=dtype, device=device)
-        generator = torch.Generator(device).manual_seed(zlib.crc32(f"{seed} {name}".encode()))
-        return torch.randn(shape, generator=generator, dtype=dtype, device=device) * shape[-1] ** -0.5
-
-    return read
-
-
 @dataclass
 class Loader:
-    """is_int4: linear layers have 4 bits; is_last_int4: the last one as well."""
+    """Makes the layers. is_int4: linear ones have 4 bits; is_last_int4: the last one as well."""
 
-    read: Read
     device: torch.device
     dtype: torch.dtype
     is_int4: bool = False
     is_last_int4: bool = False
     is_apart: bool = False  # all layers as in the checkpoint
+    read: Read | None = None  # else a tensor is random: it depends on its name and the seed
+    seed: int = 0
 
     def tensor(self, name: str, *shape: int) -> Tensor:
-        return self.read(name, shape).to(self.device, self.dtype)
+        if self.read:
+            return self.read(name, shape).to(self.device, self.dtype)
+        if name.endswith("norm.weight"):
+            return torch.ones(shape, dtype=self.dtype, device=self.device)
+        generator = torch.Generator(self.device).manual_seed(zlib.crc32(f"{self.seed} {name}".encode()))
+        x = torch.randn(shape, generator=generator, dtype=self.dtype, device=self.device)
+        return x * shape[-1] ** -0.5
 
-    def linears(self, parts: dict[str, int], *how, **more) -> nn.ModuleList:
-        each = [{name: rows} for name, rows in parts.items()] if self.is_apart else [parts]
-        return nn.ModuleList(self.linear(part, *how, **more) for part in each)
+    def linears(self, names: list[str], sizes: list[int], width: int, is_gated: bool = False) -> nn.ModuleList:
+        """One linear layer that stands for several; or each of them."""
+        if not self.is_apart:
+            return nn.ModuleList([self.linear(names, sizes, width, is_gated)])
+        return nn.ModuleList(self.linear([name], [rows], width) for name, rows in zip(names, sizes, strict=True))
 
-    def linear(self, parts: dict[str, int], width: int, has_bias: bool, is_gated: bool = False) -> nn.Module:
-        """Several layers of the checkpoint as one, which takes width columns. parts: the rows of each, by its name."""
-        biases = [self.tensor(f"{name}.bias", rows) for name, rows in parts.items()] if has_bias else []
-        weights = [self.read(f"{name}.weight", (rows, width)) for name, rows in parts.items()]
-        if self.is_int4:
-            return self.round(weights, biases, is_gated)
-        layer = nn.Linear(1, 1, has_bias, device="meta")
-        layer.weight = nn.Parameter(torch.cat([x.to(self.device, self.dtype) for x in weights]))
-        layer.bias = nn.Parameter(torch.cat(biases)) if has_bias else None
-        return layer
+    def linear(self, names: list[str], sizes: list[int], width: int, is_gated: bool = False) -> nn.Module:
+        """Layers of the checkpoint as one, which takes width columns. sizes: the rows of each."""
+        weights = [self.tensor(f"{name}.weight", rows, width) for name, rows in zip(names, sizes, strict=True)]
+        is_gated = is_gated and self.is_int4  # an Int4Linear that computes silu(gate) * up: their rows alternate
+        weight = torch.stack(weights, 1).flatten(0, 1) if is_gated else torch.cat(weights)
+        del weights
+        return round_to_int4(weight, is_gated) if self.is_int4 else as_linear(weight)
 
-    def round(self, weights: list[Tensor], biases: list[Tensor], is_gated: bool = False) -> nn.Module:
-        """To 4 bits, some rows at a time. In a gated layer the rows of gate and up alternate."""
-
-        def stack(tensors) -> Tensor:
-            on_device = [x.to(self.device, self.dtype) for x in tensors]
-            return torch.stack(on_device, 1).flatten(0, 1) if is_gated else torch.cat(on_device)
-
-        split = [weight.split(ROWS) for weight in weights]
-        pieces = zip(*split, strict=True) if is_gated else ([rows] for weight in split for rows in weight)
-        whole = Int4Linear.cat([Int4Linear(*quantize(stack(piece))) for piece in pieces])
-        return Int4Linear(whole.packed, whole.scale, whole.zero, stack(biases) if biases else None, is_gated)
-
-    def last(self, config: Config, embedding: nn.Parameter) -> nn.Module:
+    def last(self, config: Config, embedding: Tensor) -> nn.Module:
         """The layer that gives a logit for each token; it may share the embedding's weight."""
-        if not config.tie_word_embeddings:
-            loader = replace(self, is_int4=self.is_last_int4)
-            return loader.linear({"lm_head": config.vocab_size}, config.hidden_size, False)
-        if self.is_last_int4:
-            return self.round([embedding.detach()], [])
-        layer = nn.Linear(1, 1, bias=False, device="meta")
-        layer.weight = embedding
-        return layer
+        is_tied = config.tie_word_embeddings
+        weight = embedding if is_tied else self.tensor("lm_head.weight", *embedding.shape)
+        return round_to_int4(weight) if self.is_last_int4 else as_linear(weight)
+
+
+def as_linear(weight: Tensor) -> nn.Linear:
+    layer = nn.Linear(1, 1, bias=False, device="meta")
+    layer.weight = nn.Parameter(weight)
+    return layer
+
+
+def round_to_int4(weight: Tensor, is_gated: bool = False) -> Int4Linear:
+    """Some rows at a time: rounding takes several times their memory."""
+    layer = Int4Linear.cat([Int4Linear(*quantize(rows)) for rows in weight.split(ROWS)])
+    return Int4Linear(layer.packed, layer.scale, layer.zero, gated=is_gated)

@@ -16,13 +16,11 @@ class TorchLayerCache(LayerCache):
         q, k = (self.rotate(x, cos, sin) for x in (q, k))
         if tokens > 1:  # the prompt of an empty row
             self.keys[:, :, :tokens], self.values[:, :, :tokens] = k, v
-            out = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
-        else:
-            rows = torch.arange(len(q), device=device)
-            self.keys[rows, :, self.lengths], self.values[rows, :, self.lengths] = k[:, :, 0], v[:, :, 0]
-            mask = torch.arange(self.keys.shape[2], device=device) < self.lengths_after[:, None, None, None]
-            out = F.scaled_dot_product_attention(q, self.keys, self.values, mask, enable_gqa=True)
-        return out.transpose(1, 2).flatten(2).flatten(0, 1)
+            return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        rows = torch.arange(len(q), device=device)
+        self.keys[rows, :, self.lengths], self.values[rows, :, self.lengths] = k[:, :, 0], v[:, :, 0]
+        mask = torch.arange(self.keys.shape[2], device=device) < self.lengths_after[:, None, None, None]
+        return F.scaled_dot_product_attention(q, self.keys, self.values, mask, enable_gqa=True)
 
     @staticmethod
     def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -34,7 +32,8 @@ class TorchCache(Cache):
     of_layer = TorchLayerCache
 
 
-def set_norm(model: Llama, function=add_rms_norm.reference) -> None:
+def set_norm(model: Llama, function=add_rms_norm.reference) -> Llama:
     for module in model.modules():
         if isinstance(module, Norm):
             module.function = function
+    return model

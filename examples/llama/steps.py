@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 from generate import Generator
 from llama import Cache, Config, Llama, add_rms_norm, int4_linear
-from load import Loader, random_weights
+from load import Loader
 from plain import TorchCache, set_norm
 from torch.profiler import ProfilerActivity, profile
 
@@ -31,11 +31,10 @@ def remove_overlap(graph: torch.cuda.CUDAGraph) -> None:
 def ladder(config: Config, context: int) -> Iterator[dict]:
     """A row for each step, with milliseconds per token."""
     device = torch.device("cuda")
-    read = random_weights(device, torch.bfloat16)
     torch.backends.cuda.enable_math_sdp(False)  # with a mask torch would choose its slowest attention, not cuDNN's
 
     def load(*how: bool) -> Llama:
-        return Llama(config, Loader(read, device, torch.bfloat16, *how))
+        return Llama(config, Loader(device, torch.bfloat16, *how))
 
     def time_step(name: str, kind: type[Cache] = Cache, is_eager: bool = False, overlaps: bool = False) -> dict:
         generator = Generator(model, 1, context + 128, kind=kind)
@@ -46,8 +45,7 @@ def ladder(config: Config, context: int) -> Iterator[dict]:
         ms = generator.speed(context, 16 if is_eager else 64)
         return {"step": name, "context": context, "ms": ms, "tokens_per_s": 1e3 / ms}
 
-    model = load(False, False, True)
-    set_norm(model)
+    model = set_norm(load(False, False, True))
     yield time_step("torch's modules", TorchCache, is_eager=True)
     yield time_step("a CUDA graph", TorchCache)
     int4_linear.replace_linear_layers(model, skip=["last"])
