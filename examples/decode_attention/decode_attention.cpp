@@ -130,7 +130,7 @@ AnyCall prepare(Tensor& q, int64_t dims, Tensor& keys, Tensor& values, Tensor& l
 
 // Runs a call where q is: in the current stream of its GPU, or by torch's threads on a CPU.
 template <typename AnyCall>
-void run(const AnyCall& call, const Tensor& q, int64_t items) {
+void run(const AnyCall& call, [[maybe_unused]] const Tensor& q, int64_t items) {
 #ifdef WITH_CUDA
   if (q.is_cuda()) {
     const DeviceGuard guard(q.get_device_index());
@@ -166,7 +166,7 @@ Tensor attend(Tensor q, Tensor keys, Tensor values, Tensor lengths, std::optiona
     }
   }
 #endif
-  run(call, q, int64_t{call.batch} * call.heads);
+  run(call, q, int64_t{call.batch} * call.key_heads);
   return out;
 }
 
