@@ -56,7 +56,6 @@ __global__ void __launch_bounds__(kAppendThreads) append(const __grid_constant__
     // There is no angle past the table: such a q is 0, and k has no place there.
     const bool has_angle = is_valid && position < p.positions;
     const int64_t angle = (has_angle ? position : 0) * kHalf + lane * 8;
-#pragma unroll
     for (int i = 0; i < 8; ++i) {
       const float cos = p.cos[angle + i], sin = p.sin[angle + i], x = low[i], y = high[i];
       low[i] = has_angle ? x * cos - y * sin : 0;

@@ -75,7 +75,6 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1) attend(const __grid_constan
   const Cached* const key = at(p.keys, Cached(), copied) + chunk * (16 / sizeof(Cached));
   const Cached* const value = at(p.values, Cached(), copied) + chunk * (16 / sizeof(Cached));
   const auto copy_rows = [&](uint32_t to, const Cached* from, int64_t stride, int left) {
-#pragma unroll
     for (int i = 0; i < kTile; i += kAtOnce, from += kAtOnce * stride)
       copy_16(to + S::place(i | copied, chunk) * 16, from, i + copied < left);
   };
@@ -116,9 +115,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1) attend(const __grid_constan
   const int given = p.lengths[row];
   // Fragments of q; heads past the group are zeros. Load them first: the copies fill all queues.
   uint32_t q[S::kSteps][NT][2];
-#pragma unroll
   for (int n = 0; n < NT; ++n) {
-#pragma unroll
     for (int i = 0; i < S::kSteps; ++i) {
       const bool is_head = n * 8 + g < group;
       const T* from = q_of(n * 8 + g) + i * 16 + t * (S::is_int8 ? 4 : 2);
@@ -137,7 +134,6 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1) attend(const __grid_constan
   }
 
   float scale[NT][2];  // of the columns 2 t and 2 t + 1
-#pragma unroll
   for (int n = 0; n < NT; ++n) {
     scale[n][0] = scale[n][1] = p.scale * 1.4426950408889634f;  // for exp2 instead of exp
     if constexpr (S::is_int8) {  // q becomes halves; a power of 2 keeps them from overflowing
@@ -171,7 +167,6 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1) attend(const __grid_constan
     return S::place(lane % 16, i / S::kStepsOfLoad * 2 | lane / 16) * 16;
   };
   int stage = 0;
-#pragma unroll 1
   for (int tile = first; tile < tiles; tile += step) {
     wait<S::kStages - 1>();
     __syncwarp();  // the other lanes' copies
@@ -182,7 +177,6 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1) attend(const __grid_constan
     // Scores of tokens g (0, 1) and g + 8 (2, 3) for the heads 2 t (0, 2) and 2 t + 1 (1, 3).
     uint32_t loaded[S::kSteps / S::kStepsOfLoad][4];  // first keys, then values
     float score[NT][4] = {}, odd[NT][4] = {};         // two sums, so that fewer products wait
-#pragma unroll
     for (int i = 0; i < S::kSteps; ++i) {
       uint32_t x[4];
       if (i % S::kStepsOfLoad == 0)
@@ -206,7 +200,6 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1) attend(const __grid_constan
       for (int i = left * S::kChunks + lane; i < kTile * S::kChunks; i += 32) values[i] = {};
       __syncwarp();
     }
-#pragma unroll
     for (int i = 0; i < S::kSteps; i += S::kStepsOfLoad)
       load_matrices<true>(loaded[i / S::kStepsOfLoad], values_at + row_of(i));
     __syncwarp();  // the slot is free
@@ -215,7 +208,6 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1) attend(const __grid_constan
     stage = stage + 1 == S::kStages ? 0 : stage + 1;
 
     bool grows = false;
-#pragma unroll
     for (int n = 0; n < NT; ++n) {
       for (int i = 0; i < 4; ++i) {
         score[n][i] = (score[n][i] + odd[n][i]) * (scale[n][i % 2] * key_scale[i / 2]);
@@ -225,7 +217,6 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1) attend(const __grid_constan
     }
     // A weight may be up to 2^8, so the maximum rarely has to follow: one vote, seldom a shuffle.
     if (__any_sync(~0u, grows)) {
-#pragma unroll
       for (int n = 0; n < NT; ++n) {
         for (int i = 0; i < 2; ++i) {
           float most = fmaxf(score[n][i] + bonus[0], score[n][i + 2] + bonus[1]);
@@ -242,7 +233,6 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1) attend(const __grid_constan
       }
     }
     uint32_t weights[NT][2];
-#pragma unroll
     for (int n = 0; n < NT; ++n) {
       for (int i = 0; i < 2; ++i) {
         const float x = exp_2(score[n][2 * i] - max[n][0]);
@@ -252,7 +242,6 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1) attend(const __grid_constan
         weights[n][i] = transpose(pack<F>(x * value_scale[i], y * value_scale[i]));
       }
     }
-#pragma unroll
     for (int i = 0; i < S::kSteps; ++i) {
       uint32_t x[4];
       factors_of<S, true>(x, loaded[i / S::kStepsOfLoad], i);
@@ -267,9 +256,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1) attend(const __grid_constan
   [[maybe_unused]] __shared__ float4 sums_of_blocks[S::kHeads * kQuads];
   wait<0>();
   __syncwarp();
-#pragma unroll
   for (int n = 0; n < NT; ++n) {
-#pragma unroll
     for (int i = 0; i < 2; ++i) {
       for (int j = 4; j < 32; j *= 2) weight[n][i] += __shfl_xor_sync(~0u, weight[n][i], j);
       const int head = n * 8 + 2 * t + i;

@@ -15,6 +15,7 @@
 
 using torch::headeronly::ScalarType;
 using torch::stable::Tensor;
+using torch::stable::accelerator::DeviceGuard;
 using Optional = std::optional<Tensor>;
 using Shape = std::vector<int64_t>;
 
@@ -54,8 +55,8 @@ void check(const Tensor& q, const std::vector<Expected>& all) {
   }
 }
 
-// Whether the last dimension is dense, and each row starts at a multiple of 16 bytes, as loads of
-// 16 bytes need it.
+// The kernels load 16 bytes at a time: the last dimension has to be dense, and each row to start at
+// a multiple of 16 bytes. A copy of a whole cache is slow, but right.
 bool is_tidy(const Tensor& x) {
   const int64_t last = x.dim() - 1;
   bool is_fine = x.stride(last) == 1 && reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 == 0;
@@ -63,7 +64,6 @@ bool is_tidy(const Tensor& x) {
     is_fine = is_fine && (x.size(i) == 1 || x.stride(i) * x.element_size() % 16 == 0);
   return is_fine;
 }
-// A copy of a whole cache is slow, but right.
 void tidy(Tensor& x) {
   if (!is_tidy(x)) x = torch::stable::clone(torch::stable::contiguous(x));
 }
@@ -81,7 +81,7 @@ const T* dense(Tensor& x) {
 
 // Checks what both operators have, and makes the call's part of it. q: [batch, heads, ..., d].
 template <typename AnyCall>
-AnyCall prepare(Tensor& q, int64_t dims, const Tensor& keys, const Tensor& values, Tensor& lengths,
+AnyCall prepare(Tensor& q, int64_t dims, Tensor& keys, Tensor& values, Tensor& lengths,
                 const Optional& key_scale, const Optional& value_scale) {
   if (!q.defined() || !keys.defined() || q.dim() != dims || keys.dim() != 4)
     refuse("expected tensors, q with " + std::to_string(dims) + " dimensions and keys with 4");
@@ -109,15 +109,11 @@ AnyCall prepare(Tensor& q, int64_t dims, const Tensor& keys, const Tensor& value
             {"keys", keys, is_int8 ? cached : type, size},
             {"values", values, cached, size},
             {"lengths", lengths, ScalarType::Int, {batch}}});
-  tidy(q);
-  AnyCall call = {};
-  call.batch = static_cast<int>(batch);
-  call.heads = static_cast<int>(heads);
-  call.key_heads = static_cast<int>(key_heads);
-  call.capacity = static_cast<int>(capacity);
-  call.d = static_cast<int>(d);
-  call.dtype = dtype;
-  call.cached = is_int8 ? DECODE_INT8 : dtype;
+  if (dims == 4 && !(is_tidy(keys) && is_tidy(values)))  // append() cannot write into copies
+    refuse("expected keys and values with dense rows that start at multiples of 16 bytes");
+  for (Tensor* x : {&q, &keys, &values}) tidy(*x);
+  AnyCall call = {{int(batch), int(heads), int(key_heads), int(capacity), int(d), dtype,
+                   is_int8 ? DECODE_INT8 : dtype}};
   call.q = rows(q);
   call.keys = rows(keys);
   call.values = rows(values);
@@ -132,47 +128,45 @@ AnyCall prepare(Tensor& q, int64_t dims, const Tensor& keys, const Tensor& value
   return call;
 }
 
+// Runs a call where q is: in the current stream of its GPU, or by torch's threads on a CPU.
+template <typename AnyCall>
+void run(const AnyCall& call, [[maybe_unused]] const Tensor& q, int64_t items) {
 #ifdef WITH_CUDA
-template <typename Function>
-void on_gpu(const Tensor& x, const Function& launch) {
-  // A kernel runs on the current device, and in the order of the stream that it is given.
-  const torch::stable::accelerator::DeviceGuard guard(x.get_device_index());
-  void* stream = nullptr;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(x.get_device_index(), &stream));
-  const char* error = launch(static_cast<CUstream_st*>(stream));
-  if (error != nullptr) refuse(error);
-}
+  if (q.is_cuda()) {
+    const DeviceGuard guard(q.get_device_index());
+    void* stream = nullptr;
+    TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(q.get_device_index(), &stream));
+    const char* error = run_on_gpu(call, static_cast<CUstream_st*>(stream));
+    if (error != nullptr) refuse(error);
+    return;
+  }
 #endif
+  torch::stable::parallel_for(0, items, 1,
+                              [&](int64_t begin, int64_t end) { run_on_cpu(call, begin, end); });
+}
 
 Tensor attend(Tensor q, Tensor keys, Tensor values, Tensor lengths, std::optional<double> scale,
               Optional key_scale, Optional value_scale) {
-  for (Tensor* x : {&keys, &values}) {
-    if (x->defined() && x->dim() == 4) tidy(*x);
-  }
   auto call = prepare<AttendCall>(q, 3, keys, values, lengths, key_scale, value_scale);
   Tensor out = torch::stable::new_empty(q, q.sizes());
   if (out.numel() == 0) return out;
   call.out = rows(out);
   call.scale = static_cast<float>(scale ? *scale : 1 / std::sqrt(static_cast<double>(call.d)));
+  // Freed when this function returns, before the kernels have run: torch gives the memory only to
+  // later work on this stream.
+  Optional scratch;
 #ifdef WITH_CUDA
   if (q.is_cuda()) {
-    on_gpu(q, [&](CUstream_st* stream) {
-      plan_on_gpu(call);
-      // Freed when this function returns, before the kernels have run: torch gives the memory only
-      // to later work on this stream.
-      Optional scratch;
-      if (call.plan.splits > 1 && !call.plan.is_cluster) {
-        const int64_t parts = int64_t{call.batch} * call.heads * call.plan.splits;
-        scratch = torch::stable::new_empty(q, {parts * (call.d + 2)}, ScalarType::Float);
-        call.scratch = static_cast<float*>(scratch->mutable_data_ptr());
-      }
-      return launch_attend(call, stream);
-    });
-    return out;
+    const DeviceGuard guard(q.get_device_index());
+    plan_on_gpu(call);
+    const int64_t parts = int64_t{call.batch} * call.heads * call.plan.splits;
+    if (call.plan.splits > 1 && !call.plan.is_cluster) {
+      scratch = torch::stable::new_empty(q, {parts * (call.d + 2)}, ScalarType::Float);
+      call.scratch = static_cast<float*>(scratch->mutable_data_ptr());
+    }
   }
 #endif
-  torch::stable::parallel_for(0, int64_t{call.batch} * call.key_heads, 1,
-                              [&](int64_t begin, int64_t end) { attend_cpu(call, begin, end); });
+  run(call, q, int64_t{call.batch} * call.key_heads);
   return out;
 }
 
@@ -188,8 +182,6 @@ Tensor append(Tensor q, Tensor k, Tensor v, Tensor cos, Tensor sin, Tensor lengt
             {"cos", cos, table, {positions, d / 2}},
             {"sin", sin, table, {positions, d / 2}},
             {"counts", counts ? *counts : lengths, ScalarType::Int, {batch}}});
-  if (!is_tidy(keys) || !is_tidy(values))
-    refuse("expected keys and values with dense rows that start at multiples of 16 bytes");
   for (const Optional& x : {Optional(keys), Optional(values), key_scale, value_scale}) {
     for (int64_t i = 0; x && i < x->dim(); ++i) {
       if (x->size(i) > 1 && x->stride(i) == 0)
@@ -198,8 +190,7 @@ Tensor append(Tensor q, Tensor k, Tensor v, Tensor cos, Tensor sin, Tensor lengt
   }
   Tensor out = torch::stable::new_empty(q, q.sizes());
   if (out.numel() == 0) return out;
-  tidy(k);
-  tidy(v);
+  for (Tensor* x : {&k, &v}) tidy(*x);
   call.out = rows(out);
   call.k = rows(k);
   call.v = rows(v);
@@ -208,26 +199,17 @@ Tensor append(Tensor q, Tensor k, Tensor v, Tensor cos, Tensor sin, Tensor lengt
   if (counts) call.counts = dense<int32_t>(*counts);
   call.tokens = static_cast<int>(tokens);
   call.positions = static_cast<int>(std::min<int64_t>(positions, 1 << 30));
-#ifdef WITH_CUDA
-  if (q.is_cuda()) {
-    on_gpu(q, [&](CUstream_st* stream) { return launch_append(call, stream); });
-    return out;
-  }
-#endif
-  torch::stable::parallel_for(0, batch * tokens, 1,
-                              [&](int64_t begin, int64_t end) { append_cpu(call, begin, end); });
+  run(call, q, batch * tokens);
   return out;
 }
 
 }  // namespace
 
-// For tests, which have no GPU of these sizes: warps, splits, whether a cluster joins them.
-extern "C" void decode_attention_plan(int64_t units, int64_t capacity, int row, int processors,
-                                      int shared, int can_cluster, int* found) {
-  const Plan plan = make_plan(units, capacity, row, processors, shared, can_cluster != 0);
-  found[0] = plan.warps;
-  found[1] = plan.splits;
-  found[2] = plan.is_cluster;
+// For tests, which have no GPU of these sizes: three numbers in one.
+extern "C" int decode_attention_plan(int64_t units, int64_t capacity, int row, int processors,
+                                     int shared, bool can_cluster) {
+  const Plan plan = make_plan(units, capacity, row, processors, shared, can_cluster);
+  return plan.warps | plan.splits << 8 | plan.is_cluster << 16;
 }
 
 STABLE_TORCH_LIBRARY(decode_attention, m) {

@@ -15,26 +15,26 @@ struct Rows {
 struct Call {
   int batch, heads, key_heads, capacity, d;  // heads is a multiple of key_heads
   DecodeDtype dtype, cached;                 // of q, and of the cache: the same, or int8
-  Rows out, q, keys, values, key_scale, value_scale;
-  const int32_t* lengths;
+  Rows out = {}, q = {}, keys = {}, values = {}, key_scale = {}, value_scale = {};
+  const int32_t* lengths = nullptr;
 };
 
 struct AttendCall : Call {
-  float scale;
-  Plan plan;       // on a GPU
-  float* scratch;  // on a GPU, if a second kernel joins parts
+  float scale = 0;
+  Plan plan = {};            // on a GPU
+  float* scratch = nullptr;  // on a GPU, if a second kernel joins parts
 };
 
 struct AppendCall : Call {  // out: the rotated q
-  Rows k, v;
-  const float *cos, *sin;  // [positions, d / 2]
-  const int32_t* counts;   // may be null
-  int tokens, positions;
+  Rows k = {}, v = {};
+  const float *cos = nullptr, *sin = nullptr;  // [positions, d / 2]
+  const int32_t* counts = nullptr;             // may be null
+  int tokens = 0, positions = 0;
 };
 
-void attend_cpu(const AttendCall& call, int64_t begin, int64_t end);  // key heads of all rows
-void append_cpu(const AppendCall& call, int64_t begin, int64_t end);  // tokens of all rows
+void run_on_cpu(const AttendCall& call, int64_t begin, int64_t end);  // key heads of all rows
+void run_on_cpu(const AppendCall& call, int64_t begin, int64_t end);  // tokens of all rows
 void plan_on_gpu(AttendCall& call);                                   // for the current device
-// The launchers return nullptr, or a static error message.
-const char* launch_attend(const AttendCall& call, CUstream_st* stream);
-const char* launch_append(const AppendCall& call, CUstream_st* stream);
+// Both return nullptr, or a static error message.
+const char* run_on_gpu(const AttendCall& call, CUstream_st* stream);
+const char* run_on_gpu(const AppendCall& call, CUstream_st* stream);

@@ -6,6 +6,7 @@ builds both operators and checks them. docs/13_decode_attention.md explains the 
 """
 
 import functools
+import operator
 import os
 from functools import partial
 from pathlib import Path
@@ -114,36 +115,32 @@ def register() -> None:
     for name, key, written in (("attend", "Autograd", slice(0)), ("append", "ADInplaceOrView", slice(6, 10))):
         LIBRARY.impl(name, partial(_without_gradient, name, written), key, with_keyset=True)
 
-    def check(q, keys, values, key_scale, value_scale, **more) -> Tensor:
+    def check(q, keys, values, key_scale, value_scale, **others) -> Tensor:
         """As the C++ side checks: otherwise the fake kernel would promise what the operator refuses."""
-        is_int8, scales = keys.dtype == torch.int8, (torch.float32, keys.shape[:3])
-        more |= {
-            "q": (q, q.dtype, (*q.shape[:-1], keys.shape[3])),
-            "keys": (keys, torch.int8 if is_int8 else q.dtype, (q.shape[0], *keys.shape[1:])),
-            "values": (values, keys.dtype, keys.shape),
-        }
-        if is_int8:
-            more |= {"key_scale": (key_scale, *scales), "value_scale": (value_scale, *scales)}
-        for name, (x, dtype, shape) in more.items():
-            text = partial(str, f"decode_attention: {name} is not {dtype}{list(shape)} on {q.device}")
-            is_right = x is not None and x.dim() == len(shape) and x.dtype == dtype and x.device == q.device
-            torch._check(is_right, text)
-            for size, wanted in zip(x.shape, shape, strict=True):  # each by itself: a size may depend on data
-                torch._check(size == wanted, text)
+        dtype = keys.dtype if keys.dtype == torch.int8 else q.dtype
+        others |= {"keys": (keys, dtype, q.shape[0], *keys.shape[1:]), "values": (values, dtype, *keys.shape)}
+        others["q"] = (q, q.dtype, *q.shape[:-1], keys.shape[3])
+        if dtype == torch.int8:
+            others["key_scale"] = (key_scale, torch.float32, *keys.shape[:3])
+            others["value_scale"] = (value_scale, torch.float32, *keys.shape[:3])
+        for name, (x, dtype, *shape) in others.items():
+            is_right = x is not None and (x.dtype, x.dim(), x.device) == (dtype, len(shape), q.device)
+            for right in (is_right, *map(operator.eq, x.shape if is_right else (), shape)):  # a size may depend on data
+                torch._check(right, partial(str, f"decode_attention: {name} is not {dtype}{shape} on {q.device}"))
         return q.new_empty(q.shape)
 
     @torch.library.register_fake("decode_attention::attend")
     def _(q, keys, values, lengths, scale=None, key_scale=None, value_scale=None):
-        return check(q, keys, values, key_scale, value_scale, lengths=(lengths, torch.int32, q.shape[:1]))
+        return check(q, keys, values, key_scale, value_scale, lengths=(lengths, torch.int32, q.shape[0]))
 
     @torch.library.register_fake("decode_attention::append")
     def _(q, k, v, cos, sin, lengths, keys, values, key_scale=None, value_scale=None, counts=None):
-        new, table = (q.shape[0], keys.shape[1], *q.shape[2:]), (cos.shape[0], keys.shape[3] // 2)
-        more = {name: (x, q.dtype, new) for name, x in (("k", k), ("v", v))}
-        more |= {name: (x, torch.float32, table) for name, x in (("cos", cos), ("sin", sin))}
+        new = (q.dtype, q.shape[0], keys.shape[1], *q.shape[2:])
+        table = (torch.float32, cos.shape[0], keys.shape[3] // 2)
+        others = {"k": (k, *new), "v": (v, *new), "cos": (cos, *table), "sin": (sin, *table)}
         for name, x in (("lengths", lengths), ("counts", lengths if counts is None else counts)):
-            more[name] = (x, torch.int32, q.shape[:1])
-        return check(q, keys, values, key_scale, value_scale, **more)
+            others[name] = (x, torch.int32, q.shape[0])
+        return check(q, keys, values, key_scale, value_scale, **others)
 
     def no_vmap(info, in_dims, *args):
         raise RuntimeError("decode_attention has no vmap: its first dimension is a batch already")

@@ -80,11 +80,9 @@ void attend(const AttendCall& p, int64_t row, int64_t key_head) {
 // Makes codes of x, and returns their scale. Without a finite scale the codes are 0.
 float quantize(std::vector<float>& x) {
   float most = 0;
-  for (const float a : x) {
-    if (!(std::abs(a) <= most)) most = std::isfinite(a) ? std::abs(a) : INFINITY;
-  }
-  const bool has_codes = most >= 1e-36f && most < INFINITY;  // 127 / less would be infinity
-  for (float& a : x) a = has_codes ? std::nearbyint(a * (127 / most)) : 0;
+  for (const float a : x) most = std::isfinite(a) ? std::max(most, std::abs(a)) : INFINITY;
+  const float factor = most < 1e-36f ? 0 : 127 / most;  // 127 / less would be infinity
+  for (float& a : x) a = std::isfinite(a) ? std::nearbyint(a * factor) : 0;
   return most < 1e-36f ? 0 : most / 127;
 }
 
@@ -117,9 +115,9 @@ void append(const AppendCall& p, int64_t row, int64_t token) {
 
 }  // namespace
 
-void attend_cpu(const AttendCall& p, int64_t begin, int64_t end) {
+void run_on_cpu(const AttendCall& p, int64_t begin, int64_t end) {
   for (int64_t i = begin; i < end; ++i) attend(p, i / p.key_heads, i % p.key_heads);
 }
-void append_cpu(const AppendCall& p, int64_t begin, int64_t end) {
+void run_on_cpu(const AppendCall& p, int64_t begin, int64_t end) {
   for (int64_t i = begin; i < end; ++i) append(p, i / p.tokens, i % p.tokens);
 }

@@ -88,9 +88,9 @@ void plan_on_gpu(AttendCall& call) {
                         decode::is_hopper());
 }
 
-const char* launch_attend(const AttendCall& call, cudaStream_t stream) {
+const char* run_on_gpu(const AttendCall& call, cudaStream_t stream) {
   return decode::launch(call, stream);
 }
-const char* launch_append(const AppendCall& call, cudaStream_t stream) {
+const char* run_on_gpu(const AppendCall& call, cudaStream_t stream) {
   return decode::launch(call, stream);
 }

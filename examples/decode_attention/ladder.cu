@@ -29,7 +29,6 @@ __global__ void __launch_bounds__(32 * kMaxWarps) plain(const __grid_constant__ 
     for (int token = tile * kTile; token < min(tile * kTile + kTile, length); ++token) {
       const float4 k = row(p.keys, head / kHeadsOfKey, token);
       const float4 v = row(p.values, head / kHeadsOfKey, token);
-#pragma unroll
       for (int n = 0; n < kGroup; ++n) {
         float score = q[n].x * k.x + q[n].y * k.y + q[n].z * k.z + q[n].w * k.w;
         for (int i = 16; i > 0; i /= 2) score += __shfl_xor_sync(~0u, score, i);
@@ -65,9 +64,7 @@ extern "C" const char* launch_step(int step, void* out, void* q, void* keys, voi
                                    cudaStream_t stream) {
   using namespace decode;
   const int64_t head = static_cast<int64_t>(capacity) * kD;
-  const int units =
-      step < 3 ? kHeads
-               : kHeads / kHeadsOfKey;  // a block computes a head, or four with their key head
+  const int units = step < 3 ? kHeads : kHeads / kHeadsOfKey;
   AttendCall p = {{1, kHeads, units, capacity, kD, DECODE_BFLOAT16, DECODE_BFLOAT16}};
   p.out = {out, 0, kD};
   p.q = {q, 0, kD};

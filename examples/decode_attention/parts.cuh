@@ -24,7 +24,6 @@ __device__ inline Part join_parts(int count, Stat stat, Sum sum) {
   Part all = {{0, 0, 0, 0}, -INFINITY, 0};
   for (const float2& x : stats) all.max = fmaxf(all.max, x.x);
   const float max = all.max == -INFINITY ? 0 : all.max;  // no tokens: factors of 0, not NaN
-#pragma unroll
   for (int i = 0; i < kMax; ++i) {
     const float factor = exp_2(stats[i].x - max);
     all.weight += factor * stats[i].y;
