@@ -45,8 +45,10 @@ def options() -> argparse.Namespace:
     parser.add_argument("--profile", action="store_true", help="also the kernels of a step")
     parser.add_argument("--steps", action="store_true", help="the ladder of the page, for --size and --context")
     args = parser.parse_args()
-    if bool(args.checkpoint) != bool(args.prompt):
+    if (args.checkpoint is None) != (args.prompt is None):
         parser.error("--checkpoint and --prompt belong together")
+    if args.last == "int4" and args.weights != "int4":
+        parser.error("--last int4 needs --weights int4")
     if min(args.tokens, args.batch, args.context) < 1 or args.temperature < 0 or not 0 < args.top_p <= 1:
         parser.error("--tokens, --batch, --context: at least 1; --temperature: at least 0; --top-p: above 0, at most 1")
     return args
@@ -117,8 +119,9 @@ def main() -> None:
     is_gpu = torch.cuda.is_available() and int4_linear.has_toolkit() and args.weights != "float32"
     device = torch.device("cuda" if is_gpu else "cpu")
     args.weights = args.weights or ("bf16" if is_gpu else "float32")
-    if args.steps and not is_gpu:
-        raise ValueError("--steps measures kernels: it needs a GPU that torch sees, and a CUDA toolkit (in $CUDA_HOME)")
+    if (args.steps or args.profile) and not is_gpu:
+        what = "--steps" if args.steps else "--profile"
+        raise ValueError(f"{what} measures kernels: it needs a GPU that torch sees, and a CUDA toolkit (in $CUDA_HOME)")
     build()
     if not args.checkpoint:
         check(device)
