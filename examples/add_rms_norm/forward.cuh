@@ -5,7 +5,7 @@
 #include "sums.cuh"
 #include "vectors.cuh"
 
-constexpr int kFewBlocks = 256;
+constexpr int kFewBlocks = 16;
 
 // A row has blockDim.x threads in each of gridDim.y blocks, with kVectors times 16 bytes each; a
 // block has blockDim.y rows. Some blocks load while others wait for their sums. Rows that are not
@@ -21,7 +21,8 @@ __global__ void __launch_bounds__(kMostThreads, kVectors == 1 ? kResidentThreads
   const int lead = kIsWhole ? 0 : start % kSize;  // how far into a vector the row begins
   const int first = (blockIdx.y * blockDim.x + threadIdx.x) * kSize - lead;
   const int step = gridDim.y * blockDim.x * kSize;
-  // With few rows, as in a model that writes a token, the weight would be what they wait for.
+  // With few rows, as in a model that writes a token, the weight would be what they wait for. (Up
+  // to 256 blocks, it cost 0.6 us with 64 rows of 4096: 3.0 instead of 2.4.)
   if constexpr (kIsWhole) {
     if (gridDim.x <= kFewBlocks && !weight.is_wide && first < width) {
       start_next_and_prefetch(static_cast<const T*>(weight.data) + first);
