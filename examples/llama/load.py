@@ -1,6 +1,6 @@
 """Weights for a Llama: from a folder that transformers has saved, or random; as they are, or rounded to 4 bits.
 
-They arrive one layer after the other, and no matrix is on the device twice.
+They arrive one after the other: only the weights of one product are on the device twice, while they are joined.
 """
 
 import json
