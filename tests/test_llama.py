@@ -207,6 +207,10 @@ def test_program(run, tmp_path):
     assert "tokens_per_s" in told
     told = run(FOLDER / "run.py", "--checkpoint", tmp_path, "--prompt", "x", status=1).stderr
     assert told.splitlines()[-1].startswith("run.py: error: ")
+
+
+@pytest.mark.thorough
+def test_options_without_effect(run):
     told = run(FOLDER / "run.py", "--last", "int4", "--weights", "bf16", status=2).stderr
     assert "--last int4 needs --weights int4" in told
     told = run(FOLDER / "run.py", "--profile", "--weights", "float32", status=1).stderr

@@ -135,6 +135,8 @@ def test_rungs(lib):
                 assert ladder.relative_error(rung, a, b) <= 2, (rung, m, n, k)
 
 
+@pytest.mark.thorough
+@pytest.mark.anywhere
 def test_programs(run, tmp_path):
     assert torch.cuda.is_available() or "needs a GPU" in run(FOLDER / "bench.py", status=1).stderr
     run(FOLDER / "ladder.py", "--from", "docs/results/h200-matmul.json", "--plot", tmp_path / "x.svg")

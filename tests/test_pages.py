@@ -107,20 +107,26 @@ def test_translation(pages):
 
 
 def test_figures(run):
-    """The tables are those of docs/results; each file there says where it comes from; measure.py's options exist."""
+    """The tables are those of docs/results; each file there says where it comes from."""
     run("docs/results/figures.py", "--check")
     contents = {path.stem: json.loads(path.read_text()) for path in RESULTS.glob("*.json")}
     for name, content in contents.items():
         for record in content if isinstance(content, list) else [content]:
             assert {"name", "torch", "date", "command"} <= record["environment"].keys(), name
+    text = "".join(page.read_text() for page in DOCS)  # figures that stand in the text
+    for row in contents["h200-starter"]["starter"]:
+        assert row["n"] == 2**16 or f"{row['compiled_us']:.3g} | {row['scaled_relu_us']:.3g} |" in text
+
+
+@pytest.mark.thorough
+@pytest.mark.anywhere
+def test_options_of_measure(run):
+    """The programs that measure.py calls have these options."""
     measure = runpy.run_path(str(RESULTS / "measure.py"))
     commands = [each for part in [*measure["GPU"].values(), *measure["CPU"].values()] for each in part]
     for program in {command.split()[0] for command in commands}:
         options = re.findall(r"(--[\w-]+)", " ".join(each for each in commands if each.startswith(program)))
         assert {*options} <= {*re.findall(r"--[\w-]+", run(program, "--help").stdout)}, program
-    text = "".join(page.read_text() for page in DOCS)  # figures that stand in the text
-    for row in contents["h200-starter"]["starter"]:
-        assert row["n"] == 2**16 or f"{row['compiled_us']:.3g} | {row['scaled_relu_us']:.3g} |" in text
 
 
 @pytest.mark.parametrize("page", PAGES[:2], ids=name)

@@ -101,7 +101,10 @@ def test_torch_func(add, transform, device):
     torch.testing.assert_close(found, expected)
 
 
-@pytest.mark.parametrize("names", [("hessian", "jvp"), ("grad", "jacrev", "vmap of grad", "jvp")], ids=" ".join)
+SLOW = pytest.param(("hessian", "jvp"), marks=pytest.mark.thorough)  # 9 s of compiling
+
+
+@pytest.mark.parametrize("names", [SLOW, ("grad", "jacrev", "vmap of grad", "jvp")], ids=" ".join)
 def test_compiled_torch_func(add, names):
     """Several transforms in one graph, which takes one compilation."""
     if OLD_TORCH:  # jvp() after grad() ends in an error there: add2/ops.py says why
