@@ -374,13 +374,13 @@ def test_refusals_name_the_argument(lib, how, device):
 
 def launch_plan(lib, y, x, packed, scale, zero, bias, plan, sizes, gated=False):
     """The launcher by its name in the library, for a plan that make_plan would not choose; its error, or None."""
-    launch = ctypes.CDLL(lib.build())._Z11launch_planRK8Int4CalliRK4PlanP11CUstream_st
+    launch = ctypes.CDLL(lib.build())._Z11launch_planRK8Int4CallRK4PlanP11CUstream_st
     launch.restype = ctypes.c_char_p
     n, k, batch = sizes
     pointers = [0 if each is None else each.data_ptr() for each in (packed, scale, zero, y, x, bias)]
     is_half = scale.dtype == torch.float16
     call = struct.pack("@3P2i2?6x3Pi4x", *pointers[:3], n, k, is_half, gated, *pointers[3:], batch)
-    return launch(call, 0, struct.pack("@4id", *plan, batch, 0), None)
+    return launch(call, struct.pack("@4id", *plan, batch, 0), None)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

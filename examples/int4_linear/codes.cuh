@@ -1,5 +1,7 @@
 // What the kernels share: how a 4-bit code becomes a number, and the end of a sum.
 #pragma once
+#include "int4_linear.h"
+
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <stdint.h>
@@ -15,6 +17,8 @@ constexpr int kGroup = 128;  // columns that share a scale and a zero
 constexpr int kTile = 16;    // rows of W in a fragment of mma.sync
 
 __host__ __device__ constexpr int up(int a, int b) { return (a + b - 1) / b; }
+
+__host__ __device__ inline int groups_of(const Int4Call& p) { return up(p.k, kGroup); }
 
 // A code becomes a number without a conversion: its 4 bits are put into a mantissa, from bit 3 on,
 // under an exponent that makes them count as ones. So code 5 reads 16 + 5 in bfloat16, 128 + 5 in
@@ -72,18 +76,6 @@ __device__ inline uint32_t two_codes(uint32_t word, int i) {
 
 __device__ inline float2 operator+(float2 a, float2 b) { return {a.x + b.x, a.y + b.y}; }
 
-template <typename T>
-struct Problem {
-  T* y;                 // [batch, n], or [batch, n / 2] if is_gated
-  const T* x;           // [batch, k]
-  const Words* codes;   // [n / 64, k / 64, 4 tiles of 16 rows, 32 lanes]
-  const T* scale;       // [groups, n]
-  const uint8_t* zero;  // [groups, n]
-  const T* bias;        // [n], or null
-  int batch, n, k, groups;
-  bool is_gated;
-};
-
 // Store the sums of rows `row` (even) and `row` + 1 of W for row m of x. If is_gated they are a
 // gate and its partner, and silu(gate) * partner is the result.
 template <typename T>
@@ -96,14 +88,14 @@ __device__ inline void store(T* y, float2 sum, bool is_gated) {
 }
 
 template <typename T>
-__device__ inline void finish(const Problem<T>& p, int m, int row, float2 sum) {
+__device__ inline void finish(const Int4Call& p, int m, int row, float2 sum) {
   if (row >= p.n) return;
   if (p.bias) {
-    const auto bias = *reinterpret_cast<const typename Half<T>::Pair*>(p.bias + row);
+    const auto bias = static_cast<const typename Half<T>::Pair*>(p.bias)[row / 2];
     sum = sum + Half<T>::floats(bias);
   }
   const int64_t place = static_cast<int64_t>(m) * p.n + row;
-  store(p.y + (p.is_gated ? place / 2 : place), sum, p.is_gated);
+  store(static_cast<T*>(p.y) + (p.is_gated ? place / 2 : place), sum, p.is_gated);
 }
 
 }  // namespace four_bit

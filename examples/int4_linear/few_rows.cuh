@@ -41,7 +41,7 @@ __device__ inline void copy_16(uint32_t to, const void* from, int bytes = 16) {
 }
 
 template <typename T, typename S>
-__global__ void __launch_bounds__(S::kThreads, S::BLOCKS) few_rows(const Problem<T> p) {
+__global__ void __launch_bounds__(S::kThreads, S::BLOCKS) few_rows(const Int4Call p) {
   using Slot = typename S::Slot;
   constexpr int R = S::R, NT = S::NT, WR = S::WR, WK = S::WK, STAGES = S::STAGES;
   constexpr int CLUSTER = S::CLUSTER;
@@ -55,8 +55,8 @@ __global__ void __launch_bounds__(S::kThreads, S::BLOCKS) few_rows(const Problem
   const int m0 = blockIdx.y * S::kBatch, rows_of_x = min(p.batch - m0, S::kBatch);
 
   // The block's part of K lies in one piece; its warps take the groups in turn.
-  const int first_group = p.groups * rank / CLUSTER;
-  const int end_group = p.groups * (rank + 1) / CLUSTER, count = end_group - first_group;
+  const int first_group = groups_of(p) * rank / CLUSTER;
+  const int end_group = groups_of(p) * (rank + 1) / CLUSTER, count = end_group - first_group;
   const int my_groups = (count + WK - 1 - wk) / WK;
 
   const Slot* ring = reinterpret_cast<const Slot*>(memory) + wk * STAGES;
@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(S::kThreads, S::BLOCKS) few_rows(const Problem
   const bool has_scale = lane < 2 * R;  // these lanes copy scales, the next R zeros
   const int affine_row = has_scale ? p.n * static_cast<int>(sizeof(T)) : p.n;
   const int place = place_of_x(g, t) * 16;
-  const T* from_x = p.x + static_cast<int64_t>(m0) * p.k + t * 8;
+  const T* from_x = static_cast<const T*>(p.x) + static_cast<int64_t>(m0) * p.k + t * 8;
   // The next copy: of `group` of tile `ahead`.
   int ahead = blockIdx.x / CLUSTER, group = 0, filled = 0;
   const Words* from_codes = nullptr;
@@ -72,9 +72,10 @@ __global__ void __launch_bounds__(S::kThreads, S::BLOCKS) few_rows(const Problem
   const auto point = [&] {
     // A warp below the last row repeats the last rows; finish() drops its results.
     const int row = min(ahead * S::kRows + wr * R * kTile, p.n - R * kTile);
-    from_codes = p.codes + static_cast<int64_t>(row / 64) * (p.k / 64) * 128 + row % 64 * 2 + lane;
-    from_affine = has_scale ? reinterpret_cast<const char*>(p.scale + row + lane * 8)
-                            : reinterpret_cast<const char*>(p.zero + row + (lane - 2 * R) * 16);
+    from_codes = static_cast<const Words*>(p.packed) +
+                 static_cast<int64_t>(row / 64) * (p.k / 64) * 128 + row % 64 * 2 + lane;
+    from_affine = has_scale ? static_cast<const char*>(p.scale) + (row + lane * 8) * sizeof(T)
+                            : static_cast<const char*>(p.zero) + row + (lane - 2 * R) * 16;
     group = first_group + wk;
     ahead += gridDim.x / CLUSTER;
   };
@@ -197,7 +198,7 @@ __global__ void __launch_bounds__(S::kThreads, S::BLOCKS) few_rows(const Problem
     if constexpr (CLUSTER == 1) {
       for (int e = threadIdx.x; e < kPairs * rows_of_x; e += S::kThreads) {
         const int m = e / kPairs, pair = e % kPairs;
-        finish(p, m0 + m, tile * S::kRows + 2 * pair, sum_of_warps(m, pair));
+        finish<T>(p, m0 + m, tile * S::kRows + 2 * pair, sum_of_warps(m, pair));
       }
     } else {
 #if __CUDA_ARCH__ >= 900
@@ -216,7 +217,7 @@ __global__ void __launch_bounds__(S::kThreads, S::BLOCKS) few_rows(const Problem
         const int m = e / kOwned, pair = e % kOwned;
         float2 sum = {0, 0};
         for (int i = 0; i < CLUSTER; ++i) sum = sum + parts[(i * S::kBatch + m) * kOwned + pair];
-        finish(p, m0 + m, tile * S::kRows + 2 * (rank * kOwned + pair), sum);
+        finish<T>(p, m0 + m, tile * S::kRows + 2 * (rank * kOwned + pair), sum);
       }
 #endif
     }

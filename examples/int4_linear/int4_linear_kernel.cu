@@ -41,7 +41,7 @@ const char* launch(void (*kernel)(Parameters...), dim3 blocks, unsigned threads,
 }
 
 template <typename T, typename S>
-const char* few(const Problem<T>& p, cudaStream_t stream) {
+const char* few(const Int4Call& p, cudaStream_t stream) {
   // Clusters and the early start are in the code only if it was compiled for sm_90 or newer: the
   // driver may have compiled older code for this GPU.
   cudaFuncAttributes found = {};
@@ -53,23 +53,17 @@ const char* few(const Problem<T>& p, cudaStream_t stream) {
                 S::CLUSTER, found.ptxVersion >= 90, stream, p);
 }
 
-// Shape I of kShapes: row tiles per warp, x's rows / 8, warps along rows, warps along K, slots.
-template <int I, int R, int NT, int WR, int WK, int STAGES>
+// Shape I of kShapes: R row tiles per warp, STAGES slots.
+template <int I, int R, int STAGES>
 struct Few {
-  static constexpr BlockShape kPlan = kShapes[I];
-  template <int CLUSTER>
-  using Split = Shape<R, NT, WR, WK, STAGES, CLUSTER, kPlan.per_processor>;
-  using S = Split<1>;
-  static_assert(S::kRows == kPlan.rows && S::kBatch == kPlan.batch && WK == kPlan.along_k &&
-                S::kLoops == kPlan.loops);
-  template <typename T>
-  static const char* start(const Problem<T>& p, const Plan& plan, cudaStream_t stream) {
-    if constexpr (kPlan.most_splits >= 2)
-      if (plan.splits == 2) return few<T, Split<2>>(p, stream);
-    if constexpr (kPlan.most_splits >= 4)
-      if (plan.splits == 4) return few<T, Split<4>>(p, stream);
-    if constexpr (kPlan.most_splits >= 8)
-      if (plan.splits == 8) return few<T, Split<8>>(p, stream);
+  static constexpr BlockShape B = kShapes[I];
+  template <typename T, int CLUSTER = 1>
+  static const char* start(const Int4Call& p, const Plan& plan, cudaStream_t stream) {
+    using S =
+        Shape<R, B.batch / 8, B.rows / kTile / R, B.along_k, STAGES, CLUSTER, B.per_processor>;
+    static_assert(CLUSTER > 1 || S::kLoops == B.loops);
+    if constexpr (CLUSTER < B.most_splits)
+      if (plan.splits > CLUSTER) return start<T, CLUSTER * 2>(p, plan, stream);
     return few<T, S>(p, stream);
   }
 };
@@ -82,13 +76,9 @@ const char* make_map(CUtensorMap& map, CUtensorMapDataType type, int bytes, cons
                      CUtensorMapSwizzle swizzle = CU_TENSOR_MAP_SWIZZLE_NONE) {
   static const auto encode = [] {
     void* found = nullptr;
-    cudaDriverEntryPointQueryResult result;
-#if CUDART_VERSION >= 12050
+    cudaDriverEntryPointQueryResult result;  // of CUDA 12.5 and newer
     cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault,
                                      &result);
-#else
-    cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &found, cudaEnableDefault, &result);
-#endif
     return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(found);
   }();
   if (!encode) return "the driver has no cuTensorMapEncodeTiled, expected that of CUDA 12 or newer";
@@ -102,21 +92,21 @@ const char* make_map(CUtensorMap& map, CUtensorMapDataType type, int bytes, cons
   return error == CUDA_SUCCESS ? nullptr : "cuTensorMapEncodeTiled failed";
 }
 
-template <int I, int BATCH, int TEAMS, int CHUNKS>
+template <int I>
 struct Many {
-  using S = Tile<BATCH, TEAMS, CHUNKS>;
-  static_assert(S::kRows == kShapes[I].rows && BATCH == kShapes[I].batch);
+  static constexpr int BATCH = kShapes[I].batch, TEAMS = kShapes[I].rows / 64;
+  using S = Tile<BATCH, TEAMS, BATCH <= 128 ? 2 : 1>;
   template <typename T>
-  static const char* start(const Problem<T>& p, const Plan& plan, cudaStream_t stream) {
-    const cuuint64_t n = p.n, k = p.k, groups = p.groups, batch = p.batch;
+  static const char* start(const Int4Call& p, const Plan& plan, cudaStream_t stream) {
+    const cuuint64_t n = p.n, k = p.k, groups = groups_of(p), batch = p.batch;
     const auto type = std::is_same_v<T, __half> ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
                                                 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
     const auto byte = CU_TENSOR_MAP_DATA_TYPE_UINT8, word = CU_TENSOR_MAP_DATA_TYPE_INT32;
     Maps maps;
     for (const char* error :
          {make_map<2>(maps.x, type, 2, p.x, {k, batch}, {64, BATCH}, CU_TENSOR_MAP_SWIZZLE_128B),
-          make_map<3>(maps.codes, word, 4, p.codes, {256, k / 32, n / 64},
-                      {256, CHUNKS * 2, TEAMS}),
+          make_map<3>(maps.codes, word, 4, p.packed, {256, k / 32, n / 64},
+                      {256, S::CHUNKS * 2, TEAMS}),
           make_map<2>(maps.scale, type, 2, p.scale, {n, groups}, {S::kRows, 1}),
           make_map<2>(maps.zero, byte, 1, p.zero, {n, groups}, {S::kRows, 1})}) {
       if (error) return error;
@@ -136,16 +126,13 @@ struct Many {
 };
 
 template <typename T>
-const char* start(const Problem<T>& p, const Plan& plan, cudaStream_t stream) {
-  constexpr const char* (*kStart[])(const Problem<T>&, const Plan&, cudaStream_t) = {
-      Few<0, 4, 1, 1, 8, 2>::start<T>, Few<1, 4, 1, 1, 8, 3>::start<T>,
-      Few<2, 4, 1, 2, 8, 2>::start<T>, Few<3, 2, 1, 1, 16, 3>::start<T>,
-      Few<4, 4, 2, 1, 8, 3>::start<T>, Few<5, 4, 2, 2, 4, 4>::start<T>,
-      Few<6, 2, 4, 4, 4, 3>::start<T>, Few<7, 2, 4, 2, 8, 2>::start<T>,
-      Many<8, 32, 2, 2>::start<T>,     Many<9, 64, 2, 2>::start<T>,
-      Many<10, 64, 4, 2>::start<T>,    Many<11, 128, 2, 2>::start<T>,
-      Many<12, 128, 3, 2>::start<T>,   Many<13, 192, 2, 1>::start<T>,
-      Many<14, 256, 2, 1>::start<T>,
+const char* start(const Int4Call& p, const Plan& plan, cudaStream_t stream) {
+  constexpr const char* (*kStart[])(const Int4Call&, const Plan&, cudaStream_t) = {
+      Few<0, 4, 2>::start<T>, Few<1, 4, 3>::start<T>, Few<2, 4, 2>::start<T>,
+      Few<3, 2, 3>::start<T>, Few<4, 4, 3>::start<T>, Few<5, 4, 4>::start<T>,
+      Few<6, 2, 3>::start<T>, Few<7, 2, 2>::start<T>, Many<8>::start<T>,
+      Many<9>::start<T>,      Many<10>::start<T>,     Many<11>::start<T>,
+      Many<12>::start<T>,     Many<13>::start<T>,     Many<14>::start<T>,
   };
   static_assert(sizeof(kStart) / sizeof(kStart[0]) == kShapeCount);
   return kStart[plan.shape](p, plan, stream);
@@ -154,7 +141,7 @@ const char* start(const Problem<T>& p, const Plan& plan, cudaStream_t stream) {
 // One thread for 16 columns of 2 rows. It reads a word from each of four lanes, so that it can
 // write 16 bytes at a time.
 template <typename T>
-__global__ void dequantize(const Problem<T> p) {
+__global__ void dequantize(const Int4Call p) {
   using Pair = typename Half<T>::Pair;
   const int64_t i = blockIdx.x * static_cast<int64_t>(blockDim.x) + threadIdx.x;
   if (i >= static_cast<int64_t>(p.n) * p.k / 32) return;
@@ -162,81 +149,50 @@ __global__ void dequantize(const Problem<T> p) {
   const int row = static_cast<int>(i / 128 / (p.k / 64)) * 64 + i % 128 / 4 * 2;
   const int column = chunk * 64 + step * 16;
   uint32_t words[4];
-  for (int t = 0; t < 4; ++t) words[t] = p.codes[i / 4 * 4 + t].at[step];
+  for (int t = 0; t < 4; ++t)
+    words[t] = static_cast<const Words*>(p.packed)[i / 4 * 4 + t].at[step];
 #pragma unroll
   for (int odd = 0; odd < 2; ++odd) {
     const int64_t affine = static_cast<int64_t>(chunk / 2) * p.n + row + odd;
-    const Pair m_zero = magic_pair<T>(p.zero[affine]);
-    const Pair factor = {p.scale[affine], p.scale[affine]};
+    const Pair m_zero = magic_pair<T>(static_cast<const uint8_t*>(p.zero)[affine]);
+    const T scale = static_cast<const T*>(p.scale)[affine];
+    const Pair factor = {scale, scale};
     for (int half = 0; half < 2; ++half) {
       uint32_t out[4];
       for (int t = 0; t < 4; ++t) {
         const uint32_t code = two_codes<T>(words[t], half * 2 + odd);
         out[t] = bits<uint32_t>(__hmul2(__hsub2(bits<Pair>(code), m_zero), factor));
       }
-      T* to = p.y + static_cast<int64_t>(row + odd) * p.k + column + half * 8;
+      T* to = static_cast<T*>(p.y) + static_cast<int64_t>(row + odd) * p.k + column + half * 8;
       *reinterpret_cast<uint4*>(to) = {out[0], out[1], out[2], out[3]};
     }
   }
 }
 
 template <typename T>
-Problem<T> problem(const Int4Call& c, int first_row_of_x, int batch) {
-  const int64_t skipped = first_row_of_x, width = c.is_gated ? c.n / 2 : c.n;
-  Problem<T> p = {};
-  p.y = static_cast<T*>(c.y) + skipped * width;
-  p.x = static_cast<const T*>(c.x) + skipped * c.k;
-  p.codes = static_cast<const Words*>(c.packed);
-  p.scale = static_cast<const T*>(c.scale);
-  p.zero = static_cast<const uint8_t*>(c.zero);
-  p.bias = static_cast<const T*>(c.bias);
-  p.batch = batch;
-  p.n = c.n;
-  p.k = c.k;
-  p.groups = up(c.k, kGroup);
-  p.is_gated = c.is_gated;
-  return p;
-}
-
-template <typename T>
 const char* start_dequantize(const Int4Call& call, cudaStream_t stream) {
   const int64_t threads = static_cast<int64_t>(call.n) * call.k / 32;
   const dim3 blocks(static_cast<unsigned>((threads + 255) / 256));
-  return launch(dequantize<T>, blocks, 256, 0, 1, false, stream, problem<T>(call, 0, 0));
+  return launch(dequantize<T>, blocks, 256, 0, 1, false, stream, call);
 }
 
-// A model asks for few sizes, again and again, and a plan takes a microsecond or more.
 Plan plan_for(const Int4Call& call, int batch) {
-  struct Kept {
-    int n, k, batch, processors, has_wgmma;
-    Plan plan;
-  };
-  thread_local Kept all[64] = {};
-  const int processors = attribute(cudaDevAttrMultiProcessorCount);
   // The kernel has barriers in shared memory only where it was compiled for sm_90a.
   cudaFuncAttributes found = {};
   const bool has_wgmma =
       attribute(cudaDevAttrComputeCapabilityMajor) == 9 &&
       cudaFuncGetAttributes(&found, many_rows<__half, Tile<64, 2, 2>>) == cudaSuccess &&
       found.sharedSizeBytes > 0;
-  Kept& kept = all[(call.n / 64 * 31 + call.k / 64 * 7 + batch) % 64];
-  if (kept.n != call.n || kept.k != call.k || kept.batch != batch ||
-      kept.processors != processors || kept.has_wgmma != has_wgmma) {
-    kept = {call.n,     call.k,    batch,
-            processors, has_wgmma, make_plan(call.n, call.k, batch, processors, has_wgmma)};
-  }
-  return kept.plan;
+  return make_plan(call.n, call.k, batch, attribute(cudaDevAttrMultiProcessorCount), has_wgmma);
 }
 
 }  // namespace four_bit
 
 using namespace four_bit;
 
-const char* launch_plan(const Int4Call& call, int first_row_of_x, const Plan& plan,
-                        cudaStream_t stream) {
-  return call.is_float16
-             ? start(problem<__half>(call, first_row_of_x, plan.batch), plan, stream)
-             : start(problem<__nv_bfloat16>(call, first_row_of_x, plan.batch), plan, stream);
+const char* launch_plan(const Int4Call& call, const Plan& plan, cudaStream_t stream) {
+  return call.is_float16 ? start<__half>(call, plan, stream)
+                         : start<__nv_bfloat16>(call, plan, stream);
 }
 
 const char* launch_int4_linear(const Int4Call& call, bool* is_done, cudaStream_t stream) {
@@ -244,12 +200,16 @@ const char* launch_int4_linear(const Int4Call& call, bool* is_done, cudaStream_t
   if (attribute(cudaDevAttrComputeCapabilityMajor) < 8) {
     return "needs a GPU of compute capability 8.0 or newer: older ones have no mma.sync for these";
   }
-  for (int first = 0; first < call.batch;) {
+  Int4Call part = call;
+  for (int left = call.batch; left > 0; left -= part.batch) {
     // A grid has at most 65535 blocks along x's rows.
-    const Plan plan = plan_for(call, std::min(call.batch - first, 65535 * 8));
+    const Plan plan = plan_for(call, std::min(left, 65535 * 8));
     if (plan.shape == kDequantize) return nullptr;
-    if (const char* error = launch_plan(call, first, plan, stream)) return error;
-    first += plan.batch;
+    part.batch = plan.batch;
+    if (const char* error = launch_plan(part, plan, stream)) return error;
+    part.x = static_cast<const __half*>(part.x) + static_cast<int64_t>(plan.batch) * call.k;
+    part.y = static_cast<__half*>(part.y) +
+             static_cast<int64_t>(plan.batch) * call.n / (call.is_gated ? 2 : 1);
   }
   *is_done = true;
   return nullptr;

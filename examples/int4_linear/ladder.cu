@@ -2,7 +2,6 @@
 // row: word [n, k / 8], column 2 i + j of a word as code 4 j + i. Later steps are the operator's
 // kernels in other shapes than plan.h would choose.
 #include "codes.cuh"
-#include "int4_linear.h"
 #include "plan.h"
 
 using T = __nv_bfloat16;
@@ -10,16 +9,18 @@ using namespace four_bit;
 
 // Each lane loads 16 bytes of codes, converts them, and multiplies.
 template <int M>
-__global__ void dot_products(Problem<T> p) {
+__global__ void dot_products(const Int4Call p) {
   const int n = blockIdx.x * 8 + threadIdx.x / 32, lane = threadIdx.x % 32;
   float sums[M] = {};
   for (int at = lane; at < p.k / 32; at += 32) {
-    const Words found = p.codes[n * static_cast<int64_t>(p.k / 32) + at];
+    const Words found =
+        static_cast<const Words*>(p.packed)[n * static_cast<int64_t>(p.k / 32) + at];
     const int64_t affine = at / 4 * static_cast<int64_t>(p.n) + n;
-    const float scale = __bfloat162float(p.scale[affine]), zero = p.zero[affine];
+    const float scale = __bfloat162float(static_cast<const T*>(p.scale)[affine]),
+                zero = static_cast<const uint8_t*>(p.zero)[affine];
 #pragma unroll
     for (int m = 0; m < M; ++m) {
-      const auto* x = reinterpret_cast<const __nv_bfloat162*>(p.x + m * p.k) + at * 16;
+      const auto* x = static_cast<const __nv_bfloat162*>(p.x) + m * p.k / 2 + at * 16;
       float sum = 0;
 #pragma unroll
       for (int i = 0; i < 16; ++i) {
@@ -32,23 +33,15 @@ __global__ void dot_products(Problem<T> p) {
   }
   for (int m = 0; m < M; ++m) {
     for (int other = 16; other; other /= 2) sums[m] += __shfl_xor_sync(~0u, sums[m], other);
-    if (lane == 0) p.y[m * p.n + n] = __float2bfloat16(sums[m]);
+    if (lane == 0) static_cast<T*>(p.y)[m * p.n + n] = __float2bfloat16(sums[m]);
   }
 }
 
 // shape: -1 for the kernel above, or of kShapes. 1 or 16 rows of x for the former.
 extern "C" const char* launch_step(int shape, int splits, const Int4Call* call,
                                    cudaStream_t stream) {
-  if (shape >= 0) return launch_plan(*call, 0, {shape, splits, 0, call->batch, 0}, stream);
-  Problem<T> p = {};
-  p.y = static_cast<T*>(call->y);
-  p.x = static_cast<const T*>(call->x);
-  p.codes = static_cast<const Words*>(call->packed);
-  p.scale = static_cast<const T*>(call->scale);
-  p.zero = static_cast<const uint8_t*>(call->zero);
-  p.n = call->n;
-  p.k = call->k;
-  (call->batch == 1 ? dot_products<1> : dot_products<16>)<<<p.n / 8, 256, 0, stream>>>(p);
+  if (shape >= 0) return launch_plan(*call, {shape, splits, 0, call->batch, 0}, stream);
+  (call->batch == 1 ? dot_products<1> : dot_products<16>)<<<call->n / 8, 256, 0, stream>>>(*call);
   const cudaError_t error = cudaGetLastError();
   return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
 }

@@ -133,11 +133,6 @@ __device__ inline void wgmma(float (&c)[128], const uint32_t (&a)[4], uint64_t b
                 THIRTY_TWO(c, 64), THIRTY_TWO(c, 96));
 }
 
-__device__ inline void cluster_barrier() {
-  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::
-                   : "memory");
-}
-
 struct Maps {
   CUtensorMap x, codes, scale, zero;
 };
@@ -157,7 +152,7 @@ __device__ inline void make_fragments(uint32_t (&a)[4][4], const Words& codes,
 
 template <typename T, typename S>
 __global__ void __launch_bounds__(S::kThreads, 1)
-    many_rows(const __grid_constant__ Maps maps, const Problem<T> p, int splits, int first_tile,
+    many_rows(const __grid_constant__ Maps maps, const Int4Call p, int splits, int first_tile,
               int end_tile) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   constexpr int BATCH = S::BATCH, STAGES = S::STAGES, CHUNKS = S::CHUNKS;
@@ -170,8 +165,8 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   // Tiles of W's rows, then of x's. Blocks loop over them; those of a cluster have one.
   const int tiles_of_w = up(p.n, S::kRows), tile_step = gridDim.x / splits;
   const int my_tile = first_tile + blockIdx.x / splits, part = blockIdx.x % splits;
-  const int first_group = p.groups * part / splits;
-  const int my_groups = p.groups * (part + 1) / splits - first_group;
+  const int first_group = groups_of(p) * part / splits;
+  const int my_groups = groups_of(p) * (part + 1) / splits - first_group;
 
   if (threadIdx.x == 0) {
     for (int i = 0; i < STAGES; ++i) {
@@ -186,14 +181,15 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   if (i < rows / 64 && groups > 0) {
     const int64_t block = static_cast<int64_t>(ahead_row / 64 + i) * (p.k / 64) + first_group * 2;
     const int chunks = min(groups * 2, p.k / 64 - first_group * 2);
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p.codes + block * 128),
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(
+                     static_cast<const Words*>(p.packed) + block * 128),
                  "r"(chunks * 2048));
   } else if (i >= 32 && i < 32 + groups) {
     const int64_t affine = static_cast<int64_t>(first_group + i - 32) * p.n + ahead_row;
     asm volatile(
         "cp.async.bulk.prefetch.L2.global [%0], %2;\n"
-        "cp.async.bulk.prefetch.L2.global [%1], %3;" ::"l"(p.scale + affine),
-        "l"(p.zero + affine), "r"(rows * 2), "r"(rows));
+        "cp.async.bulk.prefetch.L2.global [%1], %3;" ::"l"(static_cast<const T*>(p.scale) + affine),
+        "l"(static_cast<const char*>(p.zero) + affine), "r"(rows * 2), "r"(rows));
   } else if (i >= 64 && i < 68) {
     asm volatile("prefetch.tensormap [%0];" ::"l"(&maps.x + i - 64));
   }
@@ -283,10 +279,11 @@ __global__ void __launch_bounds__(S::kThreads, 1)
     const int count = min(BATCH, p.batch - m0), row = first_row + my_row;
     if (splits == 1) {
       if (row >= p.n) continue;
-      const auto* from = reinterpret_cast<const Pair*>(p.bias ? p.bias + row : p.scale);
+      const auto* from = static_cast<const Pair*>(p.bias ? p.bias : p.scale) + row / 2;
       const float2 bias = p.bias ? Half<T>::floats(*from) : float2{0, 0};
       const int width = p.is_gated ? p.n / 2 : p.n;
-      T* y = p.y + static_cast<int64_t>(m0 + 2 * t) * width + (p.is_gated ? row / 2 : row);
+      T* y = static_cast<T*>(p.y) + static_cast<int64_t>(m0 + 2 * t) * width +
+             (p.is_gated ? row / 2 : row);
 #pragma unroll
       for (int i = 0; i < BATCH / 8; ++i, y += static_cast<int64_t>(width) * 8) {
         const int left = count - 2 * t - i * 8;  // rows of x
@@ -303,9 +300,9 @@ __global__ void __launch_bounds__(S::kThreads, 1)
       *reinterpret_cast<float2*>(to) = {sums[i * 4], sums[i * 4 + 2]};
       *reinterpret_cast<float2*>(to + S::kStride) = {sums[i * 4 + 1], sums[i * 4 + 3]};
     }
-    cluster_barrier();
-    // Each block finishes some rows of x.
     const auto blocks = cooperative_groups::this_cluster();
+    blocks.sync();
+    // Each block finishes some rows of x.
     const int first = count * part / splits, end = count * (part + 1) / splits;
     constexpr int kFours = S::kRows / 4;
     for (int e = threadIdx.x - 128; e < (end - first) * kFours; e += S::kThreads - 128) {
@@ -318,8 +315,8 @@ __global__ void __launch_bounds__(S::kThreads, 1)
         low = low + float2{more.x, more.y};
         high = high + float2{more.z, more.w};
       }
-      finish(p, m0 + m, first_row + four, low);
-      finish(p, m0 + m, first_row + four + 2, high);
+      finish<T>(p, m0 + m, first_row + four, low);
+      finish<T>(p, m0 + m, first_row + four + 2, high);
     }
     // Others may still read the sums of this block. They have used what they read when they arrive.
     asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.aligned;");
