@@ -387,7 +387,7 @@ def launch_plan(lib, y, x, packed, scale, zero, bias, plan, sizes, gated=False):
 @half
 def test_every_shape(lib, dtype):
     """All of kShapes with up to 8 blocks along K, also where a block has no K, and a tile no more rows."""
-    shapes = range(15) if torch.cuda.get_device_capability() == (9, 0) else range(1)
+    shapes = range(14) if torch.cuda.get_device_capability() == (9, 0) else range(1)
     sizes = [(64, 64, 1), (192, 576, 9), (320, 1088, 40), (512, 1024, 130), (576, 704, 300), (192, 4096, 257)]
     for n, k, batch in [*sizes, (17088, 192, 20)]:
         x, *weight, bias = make(lib, n, k, batch, dtype, "cuda")
@@ -454,7 +454,7 @@ def plan(tmp_path_factory):
 
 
 def test_plan_chooses_what_was_measured(plan):
-    """Its choice takes 2% longer than the best of all shapes in the geometric mean, and nowhere 25% longer."""
+    """Its choice takes less than 1% longer than the best of all shapes in the geometric mean, and nowhere 10%."""
     rows = json.loads((FOLDER.parents[1] / "docs" / "results" / "h200-int4-plans.json").read_text())["results"]
     logs = []
     for row in rows:
@@ -463,19 +463,22 @@ def test_plan_chooses_what_was_measured(plan):
         if found and p.batch == row["batch"] and p.whole == 0:  # not all were measured everywhere
             logs.append(math.log(found / min(row["us"].values())))
     assert len(logs) > 0.7 * len(rows)
-    assert sum(logs) / len(logs) < 0.03
-    assert max(logs) < math.log(1.25)
+    assert sum(logs) / len(logs) < math.log(1.01)
+    assert max(logs) < math.log(1.1)
 
 
 def test_plan_at_any_size(plan):
     """Also at sizes that were not measured: no second wave for less than a tenth of the work, no needless cluster."""
-    steps, cliffs = 0, 0
-    for n in (512, 576, 1024, 1536, 2560, 3584, 5120, 6144, 7168, 11008, 12288, 18944, 22016, 28672, 32768):
-        for k in (1024, 1088, 1536, 2560, 4096, 5120, 11008, 18944, 32768):
-            before, batch = None, 1
-            while batch <= 4096:
+    steps, cliffs, batches = 0, 0, [1]
+    while batches[-1] < 4096:
+        batches.append(max(batches[-1] + 1, int(batches[-1] * 1.1)))
+    ns = (512, 576, 1024, 1536, 2560, 3584, 5120, 6144, 7168, 8576, 11008, 12288, 17088, 18944, 22016, 28672, 32768)
+    for n in ns:
+        for k in (1024, 1088, 1536, 2560, 4096, 5120, 7168, 11008, 18944, 32768):
+            before = 0
+            for batch in sorted({*batches, 129, 192}):
                 p, size = plan(n, k, batch), (n, k, batch)
-                assert 0 <= p.shape < 15, size
+                assert 0 <= p.shape < 14, size
                 assert 0 < p.batch <= batch, size
                 assert p.splits <= -(-k // 128), size
                 if p.whole:  # full waves, and then tiles that several blocks share
@@ -486,10 +489,10 @@ def test_plan_at_any_size(plan):
                 else:
                     assert p.tiles <= p.slots or p.tiles >= 1.1 * p.slots, size
                 assert p.us > (n * k / 2 + 3 * n * k / 128) / 4.8e6, size
-                if before and batch >= 10:
+                if batch > 10:
                     steps, cliffs = steps + 1, cliffs + (p.us > 1.3 * before)
                     assert p.us < 1.8 * before, size
-                before, batch = p.us, max(batch + 1, int(batch * 1.1))
+                before = p.us
     assert cliffs < 0.03 * steps
     for batch, shape in ((1, 0), (128, 0), (129, -1)):  # other GPUs
         assert plan(4096, 4096, batch, has_wgmma=False).shape == shape

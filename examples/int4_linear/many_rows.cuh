@@ -104,11 +104,6 @@ __device__ inline void copy_box(uint32_t to, const CUtensorMap& map, int x, int 
     WGMMA("bf16", __VA_ARGS__)
 
 template <typename T>
-__device__ inline void wgmma(float (&c)[16], const uint32_t (&a)[4], uint64_t b_) {
-  WGMMA_OF_TYPE(32, TEN() "%10, %11, %12, %13, %14, %15", 16, 17, 18, 19, 20, 21, EIGHT(c, 0),
-                EIGHT(c, 8));
-}
-template <typename T>
 __device__ inline void wgmma(float (&c)[32], const uint32_t (&a)[4], uint64_t b_) {
   WGMMA_OF_TYPE(64, TEN() TEN(1) TEN(2) "%30, %31", 32, 33, 34, 35, 36, 37, THIRTY_TWO(c, 0));
 }
