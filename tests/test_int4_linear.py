@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn.utils import prune
 from torch.utils import cpp_extension
 
 from lab import toolchain
@@ -186,15 +187,16 @@ def test_pack(lib, dtype, device):
     codes, zero = (torch.randint(0, 16, shape, device=device) for shape in ((192, 320), (192, 3)))
     scale = torch.rand(192, 3, device=device).to(dtype)
     packed, *affine = lib.pack(codes, scale, zero)
-    assert torch.equal(lib.unpack(packed), codes.byte())
     right = (codes - zero.repeat_interleave(128, 1)[:, :320]) * scale.double().repeat_interleave(128, 1)[:, :320]
     assert torch.equal(lib.dequantize(packed, *affine), right.to(dtype))
-    for wrong in (16, 17, -1, 255):
-        for what, tensor in (("code", codes), ("zero", zero)):
-            kept, tensor[3, 1] = tensor[3, 1].item(), wrong
-            with pytest.raises(ValueError, match=f"a {what} is {wrong}, expected 0 to 15"):
-                lib.pack(codes, scale, zero)
-            tensor[3, 1] = kept
+    for wrong in (16.0, -1.0, 255.0, 2.75, math.nan):
+        for i, what in enumerate(("code", "zero")):
+            both = [codes.double(), zero.double()]
+            both[i][3, 1] = wrong
+            with pytest.raises(ValueError, match=f"a {what} is {wrong}, expected a whole number, 0 to 15"):
+                lib.pack(both[0], scale, both[1])
+    with pytest.raises(ValueError, match=r"scale is \[192, 2\], expected \[192, 3\]"):
+        lib.pack(codes, scale[:, :2], zero)
     with pytest.raises(ValueError, match="NaN"):
         lib.quantize(torch.full((64, 128), torch.nan, dtype=dtype, device=device))
     for shape, wrong in (((100, 128), dtype), ((64, 96), dtype), ((64, 128), torch.float32)):
@@ -254,7 +256,9 @@ def test_replace_linear_layers(lib, device):
 
     shared = linear(128).train(False)
     model = nn.ModuleDict({"one": shared, "two": nn.Sequential(shared, linear(192)), "single": linear(64, dtype=None)})
-    model.update({"odd": linear(100), "last": linear(64), "tied": Tied()})
+    model.update(
+        {"odd": linear(100), "last": linear(64), "tied": Tied(), "pruned": prune.identity(linear(64), "weight")}
+    )
     options = {"dtype": torch.bfloat16, "device": device, "batch_first": True}
     model["attention"] = nn.MultiheadAttention(128, 2, **options)
     model["encoder"] = nn.TransformerEncoder(nn.TransformerEncoderLayer(128, 2, 128, **options), 1)
@@ -263,7 +267,7 @@ def test_replace_linear_layers(lib, device):
     with pytest.raises(ValueError, match="no linear layer is called lost"):
         lib.replace_linear_layers(model, skip=["last", "lost"])
     assert before == {name: str(module) for name, module in model.named_modules()}
-    skipped = lib.replace_linear_layers(model, skip=["last"])
+    skipped = lib.replace_linear_layers(model, skip="last")
     layer = "encoder.layers.0"
     expected = {
         "single": "float32",
@@ -271,6 +275,7 @@ def test_replace_linear_layers(lib, device):
         "last": "skip",
         "tied.out": "tied.embedding",
         "attention.out_proj": "N",
+        "pruned": "hooks",
     }
     expected |= {f"{layer}.linear1": "reads", f"{layer}.linear2": "reads", f"{layer}.self_attn.out_proj": "N"}
     assert set(skipped) == set(expected), skipped
@@ -313,7 +318,8 @@ def test_cat(lib, gated, device):
         return lib.Int4Linear.from_linear(nn.Linear(192, n, bias, dtype=torch.bfloat16, device=device))
 
     layers = [linear(128), linear(128, bias=False)] + [linear(64)] * (not gated)
-    both = lib.Int4Linear.cat(layers, gated=gated)
+    with torch.no_grad():  # the bias is still trained
+        both = lib.Int4Linear.cat(layers, gated=gated)
     assert (both.in_features, both.out_features) == (192, 128 if gated else 320)
     for shape in ((192,), (3, 192), (2, 9, 192), (70, 192)):
         x = torch.randn(shape, dtype=torch.bfloat16, device=device, requires_grad=True)
@@ -334,7 +340,7 @@ def test_cat(lib, gated, device):
     assert torch.equal(lib.dequantize(*both.buffers()), stored)
     torch.library.opcheck(torch.ops.int4_linear.int4_linear.default, (x, *both.buffers(), both.bias, gated))
     other = lib.Int4Linear.from_linear(nn.Linear(128, 128, dtype=torch.bfloat16, device=device))
-    for wrong in ([layers[0], other], [both, both], layers[:1]) if gated else ([layers[0], other],):
+    for wrong in ([], [layers[0], other], *([[both, both], layers[:1]] if gated else [])):
         with pytest.raises(ValueError, match=r"int4_linear: (layers|gated)"):
             lib.Int4Linear.cat(wrong, gated=gated)
 
@@ -362,13 +368,13 @@ def test_refusals_name_the_argument(lib, how, device):
     wrong += [("x", x[0, 0]), ("x", x[:, :128]), ("x", x.half()), ("bias", bias[:3]), ("bias", bias.half())]
     wrong += [("packed", packed.long()), ("packed", packed[..., 0]), ("packed", packed[..., :2])]
     wrong += [("scale", scale.float()), ("scale", scale[:1]), ("zero", zero.int()), ("zero", zero[:1])]
-    wrong += [("packed", packed[:, :, :3])]
+    wrong += [("packed", packed[:, :, :3]), ("packed", packed[:0])]
     for name, value in wrong:
-        with pytest.raises(Exception, match=rf"int4_linear: {name} (is|has)") as caught:
+        with pytest.raises(Exception, match=rf"int4_linear: ({name}|the weight) (is|has)") as caught:
             call(lib.int4_linear, **right | {name: value})
         assert isinstance(caught.value, (RuntimeError, ValueError))
         if name not in ("x", "bias"):
-            with pytest.raises(Exception, match=rf"int4_linear: {name} (is|has)"):
+            with pytest.raises(Exception, match=rf"int4_linear: ({name}|the weight) (is|has)"):
                 call(lib.dequantize, **{each: right[each] for each in names[1:4]} | {name: value})
 
 

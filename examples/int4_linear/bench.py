@@ -8,7 +8,7 @@ GPU time without launches, by CUDA graphs. Calls rotate among weights of four ti
 import contextlib
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -73,18 +73,19 @@ def floor_us(n: int, k: int, batch: int, peak: float) -> float:
     return max(moved / peak * 1e-3, 2 * batch * n * k / 790e6)
 
 
-def measure(n: int, k: int, peak: float) -> list[dict]:
-    """A row for each batch: the time of each contestant in microseconds, and the floor of the hardware."""
-    rows = [{"n": n, "k": k, "batch": batch, "floor_us": floor_us(n, k, batch, peak)} for batch in BATCHES]
-    layers = [contestants(n, k) for _ in inputs(n, k, 1)]
-    for row in rows:
-        xs = inputs(n, k, row["batch"])
-        for name in layers[0]:
-            if row["batch"] <= 64 or name in ("F.linear", OURS):  # beyond, the others take many times as long
-                row[name] = time_calls([each[name] for each in layers], xs)
-        row["of_best"] = row[OURS] / min(row[name] for name in COLOURS if name in row and name != OURS)
-        print("  ".join(f"{name} {value:.5g}" for name, value in row.items()), flush=True)
-    return rows
+def measure(where: dict) -> Iterator[dict]:
+    """A row for each size and batch: the time of each contestant in microseconds, and the floor of the hardware."""
+    for n, k in SHAPES:
+        layers = [contestants(n, k) for _ in inputs(n, k, 1)]
+        for batch in BATCHES:
+            row = {"n": n, "k": k, "batch": batch, "floor_us": floor_us(n, k, batch, where["peak_gb_per_s"])}
+            xs = inputs(n, k, batch)
+            for name in layers[0]:
+                if batch <= 64 or name in ("F.linear", OURS):  # beyond, the others take many times as long
+                    row[name] = time_calls([each[name] for each in layers], xs)
+            row["of_best"] = row[OURS] / min(row[name] for name in COLOURS if name in row and name != OURS)
+            print("  ".join(f"{name} {value:.5g}" for name, value in row.items()), flush=True)
+            yield row
 
 
 def plot(figure, content: dict) -> None:
@@ -93,17 +94,13 @@ def plot(figure, content: dict) -> None:
     panel = figure.subplots()
     rows = [row for row in content["results"] if (row["n"], row["k"]) == SHAPES[0]]
     for name, colour in COLOURS.items():
-        timed = [row for row in rows if name in row]
-        panel.plot([row["batch"] for row in timed], [row[name] for row in timed], ".-", color=colour, label=name)
+        if timed := [row for row in rows if name in row]:
+            panel.plot([row["batch"] for row in timed], [row[name] for row in timed], ".-", color=colour, label=name)
     panel.plot([row["batch"] for row in rows], [row["floor_us"] for row in rows], "k--", label="the hardware's floor")
     panel.set_xscale("log", base=2)
     panel.set(yscale="log", title="{} x {}".format(*SHAPES[0]), xlabel="rows of x", ylabel="microseconds")
     panel.grid(alpha=0.3)
-    panel.legend()
-
-
-def measure_all(where: dict) -> list[dict]:
-    return [row for shape in SHAPES for row in measure(*shape, where["peak_gb_per_s"])]
+    figure.legend(loc="outside lower center", ncols=2)
 
 
 def is_ready() -> bool:
@@ -111,4 +108,4 @@ def is_ready() -> bool:
 
 
 if __name__ == "__main__":
-    lesson.report(lesson.options(__doc__, has_plot=True).parse_args(), is_ready, measure_all, plot)
+    lesson.report(lesson.options(__doc__, has_plot=True).parse_args(), is_ready, measure, plot)

@@ -43,10 +43,9 @@ def _autograd(
     _expect_tensors(x=x)
     below, tensors = _below(keyset, packed, scale, zero), (x,) if bias is None else (x, bias)
     if any(torch.func.debug_unwrap(each) is not each or unpack_dual(each).tangent is not None for each in tensors):
-        # torch.func's grad, jvp, ..., or a forward derivative: slower, but torch has every derivative of this
-        y = F.linear(x, torch.ops.int4_linear.dequantize(packed, scale, zero), bias).to(
-            x.dtype
-        )  # autocast may have changed it
+        # torch.func's grad, jvp, ..., or a forward derivative: slower, but torch has every derivative of this. Autocast
+        # may change its dtype.
+        y = F.linear(x, torch.ops.int4_linear.dequantize(packed, scale, zero), bias).to(x.dtype)
     elif torch.is_grad_enabled() and any(each.requires_grad for each in tensors):
         y = _Gradient.apply(below, x, packed, scale, zero, bias)
     else:
@@ -70,7 +69,6 @@ def _autocast(
 
 def _check(name: str, tensor: Tensor, dtype: torch.dtype, packed: Tensor, shape: tuple) -> None:
     """For fake tensors; int4_linear.cpp has the same for real ones."""
-    _expect_tensors(**{name: tensor})
     torch._check(tensor.device == packed.device, lambda: f"int4_linear: {name} is on another device than packed")
     torch._check(tensor.dtype == dtype, lambda: f"int4_linear: {name} is {tensor.dtype}, expected {dtype}")
     found = tuple(tensor.shape)
@@ -84,10 +82,12 @@ def _check_weight(packed: Tensor, scale: Tensor, zero: Tensor) -> tuple:
     blocks, chunks = (*packed.shape, 0, 0)[:2]
     groups = (chunks + 1) // 2
     _check("packed", packed, torch.int32, packed, (blocks, chunks, 4, 32, 4))
+    n, k = blocks * 64, chunks * 64
+    torch._check(n * k > 0, lambda: f"int4_linear: the weight is {[n, k]}, expected sizes above 0 and below 2^26")
     torch._check(scale.dtype in (torch.float16, torch.bfloat16), lambda: f"int4_linear: scale is {scale.dtype}")
-    _check("scale", scale, scale.dtype, packed, (groups, blocks * 64))
-    _check("zero", zero, torch.uint8, packed, (groups, blocks * 64))
-    return blocks * 64, chunks * 64
+    _check("scale", scale, scale.dtype, packed, (groups, n))
+    _check("zero", zero, torch.uint8, packed, (groups, n))
+    return n, k
 
 
 def register() -> None:
@@ -101,7 +101,6 @@ def register() -> None:
     def _(x: Tensor, packed: Tensor, scale: Tensor, zero: Tensor, bias: Tensor | None, gated: bool = False):
         n, k = _check_weight(packed, scale, zero)
         _expect_tensors(x=x)
-        torch._check(x.dim() > 0, lambda: "int4_linear: x has no dimension, expected [..., K]")
         _check("x", x, scale.dtype, packed, (*x.shape[:-1], k))
         if bias is not None:
             _check("bias", bias, scale.dtype, packed, (n,))

@@ -8,7 +8,7 @@ place of the linear layers of a model.
 
 import functools
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import torch
@@ -54,7 +54,7 @@ def build() -> str:
     return path
 
 
-def quantize(weight: Tensor, group_size: int = GROUP) -> tuple[Tensor, Tensor, Tensor]:
+def quantize(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Round a weight [N, K] (float16 or bfloat16, N and K multiples of 64) to 4-bit codes: packed, scale, zero.
 
     128 columns of a row share a scale and a zero: weight = (code - zero) * scale, with codes from 0 to 15, rounded to
@@ -65,8 +65,6 @@ def quantize(weight: Tensor, group_size: int = GROUP) -> tuple[Tensor, Tensor, T
     _check_size("weight", weight)
     if weight.dtype not in (torch.float16, torch.bfloat16):
         raise ValueError(f"int4_linear: weight is {weight.dtype}, expected float16 or bfloat16")
-    if group_size != GROUP:
-        raise ValueError(f"int4_linear: group_size is {group_size}, and the kernel has groups of {GROUP}")
     n, k = weight.shape
     groups = F.pad(weight.detach().float(), (0, -k % GROUP)).view(n, -1, GROUP)
     # The largest and the smallest scale must be numbers of the dtype: 15 scales are finite, and one is not 0.
@@ -95,25 +93,19 @@ def pack(codes: Tensor, scale: Tensor, zero: Tensor) -> tuple[Tensor, Tensor, Te
     has its fragments of four products in a row, and 64 rows are one piece of memory.
     """
     _check_size("codes", codes)
-    for what, numbers in (("code", codes), ("zero", zero)):
-        wrong = (numbers < 0) | (numbers > 15)
-        if codes.device.type != "meta" and wrong.any():
-            raise ValueError(f"int4_linear: a {what} is {numbers[wrong][0].item()}, expected 0 to 15")
     n, k = codes.shape  # below: a, b, c | d, e, h, t, j
+    for name, affine in (("scale", scale), ("zero", zero)):
+        if affine.shape != (n, -(-k // GROUP)):
+            raise ValueError(f"int4_linear: {name} is {list(affine.shape)}, expected {[n, -(-k // GROUP)]}")
+    for what, numbers in (("code", codes), ("zero", zero)):
+        right = (numbers >= 0) & (numbers <= 15) & (numbers == numbers.to(torch.uint8))
+        if codes.device.type != "meta" and not right.all():
+            raise ValueError(f"int4_linear: a {what} is {numbers[~right][0].item()}, expected a whole number, 0 to 15")
     codes = codes.to(torch.uint8).view(n // 64, 4, 8, 2, k // 64, 4, 2, 4, 2).permute(0, 4, 1, 2, 7, 5, 8, 6, 3)
     codes = codes.reshape(n // 64, k // 64, 4, 32, 4, 8)
     words = sum(codes[..., i].long() << 4 * i for i in range(8))
     words = words << 3 | words >> 29  # turned left: what leaves 32 bits at one end comes in at the other
     return words.to(torch.uint32).view(torch.int32), scale.t().contiguous(), zero.to(torch.uint8).t().contiguous()
-
-
-def unpack(packed: Tensor) -> Tensor:
-    """The codes [N, K] of pack(), as uint8."""
-    words = packed.long() & 0xFFFFFFFF
-    words = words >> 3 | words << 29
-    codes = torch.stack([words >> 4 * i & 15 for i in range(8)], -1).to(torch.uint8)
-    n, k = packed.shape[0] * 64, packed.shape[1] * 64
-    return codes.view(n // 64, k // 64, 4, 8, 4, 4, 2, 2, 2).permute(0, 2, 3, 8, 1, 5, 7, 4, 6).reshape(n, k)
 
 
 def dequantize(packed: Tensor, scale: Tensor, zero: Tensor) -> Tensor:
@@ -138,7 +130,7 @@ def int4_linear(
 class Int4Linear(nn.Module):
     """nn.Linear with a weight in 4-bit codes. The codes are buffers: saved, loaded and moved, but not trained.
 
-    The bias is trained if it requires a gradient.
+    The bias is trained if it requires a gradient. `gated` is not saved: load codes into a layer made with the same.
     """
 
     def __init__(
@@ -161,23 +153,26 @@ class Int4Linear(nn.Module):
     def cat(cls, layers: Sequence["Int4Linear"], gated: bool = False) -> "Int4Linear":
         """Several layers of one x as one: y is theirs, one after the other. So q, k and v of a model are one call.
 
-        If gated, two layers of one size: y is silu(first(x)) * second(x), as a model's gate and up are used.
+        If gated, two layers of one size, after build(): y is silu(first(x)) * second(x), as for a model's gate and up.
         """
-        if gated and [layer.out_features for layer in layers] != [layers[0].out_features] * 2:
-            raise ValueError("int4_linear: gated needs two layers with as many out_features")
-        found = {(layer.in_features, layer.scale.dtype, layer.scale.device, layer.gated) for layer in layers}
+        found = {(each.in_features, each.scale.dtype, each.scale.device, each.gated) for each in layers}
         if len(found) != 1 or layers[0].gated:
-            raise ValueError(f"int4_linear: layers differ, or are gated: {found}")
+            raise ValueError(f"int4_linear: layers must be alike and not gated, found {list(found)}")
+        sizes = [layer.out_features for layer in layers]
+        if gated and sizes != sizes[:1] * 2:
+            raise ValueError(f"int4_linear: gated needs two layers with as many out_features, found {sizes}")
         bias = None
-        if any(layer.bias is not None for layer in layers):
-            none = layers[0].scale.new_zeros
-            biases = [none(layer.out_features) if layer.bias is None else layer.bias for layer in layers]
+        if given := [layer.bias for layer in layers if layer.bias is not None]:
+            zeros = layers[0].scale.new_zeros
+            biases = [zeros(layer.out_features) if layer.bias is None else layer.bias for layer in layers]
             bias = torch.stack(biases, 1).flatten() if gated else torch.cat(biases)
+            bias = bias.detach().requires_grad_(any(each.requires_grad for each in given))  # also under no_grad
         if not gated:
             weights = zip(*((layer.packed, layer.scale, layer.zero) for layer in layers), strict=True)
             parts = [torch.cat(each, axis) for axis, each in zip((0, 1, 1), weights, strict=True)]
         else:  # the rows alternate: a thread of the kernel has two neighbours, and needs no other thread for its result
-            gates = [(unpack(layer.packed), layer.scale.t(), layer.zero.t()) for layer in layers]
+            one, none = torch.ones_like(layers[0].scale), torch.zeros_like(layers[0].zero)
+            gates = [(dequantize(each.packed, one, none), each.scale.t(), each.zero.t()) for each in layers]
             parts = pack(*(torch.stack(pair, 1).flatten(0, 1) for pair in zip(*gates, strict=True)))
         return cls(*parts, bias, gated).train(layers[0].training)
 
@@ -189,14 +184,15 @@ class Int4Linear(nn.Module):
         return sizes + ", gated=True" * self.gated
 
 
-def replace_linear_layers(model: nn.Module, skip: Collection[str] = ()) -> dict[str, str]:
+def replace_linear_layers(model: nn.Module, skip: str | Iterable[str] = ()) -> dict[str, str]:
     """Put an Int4Linear in place of each nn.Linear of a model, except those named in skip, or that do not fit.
 
     Returns the names of the layers that stay as they are, each with the reason. A layer with several names is still
     one layer afterwards. The model changes only after all weights have been rounded.
     """
+    skip = {skip} if isinstance(skip, str) else set(skip)
     layers = {name: each for name, each in model.named_modules(remove_duplicate=False) if isinstance(each, nn.Linear)}
-    if lost := set(skip) - layers.keys():
+    if lost := skip - layers.keys():
         raise ValueError(f"int4_linear: no linear layer is called {', '.join(sorted(lost))}")
     users = {
         weight: name
@@ -214,6 +210,10 @@ def replace_linear_layers(model: nn.Module, skip: Collection[str] = ()) -> dict[
             kept[layer] = "it is the model itself"
         elif type(layer) is not nn.Linear:
             kept[layer] = f"a {type(layer).__name__} may be used in other ways than nn.Linear"
+        elif any(
+            value for key, value in vars(layer).items() if key.endswith("_hooks")
+        ):  # weight_norm and prune use them
+            kept[layer] = "it has hooks, which an Int4Linear would lose"
         elif isinstance(parent, nn.TransformerEncoderLayer):
             kept[layer] = "nn.TransformerEncoderLayer reads its weight"
         elif layer.weight in users:

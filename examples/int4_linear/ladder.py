@@ -4,6 +4,7 @@ python3 examples/int4_linear/ladder.py --json FILE
 """
 
 import ctypes
+from collections.abc import Iterator
 from functools import partial
 
 import torch
@@ -52,7 +53,7 @@ def row_by_row(codes: Tensor) -> Tensor:
     return sum(eight[..., i] << 4 * i for i in range(8)).to(torch.uint32).view(torch.int32)
 
 
-def measure(where: dict) -> list[dict]:
+def measure(where: dict) -> Iterator[dict]:
     sources = [str(HERE / "ladder.cu"), str(HERE / "int4_linear_kernel.cu")]
     flags = ["-O3", "-std=c++17", *architecture()]
     library = ctypes.CDLL(cpp_extension.load("ladder", sources, extra_cuda_cflags=flags, is_python_module=False))
@@ -62,7 +63,6 @@ def measure(where: dict) -> list[dict]:
         codes, zero = (torch.randint(0, 16, shape, device="cuda") for shape in ((N, K), (N, K // GROUP)))
         packed.append(pack(codes, torch.rand(N, K // GROUP, device="cuda").bfloat16(), zero))
         plain.append((row_by_row(codes), *packed[-1][1:]))
-    results = []
     for batch, steps in STEPS.items():
         xs, floor = inputs(N, K, batch), floor_us(N, K, batch, where["peak_gb_per_s"])
         right = xs[0].float() @ dequantize(*packed[0]).float().t()
@@ -73,9 +73,8 @@ def measure(where: dict) -> list[dict]:
         for name, layers in rungs.items():
             torch.testing.assert_close(layers[0](xs[0]).float(), right, rtol=0.02, atol=0.02 * right.abs().max().item())
             us = time_calls(layers, xs)
-            results.append({"batch": batch, "step": name, "us": us, "of_peak": floor / us})
             print(f"batch {batch:<4}{name:<44}{us:>8.2f} us  {floor / us:>6.1%} of the peak", flush=True)
-    return results
+            yield {"batch": batch, "step": name, "us": us, "of_peak": floor / us}
 
 
 if __name__ == "__main__":

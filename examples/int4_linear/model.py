@@ -5,6 +5,7 @@ python3 examples/int4_linear/model.py --json FILE
 Random weights, in a CUDA graph; attention, norms and the last layer are left out.
 """
 
+from collections.abc import Iterator
 from functools import partial
 
 import torch
@@ -25,7 +26,7 @@ def fuse(layer: nn.ModuleDict) -> nn.ModuleDict:
 
 
 @torch.no_grad()
-def measure(_: float) -> list[dict]:
+def measure(_: dict) -> Iterator[dict]:
     with torch.device("cuda"):
         model = nn.ModuleList(
             nn.ModuleDict({name: nn.Linear(k, n, bias=False, dtype=torch.bfloat16) for name, (n, k) in SIZES.items()})
@@ -51,13 +52,11 @@ def measure(_: float) -> list[dict]:
     replace_linear_layers(model)
     found, int4 = model[0]["q"](x).float(), times(model)
     fused = times(nn.ModuleList(fuse(layer) for layer in model))
-    rows = [
-        {"batch": batch, "bf16_ms": bf16[batch], "int4_ms": int4[batch], "fused_ms": fused[batch]}
-        | {"tokens_per_s": [round(1e3 * batch / each[batch]) for each in (bf16, int4, fused)]}
-        for batch in bf16
-    ]
+    for batch in bf16:
+        rates = {"tokens_per_s": [round(1e3 * batch / each[batch]) for each in (bf16, int4, fused)]}
+        yield {"batch": batch, "bf16_ms": bf16[batch], "int4_ms": int4[batch], "fused_ms": fused[batch]} | rates
     # By rounding its weight to 4 bits, a layer's result changes by this part of its norm.
-    return [*rows, {"error of a layer": ((found - true).norm() / true.norm()).item()}]
+    yield {"error of a layer": ((found - true).norm() / true.norm()).item()}
 
 
 if __name__ == "__main__":
