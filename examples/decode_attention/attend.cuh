@@ -18,6 +18,7 @@ struct Shape {
   using Factor = std::conditional_t<kInt8, __half, T>;  // what tensor cores multiply
   static constexpr bool is_int8 = kInt8;
   static constexpr int D = D_, kHeads = kHeads_;
+  static_assert(kHeads == 4 || kHeads == 8 || kHeads == 16);
   static constexpr int NT = (kHeads + 7) / 8;      // columns / 8
   static constexpr int kOwn = kHeads < 8 ? 1 : 2;  // heads per lane, of its two columns of 8
   static constexpr int kRow = D * sizeof(Cached);  // bytes of a token
@@ -163,11 +164,9 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1) attend(const __grid_constan
     }
   }
   asm volatile("" ::: "memory");
-  if (first * kTokens < p.capacity) copy_next(0);  // needs no length
-  commit();
   const int length = min(max(given, 0), p.capacity), tiles = (length + kTokens - 1) / kTokens;
 #pragma unroll 1
-  for (int i = 1; i < S::kStages; ++i) {
+  for (int i = 0; i < S::kStages; ++i) {
     if (next < tiles) copy_next(i);
     commit();
   }

@@ -3,7 +3,7 @@
 #include "attend.cuh"
 
 namespace decode {
-struct OneSlot : Shape<__nv_bfloat16, false, 128, 1> {
+struct OneSlot : Shape<__nv_bfloat16, false, 128, 4> {
   static constexpr int kStages = 1;
 };
 }  // namespace decode

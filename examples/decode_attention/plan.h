@@ -23,12 +23,13 @@ inline Plan make_plan(int64_t units, int64_t capacity, int row, int processors, 
   int64_t splits = 1, cluster = kMaxCluster;
   while (cluster > 1 && cluster * units > processors) cluster /= 2;  // all blocks run at once
   Plan plan = {4, 1, can_cluster && cluster > 1 && (3 * units > processors || kb <= 512)};
-  if (plan.is_cluster && cluster == 8 && kb <= 128) {  // few tiles: fewer blocks to join
+  if (plan.is_cluster && cluster == 8 && units >= 8 && kb <= 128) {  // fewer blocks to join
     splits = 4;
     plan.warps = 8;
   } else if (plan.is_cluster) {
     splits = cluster;
-    if (cluster == 2 || (kb > 384 && 2 * cluster * units <= processors)) plan.warps = 8;
+    if (cluster == 2 || (kb > 384 && row >= 256 && 2 * cluster * units <= processors))
+      plan.warps = 8;
   } else if (units >= processors) {  // one block per unit; smaller blocks balance better
     const bool is_small =
         row < 256 ? units >= 2 * processors && units <= 4 * processors : 2 * units < 3 * processors;
