@@ -18,7 +18,8 @@ from torch.utils import cpp_extension
 from lab import toolchain
 
 FOLDER = Path(__file__).resolve().parents[1] / "examples" / "decode_attention"
-everywhere = pytest.mark.parametrize("device", ["cpu"] + ["cuda"] * torch.cuda.is_available())
+DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
+everywhere = pytest.mark.parametrize("device", DEVICES)
 either_cache = pytest.mark.parametrize("int8", [False, True])
 
 
@@ -89,6 +90,17 @@ def test_int8_of_extreme_sizes(lib, size, device):
     """Large queries, keys and values stay finite, tiny ones do not vanish, although halves are multiplied."""
     arguments, right = make([40, 33], dtype=torch.bfloat16, device=device, int8=True, size=size)
     assert (lib.attend(*arguments).double() - right).norm() < 0.01 * right.norm()
+
+
+@everywhere
+def test_int8_against_what_was_quantized(lib, device):
+    (q, k, v, lengths), right = make([1024, 1024], capacity=1024, d=128, dtype=torch.bfloat16, device=device)
+    cache = [torch.empty_like(k, dtype=torch.int8) for _ in "kv"]
+    scales = [torch.empty(2, 2, 1024, device=device) for _ in "kv"]
+    one, zero = torch.ones(1024, 64, device=device), torch.zeros(1024, 64, device=device)  # no rotation
+    lib.append(q[:, :, None].expand(-1, -1, 1024, -1), k, v, one, zero, 0 * lengths, *cache, *scales)
+    out = lib.attend(q, *cache, lengths, None, *scales)
+    assert (out.double() - right).norm() < 0.015 * right.norm()
 
 
 def rotate(x, cos, sin):
@@ -165,27 +177,39 @@ def test_asked_by_torch(lib, device):
     assert all(map(torch.equal, *caches))
 
 
-@everywhere
+@pytest.mark.parametrize("device", [*DEVICES, "meta"])  # fake kernels promise no more than the operators do
 def test_refuses(lib, device):
     (q, keys, values, lengths), _ = make([40, 17], device=device)
     scale, table, new = (torch.ones(shape, device=device) for shape in ((2, 2, 40), (40, 32), (2, 2, 1, 64)))
-    q4, new, with_grad = q[:, :, None], new.half(), q.clone().requires_grad_()
-    cache = lengths, keys, values
+    new, with_grad, eight = new.half(), q.clone().requires_grad_(), (keys.char(), values.char())
+    into = q[:, :, None], new, new, table, table, lengths
+    wide, late = keys.new_zeros(2, 2, 40, 65)[..., 1:], keys.new_zeros(keys.numel() + 1)[1:].view_as(keys)
     for arguments, message in (
         ((q[:, :7], keys, values, lengths), "q has 7 heads and keys 2"),
-        ((q, keys, values[:, :, 1:], lengths), r"values is Half\[2, 2, 39, 64\], expected Half\[2, 2, 40, 64\]"),
-        ((q, keys, values, lengths.long()), r"lengths is Long\[2\], expected Int\[2\]"),
-        ((q.bfloat16(), keys, values, lengths), "keys is Half.*expected BFloat16"),
-        ((q.double(), keys, values, lengths), "Double q: expected Half or BFloat16"),
-        ((q, keys.char(), values.char(), lengths), "expected key_scale and value_scale"),
+        ((q[:, :0], keys, values, lengths), "q has 0 heads and keys 2"),
+        ((q, keys[:, :0], values[:, :0], lengths), "q has 8 heads and keys 0"),
+        ((q.repeat(1, 5, 1), keys, values, lengths), "q has 40 heads and keys 2, expected 1 to 16 heads"),
+        ((q, keys, values[:, :, 1:], lengths), r"values is \S+\[2, 2, 39, 64\].*, expected \S+\[2, 2, 40, 64\]"),
+        ((q, keys, values, lengths.long()), r"lengths is (Long|torch.int64)\[2\].*, expected \S+\[2\]"),
+        ((q.bfloat16(), keys, values, lengths), r"keys is (Half|\S+float16).*expected (BF|torch.bf)loat16"),
+        ((q.double(), keys, values, lengths), "(Double|float64) q.*: expected"),
+        ((q.cfloat(), keys.cfloat(), values.cfloat(), lengths), "(ComplexFloat|complex64) q.*: expected"),
+        ((q.char(), *eight, lengths, None, scale, scale), "(Char|int8) q.*: expected"),
+        ((q, *eight, lengths), "expected key_scale and value_scale"),
+        ((q, *eight, lengths, None, scale, scale[:, :, 1:]), r"value_scale is \S+\[2, 2, 39\]"),
         ((q, keys, values, lengths, None, scale, scale), "expected key_scale and value_scale"),
         ((q[..., :32], keys[..., :32], values[..., :32], lengths), "32 wide, expected 64 or 128"),
         ((q, None, values, lengths), "expected tensors, q with 3 dimensions and keys with 4"),
         ((q, keys, values, None), "lengths is None, expected a tensor"),
         ((with_grad, keys, values, lengths), "has no gradient"),
-        ((q4, new, new, table[1:], table[1:], *cache), r"cos is Float\[39, 32\], expected Float\[40, 32\]"),
-        ((q4, new, new, table, table, lengths, new.expand(keys.shape), values), "the cache is expanded"),
-        ((with_grad[:, :, None], new, new, table, table, *cache), "has no gradient"),
+        ((*into[:3], table[1:], table[1:], lengths, keys, values), r"cos is \S+\[39, 32\].*expected \S+\[40, 32\]"),
+        ((*into, new.expand(keys.shape), values), "is expanded"),
+        ((*into, *eight, scale, scale[:1].expand(scale.shape)), "is expanded"),
+        ((*into, wide, values), "dense rows that start at multiples of 16 bytes"),
+        ((*into, keys, late), "dense rows that start at multiples of 16 bytes"),
+        ((*into, keys, keys), "share memory"),
+        ((*into, *eight, scale, scale), "share memory"),
+        ((with_grad[:, :, None], *into[1:], keys, values), "has no gradient"),
     ):
         with pytest.raises(RuntimeError, match=message) as caught:
             (lib.append if arguments[0].dim() == 4 else lib.attend)(*arguments)
@@ -198,18 +222,47 @@ def test_refuses(lib, device):
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_graphs_with_growing_lengths(lib):
-    arguments, _ = make([4096, 4096], 32, 8, 4096, 128, device="cuda")
+@either_cache
+def test_graphs_and_streams_with_growing_lengths(lib, int8):
+    (_, keys, values, lengths, *scales), _ = make([4096, 4096], 32, 8, 4096, 128, device="cuda", int8=int8)
+    caches = [[x.clone() for x in (keys, values, *scales[1:])] for _ in range(2)]
+    qkv = torch.randn(2, 48, 1, 128, device="cuda").half().split((32, 8, 8), 1)
+    table = torch.randn(2, 4096, 64, device="cuda").unbind()
     graph, compiled = torch.cuda.CUDAGraph(), torch.compile(lib.attend, mode="reduce-overhead")
-    lib.attend(*arguments)
+
+    def step(attend, keys, values, *scales):
+        q = lib.append(*qkv, *table, lengths, keys, values, *scales)
+        return attend(q[:, :, 0], keys, values, lengths + 1, None, *scales)
+
+    step(lib.attend, *caches[0])  # the cache is full: this writes nothing
     with torch.cuda.graph(graph):
-        out = lib.attend(*arguments)
+        out = step(lib.attend, *caches[0])
+    stream = torch.cuda.Stream()
     for i in range(300):
-        arguments[3].fill_(1 + 13 * i)
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(5_000_000)  # kernels on another stream would read the lengths of the last step
+            lengths.fill_(13 * i)
+            right = step(lib.attend, *caches[1])
+        stream.synchronize()
         graph.replay()
-        right = lib.attend(*arguments)
         assert torch.equal(out, right)
-        assert i > 5 or torch.equal(compiled(*arguments), right)
+        assert i > 5 or torch.equal(step(compiled, *caches[1]), right)
+    assert all(map(torch.equal, *caches))
+
+
+@everywhere
+def test_far_end(lib, device):
+    """Caches of more than 2^31 elements on a GPU: only the last 16 tokens have scores and values that are not 0."""
+    for batch, key_heads, tokens in ((1, 1, 2**24 + 16), (2, 8, 2**20 + 16)) if device == "cuda" else ((2, 8, 4096),):
+        q = torch.rand(batch, 8, 128, device=device).half()
+        cache = torch.zeros(batch, key_heads, tokens, 128, dtype=torch.int8, device=device)  # keys, and also values
+        cache[:, :, -16:].random_(1, 128)
+        lengths, scale = integers([tokens] * batch, device), torch.full(cache.shape[:3], 0.25, device=device)
+        near, near_scale = cache[:, :, -32:].clone(), scale[:, :, -32:].clone()
+        right = lib.attend(q, near, near, lengths, None, near_scale, near_scale)
+        out = lib.attend(q, cache, cache, lengths, None, scale, scale)
+        torch.testing.assert_close(out, right, rtol=0.01, atol=0)
+        assert right.amin() > 0
 
 
 @pytest.mark.thorough

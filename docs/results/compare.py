@@ -11,6 +11,7 @@ Host times: one process with all operators, over the time of torch's own call of
 with a registered gradient is mymuladd; on 1024 elements what it computes takes no longer than an addition.
 """
 
+import argparse
 import functools
 import json
 import os
@@ -107,7 +108,13 @@ def main(official: Path, target: Path) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "calls in":  # in a process of its own
+    if sys.argv[1:2] == ["calls in"]:  # in a process of its own
         print(json.dumps(measure_calls(Path(sys.argv[2]))))
     else:
-        main(Path(sys.argv[1]), Path(sys.argv[2]))
+        parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+        parser.add_argument("folder", type=Path, help="extension_cpp_stable of a clone of pytorch/extension-cpp")
+        parser.add_argument("file", type=files.target, help="is written, as JSON")
+        args = parser.parse_args()
+        if not (args.folder / "setup.py").exists() or not torch.cuda.is_available():
+            parser.error(f"it needs a GPU that torch sees, and {args.folder}/setup.py")
+        main(args.folder, args.file)

@@ -11,17 +11,22 @@
 
 namespace decode {
 
-template <typename T, bool kInt8, int D_, int NT_>  // NT: columns / 8
+template <typename T, bool kInt8, int D_, int kHeads_>  // 4, 8 or 16 heads at most
 struct Shape {
   using Query = T;
   using Cached = std::conditional_t<kInt8, int8_t, T>;
   using Factor = std::conditional_t<kInt8, __half, T>;  // what tensor cores multiply
   static constexpr bool is_int8 = kInt8;
-  static constexpr int D = D_, NT = NT_, kHeads = 8 * NT;
+  static constexpr int D = D_, kHeads = kHeads_;
+  static_assert(kHeads == 4 || kHeads == 8 || kHeads == 16);
+  static constexpr int NT = (kHeads + 7) / 8;      // columns / 8
+  static constexpr int kOwn = kHeads < 8 ? 1 : 2;  // heads per lane, of its two columns of 8
   static constexpr int kRow = D * sizeof(Cached);  // bytes of a token
   static constexpr int kChunks = kRow / 16, kSteps = D / 16;
-  static constexpr int kStepsOfLoad = kInt8 ? 2 : 1;  // products that one load_matrices() feeds
-  static constexpr int kSlot = kTile * (2 * kRow + (kInt8 ? 8 : 0));  // with int8 also scales
+  static constexpr int kStepsOfLoad = kInt8 ? 2 : 1;  // of values, that one load_matrices() feeds
+  static constexpr int kLoads = kSteps / kStepsOfLoad;
+  static constexpr int kTokens = tile_of(kRow), kBlocks = kTokens / 16;
+  static constexpr int kSlot = kTokens * (2 * kRow + (kInt8 ? 8 : 0));  // with int8 also scales
   static constexpr int kStages = kRing / kSlot;
   // Position of a token's chunk of 16 bytes in a slot, in chunks. The XOR spreads the same chunk of
   // 8 tokens over all banks.
@@ -36,16 +41,40 @@ __device__ inline uint32_t two_halves(uint32_t word, uint32_t which) {
   const uint32_t both = __byte_perm(word, 0x64646464, which);
   return bits<uint32_t>(__hsub2(bits<__half2>(both), bits<__half2>(0x64806480)));
 }
-// Makes fragments for mma.sync of loaded matrices. 16 bytes hold 8 elements, or 16 of int8: there
-// the even ones replace the first 8 and the odd ones the last 8, in both factors.
-template <typename S, bool kTransposed>
-__device__ inline void factors_of(uint32_t (&x)[4], const uint32_t (&loaded)[4], int step) {
+// Makes a factor of values for mma.sync. 16 bytes hold 8 elements, or 16 of int8: there the even
+// ones replace the first 8 and the odd ones the last 8.
+template <typename S>
+__device__ inline void factor_of(uint32_t (&x)[4], const uint32_t (&loaded)[4], int step) {
   for (int i = 0; i < 2; ++i) {
     const uint32_t word = loaded[S::is_int8 ? step % 2 * 2 + i : i];
-    x[kTransposed ? 2 * i : i] = S::is_int8 ? two_halves(word ^ 0x80808080, 0x4240) : word;
-    x[kTransposed ? 2 * i + 1 : i + 2] =
-        S::is_int8 ? two_halves(word ^ 0x80808080, 0x4341) : loaded[i + 2];
+    x[2 * i] = S::is_int8 ? two_halves(word ^ 0x80808080, 0x4240) : word;
+    x[2 * i + 1] = S::is_int8 ? two_halves(word ^ 0x80808080, 0x4341) : loaded[i + 2];
   }
+}
+// Makes factors of q for tensor cores that multiply bytes: integers below 2^14, times the result.
+// Two words, four elements, become the high bytes and the low ones, which have a sign.
+template <typename T, int kWords>
+__device__ inline float split_bytes(uint32_t (&q)[kWords]) {
+  uint32_t largest = 0;  // as bits of a float without sign: there NaN is the largest
+  for (uint32_t word : q) {
+    const float2 two = unpack<T>(word);
+    largest = max(largest, max(__float_as_uint(two.x) * 2, __float_as_uint(two.y) * 2));
+  }
+  for (int i = 1; i < 4; i *= 2) largest = max(largest, __shfl_xor_sync(~0u, largest, i));
+  const uint32_t exponent = max(largest >> 24, 13);
+  const float factor = __uint_as_float((267 - exponent) << 23);
+  const auto bytes_of =
+      [&](uint32_t word) {  // such a sum is rounded to an integer, in its low bits
+        const float2 two = unpack<T>(word);
+        return __byte_perm(__float_as_uint(fmaf(two.x, factor, 0x1.8p23f + 128)),
+                           __float_as_uint(fmaf(two.y, factor, 0x1.8p23f + 128)), 0x5140);
+      };
+  for (int i = 0; i < kWords; i += 2) {
+    const uint32_t x = bytes_of(q[i]), y = bytes_of(q[i + 1]);
+    q[i] = __byte_perm(x, y, 0x7632);
+    q[i + 1] = __byte_perm(x, y, 0x5410) ^ 0x80808080;
+  }
+  return exponent == 255 ? NAN : __uint_as_float((exponent - 13) << 23);
 }
 
 template <typename S>
@@ -60,7 +89,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1) attend(const __grid_constan
   const int splits = p.plan.splits, rank = blockIdx.x % splits, unit = blockIdx.x / splits;
   const int row = unit / p.key_heads, key_head = unit % p.key_heads;
   const int group = p.heads / p.key_heads;
-  const int first = rank * warps + warp, step = splits * warps;
+  const int first = warp * splits + rank, step = splits * warps;
   char* const ring = memory + warp * kRing;
   const uint32_t ring_address = static_cast<uint32_t>(__cvta_generic_to_shared(ring));
 
@@ -70,25 +99,31 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1) attend(const __grid_constan
   };
   // A warp copies contiguous bytes: pieces of several rows made memory a third slower. It reads
   // nothing past the capacity.
-  constexpr int kAtOnce = 32 / S::kChunks;
+  constexpr int kTokens = S::kTokens, kAtOnce = 32 / S::kChunks;
   const int copied = lane / S::kChunks, chunk = lane % S::kChunks;
-  const Cached* const key = at(p.keys, Cached(), copied) + chunk * (16 / sizeof(Cached));
-  const Cached* const value = at(p.values, Cached(), copied) + chunk * (16 / sizeof(Cached));
-  const auto copy_rows = [&](uint32_t to, const Cached* from, int64_t stride, int left) {
-    for (int i = 0; i < kTile; i += kAtOnce, from += kAtOnce * stride)
-      copy_16(to + S::place(i | copied, chunk) * 16, from, i + copied < left);
+  const auto* key = at(p.keys, Cached(), first * kTokens + copied) + chunk * (16 / sizeof(Cached));
+  const auto* value =
+      at(p.values, Cached(), first * kTokens + copied) + chunk * (16 / sizeof(Cached));
+  const float* key_scale = at(p.key_scale, float(), first * kTokens + lane);
+  const float* value_scale = at(p.value_scale, float(), first * kTokens + lane);
+  int next = first;  // the next tile to copy
+  const auto copy_rows = [&](uint32_t to, const Cached*& from, int64_t stride, int left) {
+    for (int i = 0; i < kTokens; i += kAtOnce)
+      copy_16(to + S::place(i | copied, chunk) * 16, from + i * stride, i + copied < left);
+    from += int64_t{step} * kTokens * stride;
   };
-  const auto copy_tile = [&](int tile, int stage) {
+  const auto copy_next = [&](int stage) {
     const uint32_t to = ring_address + stage * S::kSlot;
-    const int64_t token = int64_t{tile} * kTile;
-    const int left = p.capacity - tile * kTile;
-    copy_rows(to, key + token * p.keys.token, p.keys.token, left);
-    copy_rows(to + kTile * S::kRow, value + token * p.values.token, p.values.token, left);
-    if constexpr (S::is_int8) {  // 16 lanes copy scales of keys, 16 of values
-      const int64_t at_token = token + lane % 16;
-      copy_4(to + 2 * kTile * S::kRow + lane * 4,
-             at(lane < 16 ? p.key_scale : p.value_scale, float(), at_token), at_token < p.capacity);
+    const int left = p.capacity - next * kTokens;
+    copy_rows(to, key, p.keys.token, left);
+    copy_rows(to + kTokens * S::kRow, value, p.values.token, left);
+    if (S::is_int8 && lane < kTokens) {
+      copy_4(to + 2 * kTokens * S::kRow + lane * 4, key_scale, lane < left);
+      copy_4(to + 2 * kTokens * S::kRow + (kTokens + lane) * 4, value_scale, lane < left);
+      key_scale += int64_t{step} * kTokens * p.key_scale.token;
+      value_scale += int64_t{step} * kTokens * p.value_scale.token;
     }
+    next += step;
   };
   const auto q_of = [&](int n) {
     return static_cast<const T*>(p.q.data) + row * p.q.batch +
@@ -100,117 +135,124 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1) attend(const __grid_constan
   start_next_kernel();
   prefetch(p.lengths + row);
   if (lane < 2 * group) prefetch(q_of(lane / 2) + lane % 2 * (D / 2));
-  const int64_t token = first * kTile + lane % 16;
+  const int64_t token = first * kTokens + lane % kTokens;
   if (token < p.capacity) {
-    const Cached* from = at(lane < 16 ? p.keys : p.values, Cached(), token);
-    prefetch(from);
-    if (S::kRow > 128) prefetch(from + D / 2);
-    if (S::is_int8 && lane % 16 == 0)
-      prefetch(at(lane < 16 ? p.key_scale : p.value_scale, float(), token));
+    for (const Rows* x : {&p.keys, &p.values})
+      prefetch(at(*x, Cached(), token) + lane / kTokens * (D / 2));
+    if (S::is_int8 && lane < 2)
+      prefetch(at(lane == 0 ? p.key_scale : p.value_scale, float(), first * kTokens));
   }
   wait_for_kernel_before();
 #if __CUDA_ARCH__ >= 900
   if (p.plan.is_cluster) asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 #endif
   const int given = p.lengths[row];
-  // Fragments of q; heads past the group are zeros. Load them first: the copies fill all queues.
-  uint32_t q[S::kSteps][NT][2];
+  // Fragments of q. The columns 2 t and 2 t + 1 are the heads t and t + 4; past the group they
+  // repeat its last head. Load them first: the copies fill all queues.
+  uint32_t q[NT][D / 8];
   for (int n = 0; n < NT; ++n) {
-    for (int i = 0; i < S::kSteps; ++i) {
-      const bool is_head = n * 8 + g < group;
-      const T* from = q_of(n * 8 + g) + i * 16 + t * (S::is_int8 ? 4 : 2);
-      q[i][n][0] = is_head ? *reinterpret_cast<const uint32_t*>(from) : 0;
-      q[i][n][1] = is_head ? *reinterpret_cast<const uint32_t*>(from + (S::is_int8 ? 2 : 8)) : 0;
+    const T* const from = q_of(n * 8 + g % 2 * 4 + g / 2) + t * (S::is_int8 ? 4 : 2);
+    for (int i = 0; i < D / 8; i += 2) {
+      if constexpr (S::is_int8) {
+        const uint2 found = *reinterpret_cast<const uint2*>(from + i * 8);
+        q[n][i] = found.x;
+        q[n][i + 1] = found.y;
+      } else {
+        q[n][i] = *reinterpret_cast<const uint32_t*>(from + i * 8);
+        q[n][i + 1] = *reinterpret_cast<const uint32_t*>(from + i * 8 + 8);
+      }
     }
   }
   asm volatile("" ::: "memory");
-  if (first * kTile < p.capacity) copy_tile(first, 0);  // needs no length
-  commit();
-  const int length = min(max(given, 0), p.capacity), tiles = (length + kTile - 1) / kTile;
+  const int length = min(max(given, 0), p.capacity), tiles = (length + kTokens - 1) / kTokens;
 #pragma unroll 1
-  for (int i = 1; i < S::kStages; ++i) {
-    if (first + i * step < tiles) copy_tile(first + i * step, i);
+  for (int i = 0; i < S::kStages; ++i) {
+    if (next < tiles) copy_next(i);
     commit();
   }
 
-  float scale[NT][2];  // of the columns 2 t and 2 t + 1
+  float scale[NT][2];  // of the heads t and t + 4
+#pragma unroll
   for (int n = 0; n < NT; ++n) {
-    scale[n][0] = scale[n][1] = p.scale * 1.4426950408889634f;  // for exp2 instead of exp
-    if constexpr (S::is_int8) {  // q becomes halves; a power of 2 keeps them from overflowing
-      float largest = 0;
-      for (int i = 0; i < S::kSteps; ++i) {  // even elements, then odd ones, as factors_of()
-        const uint32_t even = __byte_perm(q[i][n][0], q[i][n][1], 0x5410);
-        q[i][n][1] = __byte_perm(q[i][n][0], q[i][n][1], 0x7632);
-        q[i][n][0] = even;
-      }
-      for (int i = 0; i < 2 * S::kSteps; ++i) {
-        const float2 two = unpack<T>(q[i / 2][n][i % 2]);
-        largest = fmaxf(largest, fmaxf(fabsf(two.x), fabsf(two.y)));
-      }
-      largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, 1));
-      largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, 2));
-      uint32_t exponent = __float_as_uint(largest) >> 23;
-      if (exponent == 0 || exponent >= 254) exponent = 127;  // nothing to scale; infinity, NaN
-      const float down = __uint_as_float((254 - exponent) << 23);
-      for (int i = 0; i < 2 * S::kSteps; ++i) {
-        const float2 two = unpack<T>(q[i / 2][n][i % 2]);
-        q[i / 2][n][i % 2] = pack<F>(two.x * down, two.y * down);
-      }
-      const float up = __uint_as_float(exponent << 23);
-      for (int i = 0; i < 2; ++i) scale[n][i] *= __shfl_sync(~0u, up, (2 * t + i) * 4);
-    }
+    float factor = p.scale * 1.4426950408889634f;  // for exp2 instead of exp
+    if constexpr (S::is_int8) factor *= split_bytes<T>(q[n]);
+    for (int i = 0; i < 2; ++i) scale[n][i] = __shfl_sync(~0u, factor, (2 * t + i) * 4);
   }
   float sums[S::kSteps][NT][4] = {};
   float max[NT][2], weight[NT][2] = {};
   for (int n = 0; n < NT; ++n) max[n][0] = max[n][1] = -INFINITY;
-  const auto row_of = [&](int i) {  // the row of a slot that this lane passes to load_matrices()
-    return S::place(lane % 16, i / S::kStepsOfLoad * 2 | lane / 16) * 16;
+  const auto row_of = [&](int b, int i) {  // of a slot: this lane passes it to load_matrices()
+    return (b * 16 * S::kChunks + S::place(lane % 16, i * 2 | lane / 16)) * 16;
   };
+  constexpr int kRows = kTokens / 8;  // tokens of a tile that a lane has scores of
   int stage = 0;
   for (int tile = first; tile < tiles; tile += step) {
     wait<S::kStages - 1>();
     __syncwarp();  // the other lanes' copies
     char* const slot = ring + stage * S::kSlot;
-    const uint32_t keys_at = ring_address + stage * S::kSlot, values_at = keys_at + kTile * S::kRow;
-    const int left = length - tile * kTile;  // tokens of this tile that count
+    const uint32_t keys_at = ring_address + stage * S::kSlot,
+                   values_at = keys_at + kTokens * S::kRow;
+    const int left = length - tile * kTokens;  // tokens of this tile that count
 
-    // Scores of tokens g (0, 1) and g + 8 (2, 3) for the heads 2 t (0, 2) and 2 t + 1 (1, 3).
-    uint32_t loaded[S::kSteps / S::kStepsOfLoad][4];  // first keys, then values
-    float score[NT][4] = {}, odd[NT][4] = {};         // two sums, so that fewer products wait
-    for (int i = 0; i < S::kSteps; ++i) {
-      uint32_t x[4];
-      if (i % S::kStepsOfLoad == 0)
-        load_matrices<false>(loaded[i / S::kStepsOfLoad], keys_at + row_of(i));
-      factors_of<S, false>(x, loaded[i / S::kStepsOfLoad], i);
-      for (int n = 0; n < NT; ++n) multiply<F>(i % 2 ? odd[n] : score[n], x, q[i][n]);
+    // Scores of tokens g (0, 1), g + 8 (2, 3), ... for the heads t (even) and t + 4 (odd).
+    uint32_t loaded[S::kBlocks][S::kLoads][4];  // first keys, then values
+    float score[NT][2 * kRows];
+    for (int b = 0; b < S::kBlocks; ++b)
+      for (int i = 0; i < S::kLoads; ++i)
+        load_matrices<false>(loaded[b][i], keys_at + row_of(b, i));
+    for (int b = 0; b < S::kBlocks; ++b) {
+      for (int n = 0; n < NT; ++n) {
+        // Two sums, of even and odd steps or of high and low bytes.
+        std::conditional_t<S::is_int8, int, float> sum[2][4] = {};
+        for (int i = 0; i < S::kSteps; ++i) {
+          const int at = S::is_int8 ? i / 2 * 4 + i % 2 : i * 2;
+          multiply<F>(sum[i % 2], loaded[b][i / S::kStepsOfLoad],
+                      {q[n][at], q[n][at + S::kStepsOfLoad]});
+        }
+        for (int i = 0; i < 4; ++i)
+          score[n][4 * b + i] = sum[0][i] * (S::is_int8 ? 256 : 1) + sum[1][i];
+      }
     }
     // int8: the key's scale goes into the score, the value's into the weight, and its logarithm
     // into what the maximum is taken of, so that weights fit into halves.
-    float key_scale[2] = {1, 1}, value_scale[2] = {1, 1}, bonus[2] = {};
+    float scale_of_key[kRows], scale_of_value[kRows], bonus[kRows];
     if constexpr (S::is_int8) {
-      const float* scales = reinterpret_cast<const float*>(slot + 2 * kTile * S::kRow);
-      for (int i = 0; i < 2; ++i) {
-        key_scale[i] = scales[g + 8 * i];
-        value_scale[i] = g + 8 * i < left ? scales[kTile + g + 8 * i] : 0;
-        bonus[i] = __log2f(fmaxf(value_scale[i], 0x1p-64f));
+      const float* scales = reinterpret_cast<const float*>(slot + 2 * kTokens * S::kRow);
+      for (int i = 0; i < kRows; ++i) {
+        scale_of_key[i] = scales[g + 8 * i];
+        scale_of_value[i] = g + 8 * i < left ? scales[kTokens + g + 8 * i] : 0;
+        // About log2: the bits of a float grow as its logarithm.
+        bonus[i] = __float_as_int(fmaxf(fabsf(scale_of_value[i]), 0x1p-64f)) * 0x1p-23f - 127;
       }
-    } else if (left < kTile) {  // a weight of 0 does not help against NaN past the length
-      uint4* values = reinterpret_cast<uint4*>(slot + kTile * S::kRow);
+    } else {
+      for (int i = 0; i < kRows; ++i) {
+        scale_of_key[i] = scale_of_value[i] = 1;
+        bonus[i] = 0;
+      }
+      if (left < kTokens) {  // a weight of 0 does not help against NaN past the length
+        uint4* values = reinterpret_cast<uint4*>(slot + kTokens * S::kRow);
 #pragma unroll 1
-      for (int i = left * S::kChunks + lane; i < kTile * S::kChunks; i += 32) values[i] = {};
-      __syncwarp();
+        for (int i = left * S::kChunks + lane; i < kTokens * S::kChunks; i += 32) values[i] = {};
+        __syncwarp();
+      }
     }
-    for (int i = 0; i < S::kSteps; i += S::kStepsOfLoad)
-      load_matrices<true>(loaded[i / S::kStepsOfLoad], values_at + row_of(i));
+    for (int b = 0; b < S::kBlocks; ++b)
+      for (int i = 0; i < S::kLoads; ++i)
+        load_matrices<true>(loaded[b][i], values_at + row_of(b, i));
+    uint32_t x[S::kSteps][4];
+    const auto convert = [&](int b) {
+      for (int i = 0; i < S::kSteps; ++i) factor_of<S>(x[i], loaded[b][i / S::kStepsOfLoad], i);
+    };
+    convert(0);    // while the scores are computed
     __syncwarp();  // the slot is free
-    if (tile + S::kStages * step < tiles) copy_tile(tile + S::kStages * step, stage);
+    if (next < tiles) copy_next(stage);
     commit();
     stage = stage + 1 == S::kStages ? 0 : stage + 1;
 
     bool grows = false;
     for (int n = 0; n < NT; ++n) {
-      for (int i = 0; i < 4; ++i) {
-        score[n][i] = (score[n][i] + odd[n][i]) * (scale[n][i % 2] * key_scale[i / 2]);
+      for (int i = 0; i < 2 * kRows; i += 3 - S::kOwn) {
+        score[n][i] *= scale[n][i % 2] * scale_of_key[i / 2];
         if (g + i / 2 * 8 >= left) score[n][i] = -INFINITY;
         grows |= score[n][i] + bonus[i / 2] > max[n][i % 2] + 8;
       }
@@ -218,10 +260,10 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1) attend(const __grid_constan
     // A weight may be up to 2^8, so the maximum rarely has to follow: one vote, seldom a shuffle.
     if (__any_sync(~0u, grows)) {
       for (int n = 0; n < NT; ++n) {
-        for (int i = 0; i < 2; ++i) {
-          float most = fmaxf(score[n][i] + bonus[0], score[n][i + 2] + bonus[1]);
+        for (int i = 0; i < S::kOwn; ++i) {
+          float most = max[n][i];
+          for (int j = 0; j < kRows; ++j) most = fmaxf(most, score[n][2 * j + i] + bonus[j]);
           for (int j = 4; j < 32; j *= 2) most = fmaxf(most, __shfl_xor_sync(~0u, most, j));
-          most = fmaxf(most, max[n][i]);
           const float factor = exp_2(max[n][i] - most);
           max[n][i] = most;
           weight[n][i] *= factor;
@@ -232,20 +274,23 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1) attend(const __grid_constan
         }
       }
     }
-    uint32_t weights[NT][2];
+    uint32_t weights[NT][kRows];
     for (int n = 0; n < NT; ++n) {
-      for (int i = 0; i < 2; ++i) {
-        const float x = exp_2(score[n][2 * i] - max[n][0]);
-        const float y = exp_2(score[n][2 * i + 1] - max[n][1]);
-        weight[n][0] += x;
-        weight[n][1] += y;
-        weights[n][i] = transpose(pack<F>(x * value_scale[i], y * value_scale[i]));
+      for (int i = 0; i < kRows; ++i) {
+        float w[2] = {};
+        for (int j = 0; j < S::kOwn; ++j) {
+          w[j] = exp_2(score[n][2 * i + j] - max[n][j]);
+          weight[n][j] += w[j];
+          w[j] *= scale_of_value[i];
+        }
+        weights[n][i] = transpose(pack<F>(w[0], w[1]));
       }
     }
-    for (int i = 0; i < S::kSteps; ++i) {
-      uint32_t x[4];
-      factors_of<S, true>(x, loaded[i / S::kStepsOfLoad], i);
-      for (int n = 0; n < NT; ++n) multiply<F>(sums[i][n], x, weights[n]);
+    for (int b = 0; b < S::kBlocks; ++b) {
+      if (b > 0) convert(b);
+      for (int i = 0; i < S::kSteps; ++i)
+        for (int n = 0; n < NT; ++n)
+          multiply<F>(sums[i][n], x[i], {weights[n][2 * b], weights[n][2 * b + 1]});
     }
   }
 
@@ -257,9 +302,9 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1) attend(const __grid_constan
   wait<0>();
   __syncwarp();
   for (int n = 0; n < NT; ++n) {
-    for (int i = 0; i < 2; ++i) {
+    for (int i = 0; i < S::kOwn; ++i) {
       for (int j = 4; j < 32; j *= 2) weight[n][i] += __shfl_xor_sync(~0u, weight[n][i], j);
-      const int head = n * 8 + 2 * t + i;
+      const int head = n * 8 + i * 4 + t;
       if (head >= group) continue;
       if (g == 0) stats[warp][head] = {max[n][i], weight[n][i]};
       float* to = reinterpret_cast<float*>(ring) + head * kStride + (S::is_int8 ? 2 * g : g);

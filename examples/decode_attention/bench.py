@@ -4,10 +4,11 @@
 
 GPU time without launches, by CUDA graphs. The cache of a call comes from memory: calls rotate among caches of three
 times the L2 cache. "exact" is torch on a cache of just the right length; "mask" is what a CUDA graph needs, as its
-lengths live on the device. FlexAttention is compiled for one size only.
+lengths live on the device. FlexAttention is compiled for three sizes only.
 """
 
 import contextlib
+import itertools
 import math
 import sys
 import warnings
@@ -33,7 +34,7 @@ NAMED = [(1, 512), (1, 4096), (1, 32768), (1, 131072), (8, 4096), (64, 512), (64
 POINTS = [(*point, *LLAMA) for point in NAMED]
 POINTS += [(1, 4096, 32, 8, 64), (8, 4096, 32, 32, 128), (1, 4096, 64, 8, 128), (8, 4096, 16, 1, 128)]
 POINTS += [(1, 1300, *LLAMA), (3, 10000, *LLAMA), (20, 700, *LLAMA), (12, 3000, *LLAMA), (64, 1111, *LLAMA)]
-WITH_FLEX = POINTS[1:2]  # each size is compiled for seconds
+WITH_FLEX = [POINTS[i] for i in (1, 4, 5)]  # each size is compiled for seconds
 
 
 def make(batch: int, tokens: int, heads: int, key_heads: int, d: int) -> tuple:
@@ -70,10 +71,14 @@ def torchs(backend: str) -> Callable:
     return call
 
 
+def relative_error(x: Tensor, right: Tensor) -> float:
+    return ((x.double() - right).norm() / right.norm()).item()
+
+
 def contestants(point: tuple, inputs: list[tuple]) -> Iterator[tuple[str, Callable, list[tuple]]]:
     batch, tokens, *_ = point
     exact = [(q, keys, values) for q, keys, values, _ in inputs]
-    used = torch.arange(tokens, device="cuda") < torch.full((batch, 1, 1, 1), tokens, device="cuda")
+    used = torch.ones(batch, 1, 1, tokens, dtype=torch.bool, device="cuda")
     for name, backend in BACKENDS.items():
         if name == "math" and batch * tokens > 4096:
             continue  # it would take seconds
@@ -81,15 +86,10 @@ def contestants(point: tuple, inputs: list[tuple]) -> Iterator[tuple[str, Callab
         if name != "flash":
             yield f"{name}, mask", torchs(backend), [(*each, used) for each in exact]
     if point in WITH_FLEX:
-        compiled = torch.compile(flex_attention, dynamic=False)
-        lengths = inputs[0][3]
+        compiled, lengths = torch.compile(flex_attention, dynamic=False), inputs[0][3]
         mask = create_block_mask(lambda b, h, i, j: j < lengths[b], batch, None, 1, tokens)
-        yield (
-            "FlexAttention",
-            lambda *x: compiled(*x, block_mask=mask, enable_gqa=True),
-            [(q[:, :, None], keys, values) for q, keys, values in exact],
-        )
-    yield "attend", attend, inputs
+        flex = [(q[:, :, None], keys, values) for q, keys, values in exact]
+        yield "FlexAttention", partial(compiled, block_mask=mask, enable_gqa=True), flex
 
 
 def measure(point: tuple, peak: float) -> dict:
@@ -99,13 +99,17 @@ def measure(point: tuple, peak: float) -> dict:
     row["floor_us"] = size / peak * 1e-3
     torch.cuda.empty_cache()
     inputs = rotate_sets(partial(make, *point), size)
+    right = torchs("MATH")(*(x[:1].float() for x in inputs[0][:3]))[:, :, 0]
+    errors = [relative_error(attend(*x)[:1], right) for x in (inputs[0], quantized(*inputs[0]))]
+    torch.testing.assert_close(errors, [0.0, 0.0], rtol=0, atol=0.015)  # before a time counts
     for name, function, arguments in contestants(point, inputs):
         with contextlib.suppress(RuntimeError):  # some backends refuse a mask, or grouped heads
             row[name] = time_calls(function, arguments)
+    best = min(us for name, us in row.items() if "exact" in name or "mask" in name or name == "FlexAttention")
+    row["attend"] = time_calls(attend, inputs)
+    row["of_best"] = row["attend"] / best
     del inputs[max(2, len(inputs) // 2) :], arguments
     row["attend, int8"] = time_calls(attend, [quantized(*x) for x in inputs * 2])
-    best = min(us for name, us in row.items() if "exact" in name or "mask" in name or name == "FlexAttention")
-    row["of_best"] = row["attend"] / best
     print("  ".join(f"{name} {value:.4g}" for name, value in row.items()), flush=True)
     return row
 
@@ -146,7 +150,7 @@ def measure_error(outliers: bool) -> dict:
         "attend, bfloat16": attend(q, keys, values, lengths),
         "attend, int8": attend(*quantized(q, keys, values, lengths)),
     }
-    errors = {name: ((x.double() - right).norm() / right.norm()).item() for name, x in found.items()}
+    errors = {name: relative_error(x, right) for name, x in found.items()}
     row = {"what": "error", "data": "two columns of 128 times 10" if outliers else "normal"} | errors
     print(row, flush=True)
     return row
@@ -156,10 +160,10 @@ def is_ready() -> bool:
     return has_toolkit() and bool(build())
 
 
-def measure_all(where: dict) -> list[dict]:
-    steps = [measure_step(tokens, int8) for tokens in (512, 4096) for int8 in (False, True)]
-    errors = [measure_error(outliers) for outliers in (False, True)]
-    return steps + errors + [measure(point, where["peak_gb_per_s"]) for point in POINTS]
+def measure_all(where: dict) -> Iterator[dict]:
+    yield from itertools.starmap(measure_step, itertools.product((512, 4096), (False, True)))
+    yield from map(measure_error, (False, True))
+    yield from (measure(point, where["peak_gb_per_s"]) for point in POINTS)
 
 
 if __name__ == "__main__":

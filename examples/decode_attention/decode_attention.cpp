@@ -188,6 +188,10 @@ Tensor append(Tensor q, Tensor k, Tensor v, Tensor cos, Tensor sin, Tensor lengt
         refuse("the cache is expanded: it shares memory with itself");
     }
   }
+  if (keys.numel() > 0 &&
+      (keys.const_data_ptr() == values.const_data_ptr() ||
+       (key_scale && key_scale->const_data_ptr() == value_scale->const_data_ptr())))
+    refuse("keys and values, or their scales, share memory: allocate a tensor for each");
   Tensor out = torch::stable::new_empty(q, q.sizes());
   if (out.numel() == 0) return out;
   for (Tensor* x : {&k, &v}) tidy(*x);

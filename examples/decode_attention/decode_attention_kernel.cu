@@ -44,8 +44,9 @@ const char* start(void (*kernel)(AnyCall), dim3 blocks, unsigned threads, int sh
 
 template <typename T, bool kInt8, int D>
 const char* run(const AttendCall& call, cudaStream_t stream) {
-  const auto kernel = call.heads > 8 * call.key_heads ? attend<Shape<T, kInt8, D, 2>>
-                                                      : attend<Shape<T, kInt8, D, 1>>;
+  const auto kernel = call.heads > 8 * call.key_heads   ? attend<Shape<T, kInt8, D, 16>>
+                      : call.heads > 4 * call.key_heads ? attend<Shape<T, kInt8, D, 8>>
+                                                        : attend<Shape<T, kInt8, D, 4>>;
   const Plan& plan = call.plan;
   const unsigned heads = static_cast<unsigned>(call.batch) * call.heads;
   const unsigned blocks = heads / (call.heads / call.key_heads) * plan.splits;

@@ -30,7 +30,7 @@ __device__ inline float2 unpack(uint32_t x) {
   if constexpr (std::is_same_v<T, __half>)
     return __half22float2(bits<__half2>(x));
   else
-    return __bfloat1622float2(bits<__nv_bfloat162>(x));
+    return {__uint_as_float(x << 16), __uint_as_float(x & 0xffff0000)};
 }
 __device__ inline float exp_2(float x) {
   float y;
@@ -83,6 +83,14 @@ __device__ inline void multiply(float (&c)[4], const uint32_t (&a)[4], const uin
   else
     MULTIPLY("bf16");
 #undef MULTIPLY
+}
+// The same with bytes and integers. a: 16 x 32, b: 32 x 8.
+template <typename T>
+__device__ inline void multiply(int (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, "
+      "%9}, {%0, %1, %2, %3};"
+      : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
 // Loads four 8 x 8 matrices of 16 bits: 16 bytes of tokens 0 to 7, of tokens 8 to 15, and the next

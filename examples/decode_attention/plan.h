@@ -3,7 +3,8 @@
 #pragma once
 #include <stdint.h>
 
-constexpr int kTile = 16;         // tokens that a warp processes at a time
+// Tokens that a warp processes at a time. row: bytes per token.
+constexpr int tile_of(int row) { return row < 256 ? 32 : 16; }
 constexpr int kMaxWarps = 8;      // per block
 constexpr int kMaxSplits = 64;    // blocks per unit; a unit is one key head of one row of the batch
 constexpr int kMaxCluster = 8;    // blocks that can join their parts in shared memory
@@ -18,13 +19,17 @@ struct Plan {
 // one block can use. The thresholds were measured on an H200.
 inline Plan make_plan(int64_t units, int64_t capacity, int row, int processors, int shared,
                       bool can_cluster) {
-  const int64_t tiles = (capacity + kTile - 1) / kTile, kb = capacity * row / 1024;
+  const int64_t tiles = (capacity + tile_of(row) - 1) / tile_of(row), kb = capacity * row / 1024;
   int64_t splits = 1, cluster = kMaxCluster;
   while (cluster > 1 && cluster * units > processors) cluster /= 2;  // all blocks run at once
   Plan plan = {4, 1, can_cluster && cluster > 1 && (3 * units > processors || kb <= 512)};
-  if (plan.is_cluster) {
+  if (plan.is_cluster && cluster == 8 && units >= 8 && kb <= 128) {  // fewer blocks to join
+    splits = 4;
+    plan.warps = 8;
+  } else if (plan.is_cluster) {
     splits = cluster;
-    if (cluster == 2 || (kb > 384 && 2 * cluster * units <= processors)) plan.warps = 8;
+    if (cluster == 2 || (kb > 384 && row >= 256 && 2 * cluster * units <= processors))
+      plan.warps = 8;
   } else if (units >= processors) {  // one block per unit; smaller blocks balance better
     const bool is_small =
         row < 256 ? units >= 2 * processors && units <= 4 * processors : 2 * units < 3 * processors;

@@ -127,7 +127,7 @@ def plot(figure, content: dict) -> None:
     bars = axes.barh([row["who"] for row in rows], [row["tokens_per_s"] for row in rows], color=colours)
     axes.bar_label(bars, fmt="%.0f", padding=3)
     axes.margins(x=0.08)
-    axes.set_xlabel("tokens per second: Llama of 8 billion parameters, one text, 512 tokens of context")
+    axes.set_xlabel("tokens per second, one text, 512 tokens of context")
     axes.spines[["top", "right"]].set_visible(False)
 
 
