@@ -115,8 +115,8 @@ __global__ void __launch_bounds__(S::kThreads, S::BLOCKS) few_rows(const Int4Cal
   const int first_tile = ahead;
   point();
 #if __CUDA_ARCH__ >= 900
-  // While the kernel before ends: move the first weights into L2. The values are not looked at, so
-  // this is right even if that kernel is still writing them.
+  // While the kernel before ends: move the first weights into L2. This is right even if that kernel
+  // is still writing them: a later write still reaches L2, so nothing stale is read.
   if (group < end_group) {
     if (lane == 0 || (lane == 1 && group * kGroup + 64 < p.k)) {
       asm volatile(
