@@ -204,16 +204,15 @@ def replace_linear_layers(model: nn.Module, skip: str | Iterable[str] = ()) -> d
     new: dict[nn.Module, Int4Linear] = {}
     for name, layer in layers.items():
         parent = model.get_submodule(name.rpartition(".")[0])
+        hooks = [key for key, value in vars(layer).items() if key.endswith("_hooks") and value]
         if name in skip:
             kept[layer] = "named in skip"
         elif not name:
             kept[layer] = "it is the model itself"
         elif type(layer) is not nn.Linear:
             kept[layer] = f"a {type(layer).__name__} may be used in other ways than nn.Linear"
-        elif any(
-            value for key, value in vars(layer).items() if key.endswith("_hooks")
-        ):  # weight_norm and prune use them
-            kept[layer] = "it has hooks, which an Int4Linear would lose"
+        elif hooks:  # weight_norm and prune use them, too
+            kept[layer] = f"it has {hooks[0].strip('_')}, which would be lost"
         elif isinstance(parent, nn.TransformerEncoderLayer):
             kept[layer] = "nn.TransformerEncoderLayer reads its weight"
         elif layer.weight in users:

@@ -169,23 +169,6 @@ __global__ void dequantize(const Int4Call p) {
   }
 }
 
-template <typename T>
-const char* start_dequantize(const Int4Call& call, cudaStream_t stream) {
-  const int64_t threads = static_cast<int64_t>(call.n) * call.k / 32;
-  const dim3 blocks(static_cast<unsigned>((threads + 255) / 256));
-  return launch(dequantize<T>, blocks, 256, 0, 1, false, stream, call);
-}
-
-Plan plan_for(const Int4Call& call, int batch) {
-  // The kernel has barriers in shared memory only where it was compiled for sm_90a.
-  cudaFuncAttributes found = {};
-  const bool has_wgmma =
-      attribute(cudaDevAttrComputeCapabilityMajor) == 9 &&
-      cudaFuncGetAttributes(&found, many_rows<__half, Tile<64, 2, 2>>) == cudaSuccess &&
-      found.sharedSizeBytes > 0;
-  return make_plan(call.n, call.k, batch, attribute(cudaDevAttrMultiProcessorCount), has_wgmma);
-}
-
 }  // namespace four_bit
 
 using namespace four_bit;
@@ -197,13 +180,21 @@ const char* launch_plan(const Int4Call& call, const Plan& plan, cudaStream_t str
 
 const char* launch_int4_linear(const Int4Call& call, bool* is_done, cudaStream_t stream) {
   *is_done = false;
-  if (attribute(cudaDevAttrComputeCapabilityMajor) < 8) {
+  const int major = attribute(cudaDevAttrComputeCapabilityMajor);
+  if (major < 8) {
     return "needs a GPU of compute capability 8.0 or newer: older ones have no mma.sync for these";
   }
+  // The kernel has barriers in shared memory only where it was compiled for sm_90a.
+  cudaFuncAttributes found = {};
+  const bool has_wgmma =
+      major == 9 &&
+      cudaFuncGetAttributes(&found, many_rows<__half, Tile<64, 2, 2>>) == cudaSuccess &&
+      found.sharedSizeBytes > 0;
+  const int processors = attribute(cudaDevAttrMultiProcessorCount);
   Int4Call part = call;
   for (int left = call.batch; left > 0; left -= part.batch) {
     // A grid has at most 65535 blocks along x's rows.
-    const Plan plan = plan_for(call, std::min(left, 65535 * 8));
+    const Plan plan = make_plan(call.n, call.k, std::min(left, 65535 * 8), processors, has_wgmma);
     if (plan.shape == kDequantize) return nullptr;
     part.batch = plan.batch;
     if (const char* error = launch_plan(part, plan, stream)) return error;
@@ -216,6 +207,8 @@ const char* launch_int4_linear(const Int4Call& call, bool* is_done, cudaStream_t
 }
 
 const char* launch_dequantize(const Int4Call& call, cudaStream_t stream) {
-  return call.is_float16 ? start_dequantize<__half>(call, stream)
-                         : start_dequantize<__nv_bfloat16>(call, stream);
+  const int64_t threads = static_cast<int64_t>(call.n) * call.k / 32;
+  const auto kernel = call.is_float16 ? dequantize<__half> : dequantize<__nv_bfloat16>;
+  return launch(kernel, static_cast<unsigned>((threads + 255) / 256), 256, 0, 1, false, stream,
+                call);
 }

@@ -81,52 +81,41 @@ __device__ inline void copy_box(uint32_t to, const CUtensorMap& map, int x, int 
       : "memory");
 }
 
-// sums += a * b, for 64 rows of W, 16 columns, and N rows of x. PTX wants each register by name.
-#define TEN(tens)                                                                         \
-  "%" #tens "0, %" #tens "1, %" #tens "2, %" #tens "3, %" #tens "4, %" #tens "5, %" #tens \
-  "6, "                                                                                   \
-  "%" #tens "7, %" #tens "8, %" #tens "9, "
-#define EIGHT(c, i)                                                                           \
+// sums += a * b, for 64 rows of W, 16 columns, and n rows of x. PTX wants each register by name.
+#define TEN(t)                                   \
+  "%" #t "0, %" #t "1, %" #t "2, %" #t "3, %" #t \
+  "4, "                                          \
+  "%" #t "5, %" #t "6, %" #t "7, %" #t "8, %" #t "9, "
+#define EIGHT(i)                                                                              \
   "+f"(c[i]), "+f"(c[i + 1]), "+f"(c[i + 2]), "+f"(c[i + 3]), "+f"(c[i + 4]), "+f"(c[i + 5]), \
       "+f"(c[i + 6]), "+f"(c[i + 7])
-#define THIRTY_TWO(c, i) EIGHT(c, i), EIGHT(c, i + 8), EIGHT(c, i + 16), EIGHT(c, i + 24)
-#define WGMMA(type, n, registers, a0, a1, a2, a3, b, one, ...)                                \
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #one                                      \
-               ", 0;\n"                                                                       \
-               "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type " {" registers \
-               "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #b ", p, 1, 1, 0;\n}"         \
-               : __VA_ARGS__                                                                  \
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b_), "r"(1))
-#define WGMMA_OF_TYPE(...)                 \
-  if constexpr (std::is_same_v<T, __half>) \
-    WGMMA("f16", __VA_ARGS__);             \
-  else                                     \
-    WGMMA("bf16", __VA_ARGS__)
-
-template <typename T>
-__device__ inline void wgmma(float (&c)[32], const uint32_t (&a)[4], uint64_t b_) {
-  WGMMA_OF_TYPE(64, TEN() TEN(1) TEN(2) "%30, %31", 32, 33, 34, 35, 36, 37, THIRTY_TWO(c, 0));
-}
-template <typename T>
-__device__ inline void wgmma(float (&c)[64], const uint32_t (&a)[4], uint64_t b_) {
-  WGMMA_OF_TYPE(128, TEN() TEN(1) TEN(2) TEN(3) TEN(4) TEN(5) "%60, %61, %62, %63", 64, 65, 66, 67,
-                68, 69, THIRTY_TWO(c, 0), THIRTY_TWO(c, 32));
-}
-template <typename T>
-__device__ inline void wgmma(float (&c)[96], const uint32_t (&a)[4], uint64_t b_) {
-  WGMMA_OF_TYPE(192,
-                TEN() TEN(1) TEN(2) TEN(3) TEN(4) TEN(5) TEN(6) TEN(7)
-                    TEN(8) "%90, %91, %92, %93, %94, %95",
-                96, 97, 98, 99, 100, 101, THIRTY_TWO(c, 0), THIRTY_TWO(c, 32), THIRTY_TWO(c, 64));
-}
-template <typename T>
-__device__ inline void wgmma(float (&c)[128], const uint32_t (&a)[4], uint64_t b_) {
-  WGMMA_OF_TYPE(256,
-                TEN() TEN(1) TEN(2) TEN(3) TEN(4) TEN(5) TEN(6) TEN(7) TEN(8) TEN(9) TEN(10)
-                    TEN(11) "%120, %121, %122, %123, %124, %125, %126, %127",
-                128, 129, 130, 131, 132, 133, THIRTY_TWO(c, 0), THIRTY_TWO(c, 32),
-                THIRTY_TWO(c, 64), THIRTY_TWO(c, 96));
-}
+#define THIRTY_TWO(i) EIGHT(i), EIGHT(i + 8), EIGHT(i + 16), EIGHT(i + 24)
+#define WGMMA(type, n, registers, a0, a1, a2, a3, b, ...)                                        \
+  asm volatile(                                                                                  \
+      "{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n"                                                 \
+      "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type " {" registers "}, {%" #a0 \
+      ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #b ", p, 1, 1, 0;\n}"                                 \
+      : __VA_ARGS__                                                                              \
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b_))
+#define DEFINE_WGMMA(n, ...)                                                             \
+  template <typename T>                                                                  \
+  __device__ inline void wgmma(float (&c)[n / 2], const uint32_t (&a)[4], uint64_t b_) { \
+    if constexpr (std::is_same_v<T, __half>)                                             \
+      WGMMA("f16", n, __VA_ARGS__);                                                      \
+    else                                                                                 \
+      WGMMA("bf16", n, __VA_ARGS__);                                                     \
+  }
+DEFINE_WGMMA(64, TEN() TEN(1) TEN(2) "%30, %31", 32, 33, 34, 35, 36, THIRTY_TWO(0))
+DEFINE_WGMMA(128, TEN() TEN(1) TEN(2) TEN(3) TEN(4) TEN(5) "%60, %61, %62, %63", 64, 65, 66, 67, 68,
+             THIRTY_TWO(0), THIRTY_TWO(32))
+DEFINE_WGMMA(192,
+             TEN() TEN(1) TEN(2) TEN(3) TEN(4) TEN(5) TEN(6) TEN(7)
+                 TEN(8) "%90, %91, %92, %93, %94, %95",
+             96, 97, 98, 99, 100, THIRTY_TWO(0), THIRTY_TWO(32), THIRTY_TWO(64))
+DEFINE_WGMMA(256,
+             TEN() TEN(1) TEN(2) TEN(3) TEN(4) TEN(5) TEN(6) TEN(7) TEN(8) TEN(9) TEN(10)
+                 TEN(11) "%120, %121, %122, %123, %124, %125, %126, %127",
+             128, 129, 130, 131, 132, THIRTY_TWO(0), THIRTY_TWO(32), THIRTY_TWO(64), THIRTY_TWO(96))
 
 struct Maps {
   CUtensorMap x, codes, scale, zero;
