@@ -132,7 +132,7 @@ const char* start(const Int4Call& p, const Plan& plan, cudaStream_t stream) {
       Few<3, 2, 3>::start<T>, Few<4, 4, 3>::start<T>, Few<5, 4, 4>::start<T>,
       Few<6, 2, 3>::start<T>, Few<7, 2, 2>::start<T>, Many<8>::start<T>,
       Many<9>::start<T>,      Many<10>::start<T>,     Many<11>::start<T>,
-      Many<12>::start<T>,     Many<13>::start<T>,
+      Many<12>::start<T>,     Many<13>::start<T>,     Many<14>::start<T>,
   };
   static_assert(sizeof(kStart) / sizeof(kStart[0]) == kShapeCount);
   return kStart[plan.shape](p, plan, stream);

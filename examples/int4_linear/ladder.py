@@ -22,9 +22,9 @@ STEPS = {  # batch: name, an index of kShapes in plan.h, blocks that share K
     16: [(FIRST, -1, 1), FEW, ("more bytes or rows of x at a time", 4, 1)],
     256: [
         ("mma.sync, 32 rows of x", 6, 1),
-        ("wgmma, 64 rows", 8, 1),
-        ("wgmma, 256 rows", 13, 1),
-        ("wgmma, 256 rows, two blocks share K", 13, 2),
+        ("wgmma, 64 rows", 9, 1),
+        ("wgmma, 256 rows", 14, 1),
+        ("wgmma, 256 rows, two blocks share K", 14, 2),
     ],
 }
 

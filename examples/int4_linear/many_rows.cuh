@@ -105,6 +105,7 @@ __device__ inline void copy_box(uint32_t to, const CUtensorMap& map, int x, int 
     else                                                                                 \
       WGMMA("bf16", n, __VA_ARGS__);                                                     \
   }
+DEFINE_WGMMA(32, TEN() "%10, %11, %12, %13, %14, %15", 16, 17, 18, 19, 20, EIGHT(0), EIGHT(8))
 DEFINE_WGMMA(64, TEN() TEN(1) TEN(2) "%30, %31", 32, 33, 34, 35, 36, THIRTY_TWO(0))
 DEFINE_WGMMA(128, TEN() TEN(1) TEN(2) TEN(3) TEN(4) TEN(5) "%60, %61, %62, %63", 64, 65, 66, 67, 68,
              THIRTY_TWO(0), THIRTY_TWO(32))
