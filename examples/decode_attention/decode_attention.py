@@ -33,7 +33,7 @@ def build() -> str:
     with_cuda = has_toolkit()
     if torch.cuda.is_available() and not with_cuda:
         print(f"building for the CPU only: no CUDA toolkit in {cpp_extension.CUDA_HOME} (set CUDA_HOME to its folder)")
-    # Without a GPU torch would compile for every GPU that it knows. One PTX serves all: the driver compiles the rest.
+    # Without a GPU torch's load() finds no GPU to compile for: an IndexError. One PTX serves all later GPUs.
     ptx = not torch.cuda.is_available() and "TORCH_CUDA_ARCH_LIST" not in os.environ
     sources = ["decode_attention.cpp", "decode_attention_cpu.cpp"] + ["decode_attention_kernel.cu"] * with_cuda
     path = cpp_extension.load(
