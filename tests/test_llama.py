@@ -87,6 +87,10 @@ def test_config(lesson, tmp_path):
         ({"attention_bias": True}, "attention_bias is True, expected False"),
         ({"rope_scaling": {"type": "yarn"}}, "rope_type is yarn"),
         ({"head_dim": 80}, "head_dim is 80, expected 64 or 128"),
+        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5, expected 1"),
+        ({"vocab_size": None}, "the list of missing keys is vocab_size, expected empty"),
+        ({"rope_scaling": {"type": "llama3", "factor": 8.0}}, "low_freq_factor, high_freq_factor, original_max_pos"),
+        ({"num_key_value_heads": 3}, "4 heads and 3 key heads, expected 1 to 16 heads for each key head"),
     ],
 )
 def test_refused_configs(lesson, tmp_path, changes, text):
@@ -101,7 +105,7 @@ def test_refused_tensors(lesson, tmp_path, width, text):
     tensors = {"model.embed_tokens.weight": torch.zeros(512, width)}
     pytest.importorskip("safetensors.torch").save_file(tensors, tmp_path / "model.safetensors")
     with pytest.raises(ValueError, match=text):
-        make(lesson, read=lesson.load.checkpoint(tmp_path))
+        make(lesson, read=lesson.load.Checkpoint(tmp_path))
 
 
 def test_choices(lesson):
@@ -199,6 +203,8 @@ def test_full_context(lesson):
     with pytest.raises(ValueError, match="201 tokens: the model was made for 200"):
         lesson.generate.Generator(model, 1, 201)
     assert [[token] for token in write(lesson, model, prompts(30), 11)[0]] == [*generator.generate(prompts(30), 11)]
+    # No step runs ahead of the host on a CPU.
+    assert [int(generator.cache.counts[0]) for _ in generator.generate(prompts(30), 3)] == [30, 31, 32]
 
 
 def test_program(run, tmp_path):
@@ -211,16 +217,23 @@ def test_program(run, tmp_path):
 
 @pytest.mark.thorough
 def test_options_without_effect(run):
-    told = run(FOLDER / "run.py", "--last", "int4", "--weights", "bf16", status=2).stderr
-    assert "--last int4 needs --weights int4" in told
+    for options, text in (
+        ("--last int4 --weights bf16", "--last int4 needs --weights int4"),
+        ("--steps --profile", "--steps cannot be combined with --profile"),
+        ("--checkpoint x --prompt x --size 8b", "--checkpoint cannot be combined with --size"),
+        ("--top-p 0.5", "--top-p needs --temperature"),
+        ("--temperature nan", "--temperature is nan, expected 0, or 0.001 to 1000"),
+    ):
+        assert text in run(FOLDER / "run.py", *options.split(), status=2).stderr
     told = run(FOLDER / "run.py", "--profile", "--weights", "float32", status=1).stderr
-    assert "--profile measures kernels: it needs a GPU" in told
+    assert "--profile: they need a GPU" in told
 
 
 def against_transformers(lesson, model, folder, *lengths):
     """Logits, and 64 greedy tokens for each prompt, all of them in one batch."""
     config, texts = lesson.load.read_config(folder), prompts(*lengths)
-    ours = make(lesson, read=lesson.load.checkpoint(folder), config=config)
+    ours = make(lesson, read=(read := lesson.load.Checkpoint(folder)), config=config)
+    read.check_unread()
     right = model(torch.tensor(texts[:1])).logits[0].detach()
     torch.testing.assert_close(read_all(ours, texts[0], lesson.llama.Cache), right, atol=1e-4, rtol=0)
     how = {"max_new_tokens": 64, "min_new_tokens": 64, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}

@@ -131,9 +131,6 @@ def plot(figure, content: dict) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def is_ready() -> bool:
-    return int4_linear.has_toolkit() and build() is None
-
-
 if __name__ == "__main__":
-    lesson.report(lesson.options(__doc__, has_plot=True).parse_args(), is_ready, measure_all, plot)
+    args = lesson.options(__doc__, has_plot=True).parse_args()
+    lesson.report(args, lambda: int4_linear.has_toolkit() and build() is None, measure_all, plot)

@@ -10,8 +10,6 @@ import torch
 from llama import Cache, Llama
 from torch import Tensor
 
-BEHIND = 2  # steps that the GPU has in its queue when the host waits for a token
-
 
 def greedy(logits: Tensor) -> Tensor:
     """argmax in two steps, over parts of a row and over the parts: one step takes torch 27 us on an H200."""
@@ -45,7 +43,7 @@ class Generator:
         device = model.embedding.device
         self.cache = kind(model.config, batch, capacity, cache_dtype or model.embedding.dtype, device)
         self.tokens = torch.zeros(batch, dtype=torch.int64, device=device)  # the last one of each row
-        self.replay = self.step
+        self.replay, self.behind = self.step, 0  # behind: steps in the GPU's queue when the host waits for a token
         if device.type == "cuda":
             stream = torch.cuda.Stream()
             stream.wait_stream(torch.cuda.current_stream())  # what is above has been queued there
@@ -55,7 +53,7 @@ class Generator:
             self.graph = torch.cuda.CUDAGraph(keep_graph=True)  # steps.py edits it
             with torch.cuda.graph(self.graph):
                 self.step()
-            self.replay = self.graph.replay
+            self.replay, self.behind = self.graph.replay, 2
 
     @torch.no_grad()
     def step(self) -> None:
@@ -76,7 +74,7 @@ class Generator:
         is_cuda = self.tokens.is_cuda
         copies = torch.empty(count, len(self.tokens), dtype=torch.int64, pin_memory=is_cuda)
         events: collections.deque = collections.deque()
-        for i in range(count + BEHIND):
+        for i in range(count + self.behind):
             if 0 < i < count:
                 self.replay()
             if i < count:
@@ -84,10 +82,10 @@ class Generator:
                 if is_cuda:
                     events.append(torch.cuda.Event())
                     events[-1].record()
-            if i >= BEHIND:
+            if i >= self.behind:
                 if is_cuda:
                     events.popleft().synchronize()
-                yield copies[i - BEHIND].tolist()
+                yield copies[i - self.behind].tolist()
 
     def generate(self, prompts: list[list[int]], count: int) -> Iterator[list[int]]:
         """Read and write. ValueError if a text would not fit, before anything is written."""
@@ -95,9 +93,7 @@ class Generator:
         if len(prompts) != len(self.tokens) or not all(prompts):
             raise ValueError(f"expected {len(self.tokens)} prompts, none of them empty")
         if longest + count - 1 > self.capacity:  # the last token is not read any more
-            raise ValueError(
-                f"a prompt of {longest} tokens and {count} new ones: the cache has room for {self.capacity}"
-            )
+            raise ValueError(f"{longest} tokens and {count} new ones: the cache has room for {self.capacity}")
         self.read(prompts)
         return self.write(count)
 
@@ -111,10 +107,9 @@ class Generator:
         times = []
         for _ in range(3):
             self.cache.set_lengths([context] * len(self.tokens))
-            tokens = self.write(min(count, self.capacity - context))
-            next(tokens)
+            self.tokens.tolist()  # waits for the GPU
             start = time.perf_counter()
-            steps = sum(1 for _ in tokens)
+            steps = sum(1 for _ in self.write(min(count, self.capacity - context))) - 1
             times.append((time.perf_counter() - start) * 1e3 / steps)
         # NaN would be timed, too, and int4_linear computes it twice.
         assert all(x[:, :, :, context:].isfinite().all() for x in self.cache.tensors)

@@ -46,6 +46,10 @@ class Config:
     tie_word_embeddings: bool = False  # the last layer has the embedding's weight
     eos_token_id: tuple[int, ...] = ()  # tokens that end a text
 
+    def check_length(self, tokens: int) -> None:
+        if tokens > self.max_position_embeddings:
+            raise ValueError(f"{tokens} tokens: the model was made for {self.max_position_embeddings} at most")
+
 
 def rotations(config: Config, positions: int) -> tuple[Tensor, Tensor]:
     """cos and sin of the angle of each position and pair of columns: [positions, head_dim / 2]."""
@@ -93,8 +97,7 @@ class Cache:
     of_layer = LayerCache
 
     def __init__(self, config: Config, batch: int, capacity: int, dtype: torch.dtype, device: torch.device) -> None:
-        if capacity > config.max_position_embeddings:
-            raise ValueError(f"{capacity} tokens: the model was made for {config.max_position_embeddings} at most")
+        config.check_length(capacity)
         shape = (config.num_hidden_layers, batch, config.num_key_value_heads, capacity)
         self.tensors = [torch.zeros(*shape, config.head_dim, dtype=dtype, device=device) for _ in "kv"]
         if dtype == torch.int8:
@@ -174,8 +177,10 @@ class Llama(nn.Module):
         self.layers = nn.ModuleList()
         for i in range(config.num_hidden_layers):
             if sys.stderr.isatty():
-                print(f"\rlayer {i + 1} of {config.num_hidden_layers} ", end="", file=sys.stderr, flush=True)
+                print(f"layer {i + 1} of {config.num_hidden_layers}\r", end="", file=sys.stderr, flush=True)
             self.layers.append(Layer(config, f"model.layers.{i}", load))
+        if sys.stderr.isatty():
+            print(end="\x1b[K", file=sys.stderr, flush=True)  # clears the line
         self.requires_grad_(False)
 
     def forward(self, tokens: Tensor, cache: Cache, row: int | None = None, is_every: bool = False) -> Tensor:

@@ -8,6 +8,7 @@ docs/14_llama.md explains it. Without a GPU, or with --weights float32, it compu
 """
 
 import argparse
+import re
 import sys
 import time
 from pathlib import Path
@@ -15,7 +16,7 @@ from pathlib import Path
 import torch
 from generate import Generator, greedy, sampler
 from llama import Cache, Config, Llama, add_rms_norm, build, int4_linear
-from load import Loader, checkpoint, read_config
+from load import Checkpoint, Loader, read_config
 from plain import TorchCache, set_norm
 from steps import kernels, ladder
 
@@ -33,24 +34,35 @@ def options() -> argparse.Namespace:
     parser.add_argument("--checkpoint", type=Path, metavar="FOLDER", help="config.json, *.safetensors, tokenizer.json")
     parser.add_argument("--prompt", help="text to go on with")
     parser.add_argument("--size", choices=SIZES, default="small", help="of a random model (default: small)")
-    parser.add_argument("--weights", choices=["float32", "bf16", "int4"], help="default: bf16 on a GPU, else float32")
+    parser.add_argument(
+        "--weights", choices=["float32", "bf16", "int4"], help="float32: CPU only; default on a GPU: bf16"
+    )
     parser.add_argument("--last", choices=["bf16", "int4"], default="bf16", help="the last layer, with --weights int4")
     parser.add_argument("--cache", choices=["bf16", "int8"], default="bf16", help="keys and values")
     parser.add_argument("--tokens", type=int, default=128, help="to write (default: 128)")
     parser.add_argument("--context", type=int, default=16, help="tokens of a random prompt (default: 16)")
-    parser.add_argument("--batch", type=int, default=1, help="texts at once (default: 1)")
+    parser.add_argument("--batch", type=int, default=1, help="texts at once, the first one is shown (default: 1)")
     parser.add_argument("--temperature", type=float, default=0, help="0, the default: the most probable token")
     parser.add_argument("--top-p", type=float, default=1, help="choose among tokens of this probability together")
     parser.add_argument("--seed", type=int, default=0, help="of random weights, prompts and choices")
-    parser.add_argument("--profile", action="store_true", help="also the kernels of a step")
+    parser.add_argument("--profile", action="store_true", help="also the kernels of a step of this model")
     parser.add_argument("--steps", action="store_true", help="the ladder of the page, for --size and --context")
     args = parser.parse_args()
-    if (args.checkpoint is None) != (args.prompt is None):
-        parser.error("--checkpoint and --prompt belong together")
+    given = {name for name, value in vars(args).items() if value != parser.get_default(name)}
+    ignored = {"checkpoint": {"size", "context"}, "steps": given - {"steps", "size", "context", "json"}}
+    for option, others in ignored.items():
+        if option in given and given & others:
+            parser.error(f"--{option} cannot be combined with --{min(given & others).replace('_', '-')}")
+    if (args.checkpoint is None) != (args.prompt is None) or args.prompt == "":
+        parser.error("--checkpoint and --prompt, which must not be empty, belong together")
     if args.last == "int4" and args.weights != "int4":
         parser.error("--last int4 needs --weights int4")
-    if min(args.tokens, args.batch, args.context) < 1 or args.temperature < 0 or not 0 < args.top_p <= 1:
-        parser.error("--tokens, --batch, --context: at least 1; --temperature: at least 0; --top-p: above 0, at most 1")
+    if args.top_p != 1 and not args.temperature:
+        parser.error("--top-p needs --temperature")
+    if not 0.001 <= args.temperature <= 1000 and args.temperature != 0:
+        parser.error(f"--temperature is {args.temperature}, expected 0, or 0.001 to 1000")
+    if min(args.tokens, args.batch, args.context) < 1 or not 0 < args.top_p <= 1 or not 0 <= args.seed < 2**64:
+        parser.error("--tokens, --batch, --context: at least 1; --top-p: above 0, at most 1; --seed: 0 to 2^64 - 1")
     return args
 
 
@@ -79,16 +91,22 @@ def write(args: argparse.Namespace, device: torch.device) -> dict:
     if args.checkpoint:
         from tokenizers import Tokenizer
 
-        config, read = read_config(args.checkpoint), checkpoint(args.checkpoint)
-        tokenizer = Tokenizer.from_str((args.checkpoint / "tokenizer.json").read_text())
+        config, read = read_config(args.checkpoint), Checkpoint(args.checkpoint)
+        try:
+            tokenizer = Tokenizer.from_file(str(args.checkpoint / "tokenizer.json"))
+        except Exception as error:  # it has no class of its own
+            raise ValueError(f"{args.checkpoint / 'tokenizer.json'}: {error}: copy it again") from None
         prompts = [tokenizer.encode(args.prompt).ids] * args.batch
     else:
         config, read, tokenizer = SIZES[args.size], None, None
         prompts = torch.randint(config.vocab_size, (args.batch, args.context)).tolist()
+    capacity = len(prompts[0]) + args.tokens - 1  # the last token is not read any more
+    config.check_length(capacity)
     model = Llama(config, Loader(device, dtype, is_int4, is_int4 and args.last == "int4", read=read, seed=args.seed))
+    if read:
+        read.check_unread()
     choose = sampler(args.temperature, args.top_p) if args.temperature else greedy
-    capacity, cache_dtype = len(prompts[0]) + args.tokens, torch.int8 if args.cache == "int8" else dtype
-    generator = Generator(model, args.batch, capacity, cache_dtype, choose)
+    generator = Generator(model, args.batch, capacity, torch.int8 if args.cache == "int8" else dtype, choose)
     torch.manual_seed(args.seed)
     written, shown, times = [], "", [time.perf_counter()]
     try:
@@ -120,8 +138,7 @@ def main() -> None:
     device = torch.device("cuda" if is_gpu else "cpu")
     args.weights = args.weights or ("bf16" if is_gpu else "float32")
     if (args.steps or args.profile) and not is_gpu:
-        what = "--steps" if args.steps else "--profile"
-        raise ValueError(f"{what} measures kernels: it needs a GPU that torch sees, and a CUDA toolkit (in $CUDA_HOME)")
+        raise ValueError("--steps, --profile: they need a GPU that torch sees, and a CUDA toolkit (in $CUDA_HOME)")
     build()
     if not args.checkpoint:
         check(device)
@@ -139,9 +156,12 @@ def main() -> None:
 if __name__ == "__main__":
     try:
         main()
-    except torch.OutOfMemoryError as error:
+    except RuntimeError as error:
+        found = re.search(r".*out of memory|can't allocate memory[^.]*", str(error))
+        if not found:
+            raise
         cure = "try --weights int4, --cache int8, a smaller --batch or --tokens"
-        sys.exit(cli.fail(f"{str(error).split('. ')[0]}: {cure}"))
+        sys.exit(cli.fail(f"{found[0]}: {cure}"))
     except ImportError as error:
         sys.exit(cli.fail(f"{error}: python3 -m pip install safetensors tokenizers"))
     except (ValueError, OSError) as error:
