@@ -185,10 +185,10 @@ class Int4Linear(nn.Module):
 
 
 def replace_linear_layers(model: nn.Module, skip: str | Iterable[str] = ()) -> dict[str, str]:
-    """Put an Int4Linear in place of each nn.Linear of a model, except those named in skip, or that do not fit.
+    """Put an Int4Linear in place of each nn.Linear of a model, except those in skip, or that do not fit.
 
-    Returns the names of the layers that stay as they are, each with the reason. A layer with several names is still
-    one layer afterwards. The model changes only after all weights have been rounded.
+    skip: a name or several. Returns the names of the layers that stay as they are, each with the reason. A layer with
+    several names is still one layer afterwards. The model changes only after all weights have been rounded.
     """
     skip = {skip} if isinstance(skip, str) else set(skip)
     layers = {name: each for name, each in model.named_modules(remove_duplicate=False) if isinstance(each, nn.Linear)}
