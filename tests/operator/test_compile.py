@@ -53,7 +53,7 @@ def test_compile_torch_launch_add2(lane, device, dynamic):
         lane.torch_launch_add2(c, a, a, a.numel())
         d = c + 1
         lane.torch_launch_add2(out[1], a, d, a.numel() - 1)  # a part of a view of an argument
-        if not dynamic:  # with symbols torch fails for every operator that adds in place: pytorch issue 181735
+        if not dynamic:  # with a symbol as n torch fails where c was copied first: pytorch issue 181735
             lane.torch_launch_add2(c, c, c, a.numel())
         return c, d, out.sum(0)
 
