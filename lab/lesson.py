@@ -36,8 +36,8 @@ def _earlier(text: str) -> dict:
 def report(args: argparse.Namespace, is_ready: Callable[[], bool], measure: Callable, plot: Callable | None = None):
     """Measure, unless --from has results; write the files that the options name. Returns the content of --json.
 
-    is_ready: builds the lesson, False without kernels. measure(environment) returns a list of dicts, or yields
-    them; plot(figure, content) draws. Ends the program with one line if there is no GPU or no kernel.
+    is_ready: builds the lesson, False without kernels. measure(environment) yields a dict for each row;
+    plot(figure, content) draws. Ends the program with one line if there is no GPU or no kernel.
     """
     content = args.content
     if content is None:
@@ -49,7 +49,7 @@ def report(args: argparse.Namespace, is_ready: Callable[[], bool], measure: Call
             content["results"].append(row)
             if args.json:  # now, so that a run that is cut short leaves what it has measured
                 files.write(args.json, files.to_json(content))
-    if args.json and content["results"]:  # without any, a file of an earlier run is worth more
+    elif args.json:
         files.write(args.json, files.to_json(content))
     if args.plot:
         import matplotlib

@@ -15,7 +15,7 @@ import itertools
 import math
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -107,16 +107,15 @@ def measure_shape(rows: int, width: int, backward: bool, peak: float) -> dict:
     return row | {"of_best": row[OURS] / best, "of_peak": floor / row[OURS]}
 
 
-def measure(args: argparse.Namespace, where: dict) -> list[dict]:
-    results = []
+def measure(args: argparse.Namespace, where: dict) -> Iterator[dict]:
     memory = torch.cuda.get_device_properties(0).total_memory
     for backward, width, rows in itertools.product((False, True), args.widths, args.rows):
         if 12 * rows * width * DTYPE.itemsize > memory / 2:
             continue  # two sets of inputs, outputs and gradients, and what torch needs in between
-        results.append(measure_shape(rows, width, backward, where["peak_gb_per_s"]))
-        shown = (value if name == "pass" else f"{name} {value:.6g}" for name, value in results[-1].items())
+        row = measure_shape(rows, width, backward, where["peak_gb_per_s"])
+        shown = (value if name == "pass" else f"{name} {value:.6g}" for name, value in row.items())
         print(*shown, sep="  ", flush=True)
-    return results
+        yield row
 
 
 def plot(figure, content: dict) -> None:

@@ -9,7 +9,7 @@ import ctypes
 import itertools
 import tempfile
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -64,9 +64,9 @@ def backward(library: ctypes.CDLL, step: int, *inputs: Tensor) -> tuple[Tensor, 
     return dx, dw
 
 
-def measure(where: dict) -> list[dict]:
+def measure(where: dict) -> Iterator[dict]:
     """Check the results of every step against the last one's, then time it."""
-    library, found, peak = compile_steps(), [], where["peak_gb_per_s"]
+    library, peak = compile_steps(), where["peak_gb_per_s"]
     for (rows, width), (what, run) in itertools.product(SHAPES, (("forward", forward), ("backward", backward))):
         inputs = Inputs(rows, width, backward=False)
         if what == "backward":  # four tensors, as forward: dx, dy, ds, s
@@ -83,9 +83,8 @@ def measure(where: dict) -> list[dict]:
             torch.testing.assert_close(step(*inputs.inputs[0]), expected, rtol=0.02, atol=0.02)
             us = inputs.time(step)
             share = row["floor_us"] / us
-            found.append(row | {"step": name, "us": us, "of_peak": share})
             print(f"{what:>8} {rows:>6} x {width:<5} {name:<48}{us:>10.4g} us {share:>8.1%} of the peak", flush=True)
-    return found
+            yield row | {"step": name, "us": us, "of_peak": share}
 
 
 def plot(figure, content: dict) -> None:

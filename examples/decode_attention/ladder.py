@@ -4,7 +4,7 @@ python3 examples/decode_attention/ladder.py --json FILE
 """
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import torch
@@ -26,10 +26,10 @@ def call_step(
     return out
 
 
-def measure(where: dict) -> list[dict]:
+def measure(where: dict) -> Iterator[dict]:
     flags = ["-O3", "-std=c++17"]
     path = cpp_extension.load("steps", [str(HERE / "ladder.cu")], extra_cuda_cflags=flags, is_python_module=False)
-    launch, results = ctypes.CDLL(path).launch_step, []
+    launch = ctypes.CDLL(path).launch_step
     launch.restype = ctypes.c_char_p
     _, key_heads, d = LLAMA
     for tokens in (512, 4096, 32768):
@@ -50,9 +50,8 @@ def measure(where: dict) -> list[dict]:
             torch.testing.assert_close(function(*inputs[0]), right, rtol=0.03, atol=0.03 * right.abs().max().item())
             us = time_calls(function, inputs)
             of_peak = size / where["peak_gb_per_s"] * 1e-3 / us
-            results.append({"tokens": tokens, "step": name, "us": us, "of_peak": of_peak})
             print(f"{tokens:>6} {name:<68}{us:>9.2f} us {of_peak:>7.1%} of the peak", flush=True)
-    return results
+            yield {"tokens": tokens, "step": name, "us": us, "of_peak": of_peak}
 
 
 if __name__ == "__main__":

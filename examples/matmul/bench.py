@@ -113,7 +113,7 @@ def main() -> None:
     parser = lesson.options(__doc__)
     parser.add_argument("--autotune", action="store_true", help="also torch.compile with max-autotune: takes long")
     args = parser.parse_args()
-    lesson.report(args, is_ready, lambda _: [measure_rows(rows, args.autotune) for rows in ROWS])
+    lesson.report(args, is_ready, lambda _: (measure_rows(rows, args.autotune) for rows in ROWS))
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import math
 import statistics
 import sys
 import textwrap
+from collections.abc import Iterator
 from functools import partial
 
 import torch
@@ -100,11 +101,12 @@ def main() -> None:
     parser.add_argument("--once", type=int, metavar="N", help="only run each rung once, at N x N x N; no results")
     args = parser.parse_args()
 
-    def measure(_) -> list[dict]:
+    def measure(_) -> Iterator[dict]:
         if args.once:
             run_once(args.once)
             sys.exit()
-        return [row for size in SIZES for row in measure_size(*size)]
+        for size in SIZES:
+            yield from measure_size(*size)
 
     lesson.report(args, lambda: load("ladder") is not None, measure, plot)
 
