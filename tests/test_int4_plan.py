@@ -29,7 +29,7 @@ def plan(tmp_path_factory):
         extern "C" void make(int n, int k, int batch, bool has_wgmma, Planned* out) {
           const Plan p = make_plan(n, k, batch, 132, has_wgmma);
           const BlockShape s = kShapes[p.shape < 0 ? 0 : p.shape];
-          const long long tiles = divide_up(n, s.rows) * divide_up(p.batch, s.batch);
+          const long long tiles = tiles_of(s, p.splits, n, p.batch, 132) * divide_up(p.batch, s.batch);
           *out = {p, tiles, slots_of(s, 1, 132), slots_of(s, p.splits, 132)};
         }""")
     command = [toolchain.host_compiler(), "-O1", "-std=c++17", "-Wall", "-Werror", f"-I{FOLDER}", "-shared", "-fPIC"]
@@ -44,17 +44,17 @@ def plan(tmp_path_factory):
 
 
 def test_plan_chooses_what_was_measured(plan):
-    """Its choice takes less than 1% longer than the best of all shapes in the geometric mean, and nowhere 10%."""
+    """Its choice takes less than 1% longer than the best of all shapes in the geometric mean, and nowhere 16%."""
     rows = json.loads((FOLDER.parents[1] / "docs" / "results" / "h200-int4-plans.json").read_text())["results"]
     logs = []
     for row in rows:
         p = plan(row["n"], row["k"], row["batch"])
-        found = row["us"].get(f"{p.shape}/{p.splits}")
-        if found and p.batch == row["batch"] and p.whole == 0:  # not all were measured everywhere
+        found = row["us"].get(f"{p.shape}/{p.splits}" + (f"/{p.whole}" if p.whole else ""))
+        if found and p.batch == row["batch"]:  # not all were measured everywhere
             logs.append(math.log(found / min(row["us"].values())))
     assert len(logs) > 0.7 * len(rows)
     assert sum(logs) / len(logs) < math.log(1.01)
-    assert max(logs) < math.log(1.1)
+    assert max(logs) < math.log(1.16)
 
 
 def test_plan_at_any_size(plan):
@@ -68,7 +68,7 @@ def test_plan_at_any_size(plan):
             before = 0
             for batch in sorted({*batches, 129, 192}):
                 p, size = plan(n, k, batch), (n, k, batch)
-                assert 0 <= p.shape < 15, size
+                assert 0 <= p.shape < 22, size
                 assert 0 < p.batch <= batch, size
                 assert p.splits <= -(-k // 128), size
                 if p.whole:  # full waves, and then tiles that several blocks share
@@ -81,8 +81,8 @@ def test_plan_at_any_size(plan):
                 assert p.us > (n * k / 2 + 3 * n * k / 128) / 4.8e6, size
                 if batch >= 10:
                     steps, cliffs = steps + 1, cliffs + (p.us > 1.3 * before)
-                    assert p.us < 1.8 * before, size
+                    assert p.us < 1.6 * before, size
                 before = p.us
-    assert cliffs < 0.03 * steps
+    assert cliffs < 0.015 * steps
     for batch, shape in ((1, 0), (128, 0), (129, -1)):  # other GPUs
         assert plan(4096, 4096, batch, has_wgmma=False).shape == shape

@@ -1,5 +1,5 @@
-// The products of few_rows.cuh: one group of 128 columns, R tiles of 16 rows of W, NT * 8 rows of
-// x.
+// The products of few_rows.cuh: one group of 128 columns, up to R pieces of 16 rows of W, NT * 8
+// rows of x.
 #pragma once
 #include "codes.cuh"
 
@@ -9,13 +9,34 @@ namespace four_bit {
 // ldmatrix meet a bank twice.
 __device__ inline int place_of_x(int g, int t) { return g * 4 + (t ^ g / 2); }
 
+// Where a lane finds its part of a slot, in shared memory.
+struct Places {
+  uint32_t codes, x, scale, zero;
+};
+
+template <typename W>
+__device__ inline W load(uint32_t from) {
+  W w;
+  if constexpr (sizeof(W) == 16) {
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(w.at[0]), "=r"(w.at[1]), "=r"(w.at[2]), "=r"(w.at[3])
+                 : "r"(from)
+                 : "memory");
+  } else if constexpr (sizeof(W) == 4) {
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(w) : "r"(from) : "memory");
+  } else {
+    asm volatile("ld.shared.u16 %0, [%1];" : "=h"(w) : "r"(from) : "memory");
+  }
+  return w;
+}
+
 // The fragments of two steps.
-__device__ inline Words load_x(const Words (&tile)[32], int lane) {
-  const Words* from = &tile[place_of_x(lane % 8, lane / 8)];
+__device__ inline Words load_x(uint32_t from) {
   Words x;
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(x.at[0]), "=r"(x.at[1]), "=r"(x.at[2]), "=r"(x.at[3])
-               : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(from))));
+               : "r"(from)
+               : "memory");
   return x;
 }
 
@@ -40,27 +61,24 @@ __device__ inline void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t 
 // and both sums come from tensor cores, in float32; the scale is applied to their difference. If x
 // is infinite, or so large that a sum is, that difference is NaN: then the block starts again with
 // group_of_many.
-template <typename T, typename S>
-__device__ inline void group_of_few(float (&sums)[S::R][S::NT][4], const typename S::Slot& slot,
-                                    int wr, int lane) {
+template <typename T, typename S, int N>
+__device__ inline void group_of_few(float (&sums)[S::R][S::NT][4], const Places& at) {
   constexpr int R = S::R, NT = S::NT;
-  const auto* scales = reinterpret_cast<const uint32_t*>(slot.affine[wr]) + lane / 4;
-  const auto* zeros = reinterpret_cast<const uint16_t*>(slot.affine[wr] + 2 * R) + lane / 4;
   const uint32_t ones[4] = {Half<T>::kOnes, Half<T>::kOnes, Half<T>::kOnes, Half<T>::kOnes};
   Words x[NT][4];
   float sum_x[NT][4] = {};
 #pragma unroll
   for (int i = 0; i < NT; ++i) {
     for (int j = 0; j < 4; ++j) {
-      x[i][j] = load_x(slot.x[i][j], lane);
+      x[i][j] = load_x(at.x + (i * 4 + j) * 512);
       multiply<T>(sum_x[i], ones, x[i][j].at[0], x[i][j].at[1]);
       multiply<T>(sum_x[i], ones, x[i][j].at[2], x[i][j].at[3]);
     }
   }
 #pragma unroll
-  for (int r = 0; r < R; ++r) {
+  for (int r = 0; r < N; ++r) {
     float part[NT][4] = {};
-    const Words codes[2] = {slot.codes[wr][0][r][lane], slot.codes[wr][1][r][lane]};
+    const Words codes[2] = {load<Words>(at.codes + r * 512), load<Words>(at.codes + (R + r) * 512)};
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
       uint32_t a[4];
@@ -68,8 +86,9 @@ __device__ inline void group_of_few(float (&sums)[S::R][S::NT][4], const typenam
       for (int i = 0; i < NT; ++i)
         multiply<T>(part[i], a, x[i][j / 2].at[j % 2 * 2], x[i][j / 2].at[j % 2 * 2 + 1]);
     }
-    const float2 scale = Half<T>::floats(bits<typename Half<T>::Pair>(scales[r * 8]));
-    const uint32_t zero = zeros[r * 8];
+    const float2 scale =
+        Half<T>::floats(bits<typename Half<T>::Pair>(load<uint32_t>(at.scale + r * 32)));
+    const uint32_t zero = load<uint16_t>(at.zero + r * 16);
     const float m_zero[2] = {magic_plus<T>(zero & 0xff), magic_plus<T>(zero >> 8)};
     for (int i = 0; i < NT; ++i) {
       for (int q = 0; q < 4; ++q)  // 0, 1: the even row of W; 2, 3: the odd one
@@ -80,39 +99,50 @@ __device__ inline void group_of_few(float (&sums)[S::R][S::NT][4], const typenam
 
 // One group for many rows of x: there each fragment of W serves many products, so it is cheaper to
 // turn it into (code - zero) * scale first, and no second set of sums has to fit into registers.
-template <typename T, typename S>
-__device__ inline void group_of_many(float (&sums)[S::R][S::NT][4], const typename S::Slot& slot,
-                                     int wr, int lane) {
+template <typename T, typename S, int N>
+__device__ inline void group_of_many(float (&sums)[S::R][S::NT][4], const Places& at) {
   using Pair = typename Half<T>::Pair;
   constexpr int R = S::R, NT = S::NT;
-  const auto* scales = reinterpret_cast<const uint32_t*>(slot.affine[wr]) + lane / 4;
-  const auto* zeros = reinterpret_cast<const uint16_t*>(slot.affine[wr] + 2 * R) + lane / 4;
   Pair scale[R][2], m_zero[R][2];  // of the even and the odd row, twice each
-  for (int r = 0; r < R; ++r) {
-    scale[r][0] = bits<Pair>(__byte_perm(scales[r * 8], 0, 0x1010));
-    scale[r][1] = bits<Pair>(__byte_perm(scales[r * 8], 0, 0x3232));
-    m_zero[r][0] = magic_pair<T>(zeros[r * 8] & 0xff);
-    m_zero[r][1] = magic_pair<T>(zeros[r * 8] >> 8);
+  for (int r = 0; r < N; ++r) {
+    const uint32_t two = load<uint32_t>(at.scale + r * 32),
+                   zeros = load<uint16_t>(at.zero + r * 16);
+    scale[r][0] = bits<Pair>(__byte_perm(two, 0, 0x1010));
+    scale[r][1] = bits<Pair>(__byte_perm(two, 0, 0x3232));
+    m_zero[r][0] = magic_pair<T>(zeros & 0xff);
+    m_zero[r][1] = magic_pair<T>(zeros >> 8);
   }
   // For few rows of x this is the rare second try: there it is kept small.
-#pragma unroll(NT > 2 ? 4 : 1)
-  for (int pair = 0; pair < 4; ++pair) {  // of steps
-    Words x[NT];
-    for (int i = 0; i < NT; ++i) x[i] = load_x(slot.x[i][pair], lane);
+#pragma unroll(NT > 2 ? 2 : 1)
+  for (int half = 0; half < 2; ++half) {
+    Words x[NT][2];
+    for (int i = 0; i < NT; ++i)
+      for (int j = 0; j < 2; ++j) x[i][j] = load_x(at.x + (i * 4 + half * 2 + j) * 512);
 #pragma unroll
-    for (int r = 0; r < R; ++r) {
-      const uint2 codes =
-          reinterpret_cast<const uint2*>(&slot.codes[wr][pair / 2][r][lane])[pair % 2];
-      for (int j = 0; j < 2; ++j) {
+    for (int r = 0; r < N; ++r) {
+      const Words codes = load<Words>(at.codes + (half * R + r) * 512);
+      for (int j = 0; j < 4; ++j) {
         uint32_t a[4];
         for (int i = 0; i < 4; ++i) {
-          const Pair code =
-              __hsub2(bits<Pair>(two_codes<T>(j == 0 ? codes.x : codes.y, i)), m_zero[r][i % 2]);
+          const Pair code = __hsub2(bits<Pair>(two_codes<T>(codes.at[j], i)), m_zero[r][i % 2]);
           a[i] = bits<uint32_t>(__hmul2(code, scale[r][i % 2]));  // the difference was exact
         }
-        for (int i = 0; i < NT; ++i) multiply<T>(sums[r][i], a, x[i].at[j * 2], x[i].at[j * 2 + 1]);
+        for (int i = 0; i < NT; ++i)
+          multiply<T>(sums[r][i], a, x[i][j / 2].at[j % 2 * 2], x[i][j / 2].at[j % 2 * 2 + 1]);
       }
     }
+  }
+}
+
+// Each number of pieces that a warp may have has code of its own.
+template <typename T, typename S, int N = S::R>
+__device__ inline void group_of(float (&sums)[S::R][S::NT][4], const Places& at, int pieces) {
+  if constexpr (N > 0) {
+    if (pieces < N) return group_of<T, S, N - 1>(sums, at, pieces);
+    if constexpr (S::NT > 2)
+      group_of_many<T, S, N>(sums, at);
+    else
+      group_of_few<T, S, N>(sums, at);
   }
 }
 

@@ -1,9 +1,12 @@
 // y = x * W^T for few rows of x, with mma.sync, on any GPU from sm_80 on.
 //
-// A warp computes R tiles of 16 rows of W for NT * 8 rows of x, over its share of K. Codes, scales,
-// zeros and x are copied by cp.async into a ring of STAGES slots, each for one group of 128
+// A warp computes up to R pieces of 16 rows of W for NT * 8 rows of x, over its share of K. Codes,
+// scales, zeros and x are copied by cp.async into a ring of STAGES slots, each for one group of 128
 // columns. A block has WR warps along W's rows, which share x, and WK warps along K, whose sums are
 // added at the end; so are those of the blocks of a cluster. Every order is fixed: no atomics.
+//
+// The pieces are dealt out evenly: each tile has as many, or one more. Tiles of 64 rows of W would
+// leave some multiprocessors idle at the end.
 #pragma once
 #include "few_products.cuh"
 
@@ -40,8 +43,23 @@ __device__ inline void copy_16(uint32_t to, const void* from, int bytes = 16) {
                : "memory");
 }
 
+// base + index * bytes, by the multiplier: the unit for sums and shifts is busy with codes.
+template <typename P>
+__device__ inline const P* ahead_of(const P* base, uint32_t index, uint32_t bytes) {
+  const P* sum;
+  asm("mad.wide.u32 %0, %1, %2, %3;" : "=l"(sum) : "r"(index), "r"(bytes), "l"(base));
+  return sum;
+}
+
+// Keep a value in its register: the compiler would compute it anew in each turn of a loop.
+__device__ inline uint32_t keep(uint32_t x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
+
 template <typename T, typename S>
-__global__ void __launch_bounds__(S::kThreads, S::BLOCKS) few_rows(const Int4Call p) {
+__global__ void __launch_bounds__(S::kThreads, S::BLOCKS)
+    few_rows(const Int4Call p, const int tiles) {
   using Slot = typename S::Slot;
   constexpr int R = S::R, NT = S::NT, WR = S::WR, WK = S::WK, STAGES = S::STAGES;
   constexpr int CLUSTER = S::CLUSTER;
@@ -51,7 +69,7 @@ __global__ void __launch_bounds__(S::kThreads, S::BLOCKS) few_rows(const Int4Cal
   extern __shared__ uint4 memory[];
   const int lane = threadIdx.x % 32, wr = threadIdx.x / 32 % WR, wk = threadIdx.x / 32 / WR;
   const int g = lane / 4, t = lane % 4;  // as mma.sync numbers its lanes
-  const int rank = blockIdx.x % CLUSTER, tiles = up(p.n, S::kRows);
+  const int rank = blockIdx.x % CLUSTER;
   const int m0 = blockIdx.y * S::kBatch, rows_of_x = min(p.batch - m0, S::kBatch);
 
   // The block's part of K lies in one piece; its warps take the groups in turn.
@@ -59,56 +77,84 @@ __global__ void __launch_bounds__(S::kThreads, S::BLOCKS) few_rows(const Int4Cal
   const int end_group = groups_of(p) * (rank + 1) / CLUSTER, count = end_group - first_group;
   const int my_groups = (count + WK - 1 - wk) / WK;
 
-  const Slot* ring = reinterpret_cast<const Slot*>(memory) + wk * STAGES;
-  const uint32_t ring_address = static_cast<uint32_t>(__cvta_generic_to_shared(ring));
+  // Where the pieces of the `wr`th warp of a tile begin.
+  const int share = p.n / kTile / tiles, more = p.n / kTile % tiles;
+  const auto first_piece = [&](int tile, int wr) {
+    return tile * share + min(tile, more) + (share + (tile < more)) * wr / WR;
+  };
+
+  // Addresses in this warp's ring. `slot` is how far the slot lies that is filled next.
+  const uint32_t ring = static_cast<uint32_t>(__cvta_generic_to_shared(memory)) +
+                        wk * STAGES * static_cast<uint32_t>(sizeof(Slot));
   const bool has_scale = lane < 2 * R;  // these lanes copy scales, the next R zeros
-  const int affine_row = has_scale ? p.n * static_cast<int>(sizeof(T)) : p.n;
-  const int place = place_of_x(g, t) * 16;
-  const T* from_x = static_cast<const T*>(p.x) + static_cast<int64_t>(m0) * p.k + t * 8;
-  // The next copy: of `group` of tile `ahead`.
-  int ahead = blockIdx.x / CLUSTER, group = 0, filled = 0;
+  const uint32_t affine = ring + S::kAffine + wr * R * 48;
+  const uint32_t to_codes = keep(ring + wr * R * 1024 + lane * 16);  // where it is read, too
+  const uint32_t to_affine = keep(affine + lane * 16);
+  const uint32_t to_x = keep(ring + S::kX + wr * 2048 + place_of_x(g, t) * 16);
+  const uint32_t x_at = keep(ring + S::kX + place_of_x(lane % 8, lane / 8) * 16);
+  const uint32_t scale_at = keep(affine + g * 4), zero_at = keep(affine + R * 32 + g * 2);
+  const uint32_t affine_row = keep(has_scale ? p.n * static_cast<int>(sizeof(T)) : p.n);
+  const int half_group = keep(p.k % kGroup ? p.k / kGroup : -1);  // the one of 64 columns
+  // 16, which no compiler sees through: it would turn a product by 16 into a shift and a sum.
+  const uint32_t sixteen = keep(blockDim.x / (S::kThreads / 16));
+
+  // Tiles of x that this warp copies: wr, wr + WR, ...
+  constexpr int kMine = NT / WR > 0 ? NT / WR : 1;
+  const int rows_left = keep(rows_of_x - wr * 8 - g);  // from this lane's first one on
+  const T* from_x[kMine];
+  for (int i = 0; i < kMine; ++i) {
+    const int row = m0 + (i * WR * 8 < rows_left ? (i * WR + wr) * 8 + g : 0);
+    from_x[i] = static_cast<const T*>(p.x) + static_cast<int64_t>(row) * p.k + t * 8;
+  }
+
+  // The next copy: of `group` of tile `ahead`, of which this warp has so many `pieces`. The first
+  // ones, `near`, are neighbours in memory; the others lie `far` from there, in the next 64 rows.
+  int ahead = blockIdx.x / CLUSTER, group = 0, pieces = 0, near = 0;
+  const int far = (p.k / 64 - 1) * 128;
+  uint32_t slot = 0, offsets[R] = {};  // of pieces, in words
+  bool is_affine = false;
   const Words* from_codes = nullptr;
   const char* from_affine = nullptr;
   const auto point = [&] {
-    // A warp below the last row repeats the last rows; finish() drops its results.
-    const int row = min(ahead * S::kRows + wr * R * kTile, p.n - R * kTile);
+    const int piece = first_piece(ahead, wr), row = piece * kTile;
+    pieces = first_piece(ahead, wr + 1) - piece;
+    near = 4 - piece % 4;
+    for (int r = 0; r < R; ++r) offsets[r] = r * 32 + (r < near ? 0 : far);
     from_codes = static_cast<const Words*>(p.packed) +
-                 static_cast<int64_t>(row / 64) * (p.k / 64) * 128 + row % 64 * 2 + lane;
+                 static_cast<int64_t>(piece / 4) * (p.k / 64) * 128 + piece % 4 * 32 + lane + 128;
     from_affine = has_scale ? static_cast<const char*>(p.scale) + (row + lane * 8) * sizeof(T)
                             : static_cast<const char*>(p.zero) + row + (lane - 2 * R) * 16;
+    is_affine = (has_scale ? lane / 2 : lane - 2 * R) < pieces;
     group = first_group + wk;
     ahead += gridDim.x / CLUSTER;
   };
   const auto copy = [&] {
     if (S::kLoops && group >= end_group && ahead < tiles) point();
     if (group < end_group) {
-      const uint32_t to = ring_address + filled * static_cast<uint32_t>(sizeof(Slot));
-      const Words* codes = from_codes + static_cast<int64_t>(group) * 256;
-      // The last group may be half one: then zeros take the place of its second half.
-      const bool is_whole = group * kGroup + 64 < p.k;
-      const int second = is_whole ? 16 : 0, other = is_whole ? 128 : 0;
-      for (int r = 0; r < R; ++r) {
-        copy_16(to + (wr * 2 * R + r) * 512 + lane * 16, codes + r * 32);
-        copy_16(to + (wr * 2 * R + R + r) * 512 + lane * 16, codes + r * 32 + other, second);
-      }
-      if (lane < 3 * R) {
-        copy_16(to + S::kAffine + wr * R * 48 + lane * 16,
-                from_affine + static_cast<int64_t>(group) * affine_row);
-      }
+      // The last group may be half one: then zeros take the place of its second half in x.
+      const bool is_whole = group != half_group;
 #pragma unroll
-      for (int i = wr; i < NT; i += WR) {
-        const bool is_row = i * 8 + g < rows_of_x;
-        const T* from =
-            from_x + static_cast<int64_t>(is_row ? i * 8 + g : 0) * p.k + group * kGroup;
+      for (int r = 0; r < R; ++r) {
+        if (r < pieces) {
+          const Words* second = ahead_of(from_codes, group * 256 + offsets[r], sixteen);
+          copy_16(slot + to_codes + r * 512, second - 128);
+          copy_16(slot + to_codes + (R + r) * 512, second, is_whole ? 16 : 0);
+        }
+      }
+      if (is_affine) copy_16(slot + to_affine, ahead_of(from_affine, group, affine_row));
+#pragma unroll
+      for (int i = 0; i < kMine; ++i) {
+        const T* x = ahead_of(from_x[i], group * (kGroup * sizeof(T) / 16), sixteen);
         for (int j = 0; j < 4; ++j) {
-          const bool is_there = j < 2 || is_whole;
-          copy_16(to + S::kX + (i * 4 + j) * 512 + place, from + (is_there ? j * 32 : 0),
-                  is_row && is_there ? 16 : 0);
+          const bool is_there = i * WR * 8 < rows_left && (j < 2 || is_whole);
+          if (NT >= WR || wr < NT)
+            copy_16(slot + to_x + (i * WR * 4 + j) * 512, x + j * 32, is_there ? 16 : 0);
         }
       }
       group += WK;
     }
-    filled = filled + 1 == STAGES ? 0 : filled + 1;
+    slot += sizeof(Slot);
+    if (slot == STAGES * sizeof(Slot)) slot = 0;
     __pipeline_commit();
   };
 
@@ -118,14 +164,15 @@ __global__ void __launch_bounds__(S::kThreads, S::BLOCKS) few_rows(const Int4Cal
   // While the kernel before ends: move the first weights into L2. This is right even if that kernel
   // is still writing them: a later write still reaches L2, so nothing stale is read.
   if (group < end_group) {
-    if (lane == 0 || (lane == 1 && group * kGroup + 64 < p.k)) {
-      asm volatile(
-          "cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from_codes + group * 256 + lane * 127),
-          "n"(R * 512));
+    const int half = lane % 2, rest = lane < 2 ? min(pieces, near) : pieces - near;
+    if (lane < 4 && rest > 0 && (half == 0 || group != half_group)) {
+      const Words* codes =
+          from_codes - lane + group * 256ll + (half - 1) * 128 + (lane < 2 ? 0 : near * 32 + far);
+      asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(codes), "r"(rest * 512));
     }
-    if (lane < 3 * R) {
-      asm volatile(
-          "prefetch.global.L2 [%0];" ::"l"(from_affine + static_cast<int64_t>(group) * affine_row));
+    if (is_affine) {
+      const char* line = ahead_of(from_affine, group, affine_row);
+      asm volatile("prefetch.global.L2 [%0];" ::"l"(line));
     }
   }
   asm volatile("griddepcontrol.launch_dependents; griddepcontrol.wait;" ::: "memory");
@@ -137,6 +184,7 @@ __global__ void __launch_bounds__(S::kThreads, S::BLOCKS) few_rows(const Int4Cal
   for (int tile = first_tile, is_first = 1; tile < tiles;
        tile += gridDim.x / CLUSTER, is_first = 0) {
     float sums[R][NT][4] = {};
+    const int own_pieces = first_piece(tile, wr + 1) - first_piece(tile, wr);
 #pragma unroll 1
     for (bool is_exact = NT > 2;; is_exact = true) {
       // As many turns for all warps: compute-sanitizer's racecheck counts barriers per warp.
@@ -154,11 +202,12 @@ __global__ void __launch_bounds__(S::kThreads, S::BLOCKS) few_rows(const Int4Cal
         }
         if (i < my_groups) copy();
         if (i < 0 || i >= my_groups) continue;
-        // `filled` has gone around: it is the slot whose copy was waited for.
-        if (NT > 2 || is_exact)
-          group_of_many<T, S>(sums, ring[filled], wr, lane);
+        // `slot` has gone around: it is the one whose copy was waited for.
+        const Places at = {slot + to_codes, slot + x_at, slot + scale_at, slot + zero_at};
+        if (NT <= 2 && is_exact)
+          group_of_many<T, S, R>(sums, at);
         else
-          group_of_few<T, S>(sums, ring[filled], wr, lane);
+          group_of<T, S>(sums, at, own_pieces);
       }
       bool is_lost = false;
       for (int i = 0; i < R * NT * 4; ++i)
@@ -171,22 +220,23 @@ __global__ void __launch_bounds__(S::kThreads, S::BLOCKS) few_rows(const Int4Cal
       __syncthreads();
       ahead = tile;
       point();
-      filled = 0;
+      slot = 0;
       is_first = 1;
     }
 
     // Add the sums of the warps along K.
+    const int first = first_piece(tile, 0), own = first_piece(tile, wr) - first;
+    const int pairs = (first_piece(tile, WR) - first) * (kTile / 2);  // of neighbouring rows
 #pragma unroll
     for (int r = 0; r < R; ++r) {
-      for (int i = 0; i < NT; ++i) {
-        float* to =
-            all + (wk * S::kBatch + i * 8 + 2 * t) * S::kStride + (wr * R + r) * kTile + 2 * g;
+      for (int i = 0; i < NT && r < own_pieces; ++i) {
+        float* to = all + (wk * S::kBatch + i * 8 + 2 * t) * S::kStride + (own + r) * kTile + 2 * g;
         *reinterpret_cast<float2*>(to) = {sums[r][i][0], sums[r][i][2]};
         *reinterpret_cast<float2*>(to + S::kStride) = {sums[r][i][1], sums[r][i][3]};
       }
     }
     __syncthreads();
-    constexpr int kPairs = S::kRows / 2;  // of neighbouring rows
+    constexpr int kPairs = S::kRows / 2;  // at most
     const auto sum_of_warps = [&](int m, int pair) {
       float2 sum = {0, 0};
       for (int i = 0; i < WK; ++i) {
@@ -198,7 +248,7 @@ __global__ void __launch_bounds__(S::kThreads, S::BLOCKS) few_rows(const Int4Cal
     if constexpr (CLUSTER == 1) {
       for (int e = threadIdx.x; e < kPairs * rows_of_x; e += S::kThreads) {
         const int m = e / kPairs, pair = e % kPairs;
-        finish<T>(p, m0 + m, tile * S::kRows + 2 * pair, sum_of_warps(m, pair));
+        if (pair < pairs) finish<T>(p, m0 + m, first * kTile + 2 * pair, sum_of_warps(m, pair));
       }
     } else {
 #if __CUDA_ARCH__ >= 900
@@ -217,7 +267,8 @@ __global__ void __launch_bounds__(S::kThreads, S::BLOCKS) few_rows(const Int4Cal
         const int m = e / kOwned, pair = e % kOwned;
         float2 sum = {0, 0};
         for (int i = 0; i < CLUSTER; ++i) sum = sum + parts[(i * S::kBatch + m) * kOwned + pair];
-        finish<T>(p, m0 + m, tile * S::kRows + 2 * (rank * kOwned + pair), sum);
+        if (rank * kOwned + pair < pairs)
+          finish<T>(p, m0 + m, first * kTile + 2 * (rank * kOwned + pair), sum);
       }
 #endif
     }

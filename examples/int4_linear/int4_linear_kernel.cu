@@ -41,19 +41,22 @@ const char* launch(void (*kernel)(Parameters...), dim3 blocks, unsigned threads,
 }
 
 template <typename T, typename S>
-const char* few(const Int4Call& p, cudaStream_t stream) {
+const char* few(const Int4Call& p, const BlockShape& shape, cudaStream_t stream) {
   // Clusters and the early start are in the code only if it was compiled for sm_90 or newer: the
   // driver may have compiled older code for this GPU.
   cudaFuncAttributes found = {};
   const cudaError_t error = cudaFuncGetAttributes(&found, few_rows<T, S>);
   if (error != cudaSuccess) return text(error);
-  const int tiles = up(p.n, S::kRows), processors = attribute(cudaDevAttrMultiProcessorCount);
-  const int blocks = S::kLoops ? std::min(tiles, processors) : tiles * S::CLUSTER;
-  return launch(few_rows<T, S>, dim3(blocks, up(p.batch, S::kBatch)), S::kThreads, S::kShared,
-                S::CLUSTER, found.ptxVersion >= 90, stream, p);
+  const int processors = attribute(cudaDevAttrMultiProcessorCount);
+  const int tiles = static_cast<int>(tiles_of(shape, S::CLUSTER, p.n, p.batch, processors));
+  const int tiles_of_x = up(p.batch, S::kBatch);
+  const int blocks =
+      S::kLoops ? std::min(tiles, std::max(processors / tiles_of_x, 1)) : tiles * S::CLUSTER;
+  return launch(few_rows<T, S>, dim3(blocks, tiles_of_x), S::kThreads, S::kShared, S::CLUSTER,
+                found.ptxVersion >= 90, stream, p, tiles);
 }
 
-// Shape I of kShapes: R row tiles per warp, STAGES slots.
+// Shape I of kShapes: up to R pieces of 16 rows per warp, STAGES slots.
 template <int I, int R, int STAGES>
 struct Few {
   static constexpr BlockShape B = kShapes[I];
@@ -64,7 +67,7 @@ struct Few {
     static_assert(CLUSTER > 1 || S::kLoops == B.loops);
     if constexpr (CLUSTER < B.most_splits)
       if (plan.splits > CLUSTER) return start<T, CLUSTER * 2>(p, plan, stream);
-    return few<T, S>(p, stream);
+    return few<T, S>(p, B, stream);
   }
 };
 
@@ -129,10 +132,13 @@ template <typename T>
 const char* start(const Int4Call& p, const Plan& plan, cudaStream_t stream) {
   constexpr const char* (*kStart[])(const Int4Call&, const Plan&, cudaStream_t) = {
       Few<0, 4, 2>::start<T>, Few<1, 4, 3>::start<T>, Few<2, 4, 2>::start<T>,
-      Few<3, 2, 3>::start<T>, Few<4, 4, 3>::start<T>, Few<5, 4, 4>::start<T>,
-      Few<6, 2, 3>::start<T>, Few<7, 2, 2>::start<T>, Many<8>::start<T>,
+      Few<3, 4, 3>::start<T>, Few<4, 4, 3>::start<T>, Few<5, 2, 2>::start<T>,
+      Many<6>::start<T>,      Many<7>::start<T>,      Many<8>::start<T>,
       Many<9>::start<T>,      Many<10>::start<T>,     Many<11>::start<T>,
       Many<12>::start<T>,     Many<13>::start<T>,     Many<14>::start<T>,
+      Many<15>::start<T>,     Many<16>::start<T>,     Many<17>::start<T>,
+      Many<18>::start<T>,     Many<19>::start<T>,     Many<20>::start<T>,
+      Many<21>::start<T>,
   };
   static_assert(sizeof(kStart) / sizeof(kStart[0]) == kShapeCount);
   return kStart[plan.shape](p, plan, stream);

@@ -28,7 +28,7 @@ struct Tile {
   static constexpr int kShared = (kRing > kSums ? kRing : kSums) + 1024;  // to begin at 1024
   // Registers of a thread: ptxas deals out as many as all can have; then the producer gives most
   // of its own to the others.
-  static constexpr int kProducer = 24, kOthers = TEAMS == 2 ? 240 : TEAMS == 3 ? 160 : 112;
+  static constexpr int kProducer = 24, kOthers = TEAMS <= 2 ? 240 : TEAMS == 3 ? 160 : 112;
 };
 
 __device__ inline uint32_t address(const void* shared) {
@@ -107,8 +107,14 @@ __device__ inline void copy_box(uint32_t to, const CUtensorMap& map, int x, int 
   }
 DEFINE_WGMMA(32, TEN() "%10, %11, %12, %13, %14, %15", 16, 17, 18, 19, 20, EIGHT(0), EIGHT(8))
 DEFINE_WGMMA(64, TEN() TEN(1) TEN(2) "%30, %31", 32, 33, 34, 35, 36, THIRTY_TWO(0))
+DEFINE_WGMMA(96, TEN() TEN(1) TEN(2) TEN(3) "%40, %41, %42, %43, %44, %45, %46, %47", 48, 49, 50,
+             51, 52, THIRTY_TWO(0), EIGHT(32), EIGHT(40))
 DEFINE_WGMMA(128, TEN() TEN(1) TEN(2) TEN(3) TEN(4) TEN(5) "%60, %61, %62, %63", 64, 65, 66, 67, 68,
              THIRTY_TWO(0), THIRTY_TWO(32))
+DEFINE_WGMMA(160,
+             TEN() TEN(1) TEN(2) TEN(3) TEN(4) TEN(5)
+                 TEN(6) "%70, %71, %72, %73, %74, %75, %76, %77, %78, %79",
+             80, 81, 82, 83, 84, THIRTY_TWO(0), THIRTY_TWO(32), EIGHT(64), EIGHT(72))
 DEFINE_WGMMA(192,
              TEN() TEN(1) TEN(2) TEN(3) TEN(4) TEN(5) TEN(6) TEN(7)
                  TEN(8) "%90, %91, %92, %93, %94, %95",

@@ -12,8 +12,8 @@ struct Plan {
 
 constexpr int kDequantize = -1, kMostSplits = 8;
 
-// A block computes tiles of `rows` of W times `batch` rows of x, one after the other if it `loops`.
-// A step is a group of 128 columns for each of its warps along K.
+// A block computes tiles of up to `rows` rows of W times `batch` rows of x, one after the other if
+// it `loops`. A step is a group of 128 columns for each of its warps along K.
 struct BlockShape {
   int rows, batch, along_k, per_processor, most_splits;  // few_rows.cuh: splits are powers of 2
   bool is_wgmma, loops;
@@ -22,21 +22,27 @@ struct BlockShape {
 
 // The times are of an H200, fitted to docs/results/h200-int4-plans.json.
 constexpr BlockShape kShapes[] = {
-    {64, 8, 8, 2, 1, false, false, 1.41},  // the first one fits on any GPU from sm_80 on
-    {64, 8, 8, 1, 8, false, true, 0.72},    {128, 8, 8, 1, 1, false, true, 1.42},
-    {32, 8, 16, 1, 1, false, true, 0.79},   {64, 16, 8, 1, 8, false, false, 1.03},
-    {128, 16, 4, 1, 4, false, false, 1.10}, {128, 32, 4, 1, 8, false, false, 1.56},
-    {64, 32, 8, 1, 4, false, false, 1.80},  {128, 32, 1, 1, 8, true, true, 0.39},
-    {128, 64, 1, 1, 8, true, true, 0.42},   {256, 64, 1, 1, 8, true, true, 0.89},
-    {128, 128, 1, 1, 8, true, true, 0.52},  {192, 128, 1, 1, 8, true, true, 0.83},
-    {128, 192, 1, 1, 8, true, true, 0.76},  {128, 256, 1, 1, 8, true, true, 1.00},
+    {64, 8, 8, 2, 1, false, false, 1.26},  // the first one fits on any GPU from sm_80 on
+    {64, 8, 8, 1, 8, false, true, 0.75},   {128, 8, 8, 1, 1, false, true, 1.54},
+    {64, 16, 8, 1, 8, false, false, 1.16}, {128, 16, 4, 1, 4, false, true, 1.18},
+    {64, 32, 8, 1, 4, false, false, 1.99}, {128, 32, 1, 1, 8, true, true, 0.41},
+    {192, 32, 1, 1, 8, true, true, 0.61},  {256, 32, 1, 1, 8, true, true, 0.80},
+    {64, 64, 1, 1, 8, true, true, 0.34},   {128, 64, 1, 1, 8, true, true, 0.47},
+    {192, 64, 1, 1, 8, true, true, 0.65},  {256, 64, 1, 1, 8, true, true, 0.87},
+    {128, 96, 1, 1, 8, true, true, 0.55},  {192, 96, 1, 1, 8, true, true, 0.78},
+    {128, 128, 1, 1, 8, true, true, 0.64}, {192, 128, 1, 1, 8, true, true, 0.92},
+    {128, 160, 1, 1, 8, true, true, 0.78}, {192, 160, 1, 1, 8, true, true, 1.08},
+    {128, 192, 1, 1, 8, true, true, 0.89}, {192, 192, 1, 1, 8, true, true, 1.32},
+    {128, 256, 1, 1, 8, true, true, 1.09},
 };
 constexpr int kShapeCount = sizeof(kShapes) / sizeof(kShapes[0]);
-constexpr double kStartUs = 1.54, kTileUs = 0.69;  // of a launch, of a tile
-constexpr double kJoinUsPerRow = 0.026;            // of x, where blocks share K
-constexpr double kBytesPerUs = 9.95e6;             // while all processors read and compute
+constexpr double kStartUs = 0.81, kTileUs = 0.93;  // of a launch, of a tile
+constexpr double kAgainUs = 2.5;                   // until the next block runs, without a loop
+constexpr double kEmptyStep = 0.51;                // of a step's time, whatever a tile's rows
+constexpr double kJoinUs = 0.51;                   // where blocks share K,
+constexpr double kJoinUsPerSum = 0.00025;          // and for each of a tile's sums
+constexpr double kBytesPerUs = 14.0e6;             // while all processors read and compute
 constexpr double kBytesPerRow = 64 + 2 + 1;        // codes, scale and zero of a group
-constexpr double kBytesOfX = 0.27 * 256;           // most of x comes from the cache
 
 // Blocks that run at once, of each 132. A cluster lies in one part of the chip, which has 16 or 18
 // multiprocessors, so some sizes of it leave some idle.
@@ -50,21 +56,34 @@ constexpr long long slots_of(const BlockShape& shape, int splits, int processors
          shape.per_processor;
 }
 
-// Microseconds of `tiles` tiles; below 0: not a good idea in any case.
-inline double model_us(const BlockShape& shape, long long tiles, int splits, int k, int batch,
+// Tiles of W. few_rows.cuh deals pieces of 16 rows out to them evenly, so there are as many tiles
+// as keep all slots busy in as few waves as possible.
+constexpr long long tiles_of(const BlockShape& shape, int splits, int n, int batch,
+                             int processors) {
+  const long long least = divide_up(n, shape.rows), rows_of_tiles = divide_up(batch, shape.batch);
+  const long long clusters = slots_of(shape, splits, processors) / splits;
+  if (shape.is_wgmma || clusters == 0) return least;
+  const long long even = divide_up(least * rows_of_tiles, clusters) * clusters / rows_of_tiles;
+  return even < least ? least : even < n / 16 ? even : n / 16;
+}
+
+// Microseconds of `tiles` tiles, each of so many `rows` of W; below 0: not a good idea in any case.
+inline double model_us(const BlockShape& shape, long long tiles, int rows, int splits, int k,
                        int processors) {
   const long long slots = slots_of(shape, splits, processors), blocks = tiles * splits;
   if (slots == 0 || (splits > 1 && blocks > slots)) return -1;  // K is long enough without
   const double steps = static_cast<double>(divide_up(divide_up(k, 128), splits * shape.along_k));
-  const int rows_of_x = batch < shape.batch ? batch : shape.batch;
-  const double bytes = shape.along_k * (kBytesPerRow * shape.rows + kBytesOfX * rows_of_x);
+  const double bytes = kBytesPerRow * shape.along_k * rows;
+  const double step_us = shape.step_us * (kEmptyStep + (1 - kEmptyStep) * rows / shape.rows);
   const auto wave = [&](long long running) {
-    return steps * (shape.step_us + static_cast<double>(running) * bytes / kBytesPerUs) + kTileUs;
+    return steps * (step_us + static_cast<double>(running) * bytes / kBytesPerUs) + kTileUs;
   };
   const long long waves = blocks / slots, rest = blocks % slots;
-  const double join = splits > 1 ? kJoinUsPerRow * shape.batch : 0;
-  const double us =
-      kStartUs + static_cast<double>(waves) * wave(slots) + (rest > 0 ? wave(rest) : 0) + join;
+  const double join = splits > 1 ? kJoinUs + kJoinUsPerSum * shape.rows * shape.batch : 0;
+  const double again =
+      shape.loops ? 0 : kAgainUs * static_cast<double>(divide_up(blocks, slots) - 1);
+  const double us = kStartUs + static_cast<double>(waves) * wave(slots) +
+                    (rest > 0 ? wave(rest) : 0) + again + join;
   // A second wave for less than a tenth of the work counts twice: rather any other plan.
   return waves == 1 && rest > 0 && rest * 10 < slots ? 2 * us : us;
 }
@@ -79,18 +98,22 @@ inline Plan plan_one(int n, int k, int batch, int processors) {
     const BlockShape& shape = kShapes[i];
     // A tile of twice the rows that there are mostly computes zeros.
     if (shape.batch >= 2 * batch && shape.batch > 8) continue;
-    const long long tiles = divide_up(n, shape.rows) * divide_up(batch, shape.batch);
     for (int splits = 1; splits <= shape.most_splits; ++splits) {
       if (!shape.is_wgmma && (splits & (splits - 1)) != 0) continue;
       if (splits > divide_up(k, 128)) break;
-      const double us = model_us(shape, tiles, splits, k, batch, processors);
-      consider({i, splits, 0, batch, us});
+      const long long tiles_of_w = tiles_of(shape, splits, n, batch, processors);
+      const long long tiles = tiles_of_w * divide_up(batch, shape.batch);
+      const int rows =
+          shape.is_wgmma ? shape.rows : static_cast<int>(divide_up(n / 16, tiles_of_w)) * 16;
+      const auto model = [&](long long some, int over) {
+        return model_us(shape, some, rows, over, k, processors);
+      };
+      consider({i, splits, 0, batch, model(tiles, splits)});
       // Or only the tiles of the last wave, in a second launch.
       const long long slots = slots_of(shape, 1, processors), whole = tiles / slots * slots;
       if (!shape.is_wgmma || splits == 1 || whole == 0 || whole == tiles) continue;
-      const double rest = model_us(shape, tiles - whole, splits, k, batch, processors);
-      const double first = model_us(shape, whole, 1, k, batch, processors);
-      if (rest > 0) consider({i, splits, static_cast<int>(whole), batch, first + rest});
+      const double rest = model(tiles - whole, splits);
+      if (rest > 0) consider({i, splits, static_cast<int>(whole), batch, model(whole, 1) + rest});
     }
   }
   return best;
