@@ -16,15 +16,14 @@ from torch.utils import cpp_extension
 N = K = 8192
 FIRST = "one warp per output"
 OPERATOR = "the plan: shape and blocks along K by size"
-FEW = ("tensor cores, 8 warps along K", 0, 1)
 STEPS = {  # batch: name, an index of kShapes in plan.h, blocks that share K
-    1: [(FIRST, -1, 1), FEW, ("more bytes or rows of x at a time", 1, 1)],
-    16: [(FIRST, -1, 1), FEW, ("more bytes or rows of x at a time", 4, 1)],
+    1: [(FIRST, -1, 1), ("tensor cores, copies in the background", 1, 1)],
+    16: [(FIRST, -1, 1), ("mma.sync, 8 rows of x", 1, 1), ("mma.sync, 16 rows of x", 3, 1)],
     256: [
-        ("mma.sync, 32 rows of x", 6, 1),
-        ("wgmma, 64 rows", 9, 1),
-        ("wgmma, 256 rows", 14, 1),
-        ("wgmma, 256 rows, two blocks share K", 14, 2),
+        ("mma.sync, 32 rows of x", 5, 1),
+        ("wgmma, 64 rows of x", 10, 1),
+        ("wgmma, 256 rows of x", 21, 1),
+        ("wgmma, 256 rows of x, two blocks share K", 21, 2),
     ],
 }
 
