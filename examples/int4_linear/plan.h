@@ -67,21 +67,18 @@ constexpr long long tiles_of(const BlockShape& shape, int splits, int n, int bat
   return even < least ? least : even < n / 16 ? even : n / 16;
 }
 
-// Microseconds of `tiles` tiles, each of so many `rows` of W; below 0: not a good idea in any case.
+// Microseconds of `tiles` tiles, each of so many `rows` of W, while `slots` blocks run at once.
 inline double model_us(const BlockShape& shape, long long tiles, int rows, int splits, int k,
-                       int processors) {
-  const long long slots = slots_of(shape, splits, processors), blocks = tiles * splits;
-  if (slots == 0 || (splits > 1 && blocks > slots)) return -1;  // K is long enough without
+                       long long slots) {
+  const long long blocks = tiles * splits, waves = blocks / slots, rest = blocks - waves * slots;
   const double steps = static_cast<double>(divide_up(divide_up(k, 128), splits * shape.along_k));
   const double bytes = kBytesPerRow * shape.along_k * rows;
   const double step_us = shape.step_us * (kEmptyStep + (1 - kEmptyStep) * rows / shape.rows);
   const auto wave = [&](long long running) {
     return steps * (step_us + static_cast<double>(running) * bytes / kBytesPerUs) + kTileUs;
   };
-  const long long waves = blocks / slots, rest = blocks % slots;
   const double join = splits > 1 ? kJoinUs + kJoinUsPerSum * shape.rows * shape.batch : 0;
-  const double again =
-      shape.loops ? 0 : kAgainUs * static_cast<double>(divide_up(blocks, slots) - 1);
+  const double again = shape.loops ? 0 : kAgainUs * static_cast<double>(waves - (rest == 0));
   const double us = kStartUs + static_cast<double>(waves) * wave(slots) +
                     (rest > 0 ? wave(rest) : 0) + again + join;
   // A second wave for less than a tenth of the work counts twice: rather any other plan.
@@ -92,28 +89,31 @@ inline double model_us(const BlockShape& shape, long long tiles, int rows, int s
 inline Plan plan_one(int n, int k, int batch, int processors) {
   Plan best = {kDequantize, 1, 0, batch, 0};
   const auto consider = [&](const Plan& plan) {
-    if (plan.us >= 0 && (best.shape < 0 || plan.us < best.us)) best = plan;
+    if (best.shape < 0 || plan.us < best.us) best = plan;
   };
   for (int i = 0; i < kShapeCount; ++i) {
     const BlockShape& shape = kShapes[i];
     // A tile of twice the rows that there are mostly computes zeros.
     if (shape.batch >= 2 * batch && shape.batch > 8) continue;
-    for (int splits = 1; splits <= shape.most_splits; ++splits) {
-      if (!shape.is_wgmma && (splits & (splits - 1)) != 0) continue;
-      if (splits > divide_up(k, 128)) break;
+    const long long tiles_of_x = divide_up(batch, shape.batch);
+    const long long alone = slots_of(shape, 1, processors);
+    for (int splits = 1; splits <= shape.most_splits; splits += shape.is_wgmma ? 1 : splits) {
+      const long long slots = slots_of(shape, splits, processors);
+      if (splits > divide_up(k, 128) || slots == 0) break;
       const long long tiles_of_w = tiles_of(shape, splits, n, batch, processors);
-      const long long tiles = tiles_of_w * divide_up(batch, shape.batch);
+      const long long tiles = tiles_of_w * tiles_of_x;
       const int rows =
           shape.is_wgmma ? shape.rows : static_cast<int>(divide_up(n / 16, tiles_of_w)) * 16;
-      const auto model = [&](long long some, int over) {
-        return model_us(shape, some, rows, over, k, processors);
-      };
-      consider({i, splits, 0, batch, model(tiles, splits)});
+      // Where K is long enough without, no blocks share it.
+      if (splits == 1 || tiles * splits <= slots)
+        consider({i, splits, 0, batch, model_us(shape, tiles, rows, splits, k, slots)});
       // Or only the tiles of the last wave, in a second launch.
-      const long long slots = slots_of(shape, 1, processors), whole = tiles / slots * slots;
-      if (!shape.is_wgmma || splits == 1 || whole == 0 || whole == tiles) continue;
-      const double rest = model(tiles - whole, splits);
-      if (rest > 0) consider({i, splits, static_cast<int>(whole), batch, model(whole, 1) + rest});
+      if (!shape.is_wgmma || splits == 1 || tiles <= alone) continue;
+      const long long rest = tiles % alone, whole = tiles - rest;
+      if (rest == 0 || rest * splits > slots) continue;
+      const double first = model_us(shape, whole, rows, 1, k, alone);
+      const double second = model_us(shape, rest, rows, splits, k, slots);
+      consider({i, splits, static_cast<int>(whole), batch, first + second});
     }
   }
   return best;
@@ -125,11 +125,12 @@ inline Plan plan_one(int n, int k, int batch, int processors) {
 inline Plan make_plan(int n, int k, int batch, int processors, bool has_wgmma) {
   if (!has_wgmma) return {batch > 128 ? kDequantize : 0, 1, 0, batch, 0};
   Plan best = plan_one(n, k, batch, processors);
-  for (int tile = 64; tile <= 256; tile += 64) {
+  for (int tile = 64, before = 0; tile <= 256; tile += 64) {
     const int first = (batch - 1) / tile * tile;
-    if (first == 0) continue;
+    if (first == 0 || first == before) continue;
+    before = first;
     Plan one = plan_one(n, k, first, processors);
-    one.us += plan_one(n, k, batch - first, processors).us;
+    if (one.us < best.us) one.us += plan_one(n, k, batch - first, processors).us;
     if (one.us < best.us) best = one;
   }
   return best;
