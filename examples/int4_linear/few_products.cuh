@@ -59,8 +59,8 @@ __device__ inline void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t 
 // One group for few rows of x: (code - zero) * scale is taken apart. With m for the magic number,
 //   sum (code - zero) * x = sum (m + code) * x - (m + zero) * sum x,
 // and both sums come from tensor cores, in float32; the scale is applied to their difference. If x
-// is infinite, or so large that a sum is, that difference is NaN: then the block starts again with
-// group_of_many.
+// is infinite, or so large that a sum is, that difference is not finite: then the block starts
+// again with group_of_many.
 template <typename T, typename S, int N>
 __device__ inline void group_of_few(float (&sums)[S::R][S::NT][4], const Places& at) {
   constexpr int R = S::R, NT = S::NT;

@@ -21,7 +21,7 @@ struct Shape {
   static constexpr int R = R_, NT = NT_, WR = WR_, WK = WK_, STAGES = STAGES_, CLUSTER = CLUSTER_;
   static constexpr int BLOCKS = BLOCKS_;  // that should fit on a multiprocessor
   static constexpr int kRows = WR * R * kTile, kBatch = NT * 8, kThreads = 32 * WR * WK;
-  static constexpr int kStride = kRows + 4;  // floats from sum to sum, so that banks differ
+  static constexpr int kStride = kRows + 4;  // floats from one row of x to the next: banks differ
   struct Slot {
     Words codes[WR][2][R][32];  // a lane reads what it has copied itself
     Words x[NT][4][32];
@@ -107,11 +107,11 @@ __global__ void __launch_bounds__(S::kThreads, S::BLOCKS)
     from_x[i] = static_cast<const T*>(p.x) + static_cast<int64_t>(row) * p.k + t * 8;
   }
 
-  // The next copy: of `group` of tile `ahead`, of which this warp has so many `pieces`. The first
-  // ones, `near`, are neighbours in memory; the others lie `far` from there, in the next 64 rows.
+  // The next copy: of `group` of the tile before `ahead`, of which this warp has so many `pieces`.
+  // The first ones, `near`, are neighbours in memory; the others lie `far` on, in the next 64 rows.
   int ahead = blockIdx.x / CLUSTER, group = 0, pieces = 0, near = 0;
   const int far = (p.k / 64 - 1) * 128;
-  uint32_t slot = 0, offsets[R] = {};  // of pieces, in words
+  uint32_t slot = 0, offsets[R] = {};  // of pieces, in Words
   bool is_affine = false;
   const Words* from_codes = nullptr;
   const char* from_affine = nullptr;

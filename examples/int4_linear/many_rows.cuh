@@ -23,7 +23,7 @@ struct Tile {
   static constexpr int kBytes = kX + kCodes + kRows * 3;  // that come in
   static constexpr int kFitting = 224 * 1024 / kSlot;
   static constexpr int STAGES = kFitting < 12 ? kFitting : 12;
-  static constexpr int kStride = kRows + 4;  // floats from sum to sum, so that banks differ
+  static constexpr int kStride = kRows + 4;  // floats from one row of x to the next: banks differ
   static constexpr int kRing = STAGES * kSlot, kSums = BATCH * kStride * 4;
   static constexpr int kShared = (kRing > kSums ? kRing : kSums) + 1024;  // to begin at 1024
   // Registers of a thread: ptxas deals out as many as all can have; then the producer gives most

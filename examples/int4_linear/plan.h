@@ -7,7 +7,7 @@ struct Plan {
   int splits;  // so many blocks share K in the last wave of tiles
   int whole;   // and none does in so many tiles before it
   int batch;   // rows of x that this plan is for; plan again for the others
-  double us;   // by the model; 0 where there is none
+  double us;   // of all rows, by the model; 0 where there is none
 };
 
 constexpr int kDequantize = -1, kMostSplits = 8;
@@ -41,11 +41,11 @@ constexpr double kAgainUs = 2.5;                   // until the next block runs,
 constexpr double kEmptyStep = 0.51;                // of a step's time, whatever a tile's rows
 constexpr double kJoinUs = 0.51;                   // where blocks share K,
 constexpr double kJoinUsPerSum = 0.00025;          // and for each of a tile's sums
-constexpr double kBytesPerUs = 14.0e6;             // while all processors read and compute
+constexpr double kBytesPerUs = 14.0e6;             // fitted: steps hide most of the memory's time
 constexpr double kBytesPerRow = 64 + 2 + 1;        // codes, scale and zero of a group
 
-// Blocks that run at once, of each 132. A cluster lies in one part of the chip, which has 16 or 18
-// multiprocessors, so some sizes of it leave some idle.
+// Blocks that run at once, of each 132, found by cudaOccupancyMaxActiveClusters: a cluster lies in
+// one part of the chip, so some sizes of it leave some multiprocessors idle.
 constexpr int kResident[kMostSplits + 1] = {0, 132, 132, 117, 120, 110, 102, 105, 120};
 
 constexpr long long divide_up(long long a, long long b) { return (a + b - 1) / b; }
@@ -81,7 +81,7 @@ inline double model_us(const BlockShape& shape, long long tiles, int rows, int s
   const double again = shape.loops ? 0 : kAgainUs * static_cast<double>(waves - (rest == 0));
   const double us = kStartUs + static_cast<double>(waves) * wave(slots) +
                     (rest > 0 ? wave(rest) : 0) + again + join;
-  // A second wave for less than a tenth of the work counts twice: rather any other plan.
+  // A second wave of less than a tenth of the slots doubles the time: rather any other plan.
   return waves == 1 && rest > 0 && rest * 10 < slots ? 2 * us : us;
 }
 
@@ -104,7 +104,7 @@ inline Plan plan_one(int n, int k, int batch, int processors) {
       const long long tiles = tiles_of_w * tiles_of_x;
       const int rows =
           shape.is_wgmma ? shape.rows : static_cast<int>(divide_up(n / 16, tiles_of_w)) * 16;
-      // Where K is long enough without, no blocks share it.
+      // Blocks share K only while all run at once.
       if (splits == 1 || tiles * splits <= slots)
         consider({i, splits, 0, batch, model_us(shape, tiles, rows, splits, k, slots)});
       // Or only the tiles of the last wave, in a second launch.
@@ -121,7 +121,7 @@ inline Plan plan_one(int n, int k, int batch, int processors) {
 
 // All rows of x at once, or the first of two plans: a tile of 128 rows and one of 8 are cheaper
 // than two of 128. has_wgmma: the GPU is an H100 or H200 and the code was compiled for sm_90a.
-// Others get the first shape: nothing was measured on them.
+// Others get the first shape, or torch's matmul: nothing was measured on them.
 inline Plan make_plan(int n, int k, int batch, int processors, bool has_wgmma) {
   if (!has_wgmma) return {batch > 128 ? kDequantize : 0, 1, 0, batch, 0};
   Plan best = plan_one(n, k, batch, processors);
