@@ -197,7 +197,8 @@ def main() -> None:
             scales = [torch.zeros(2, 2, 100, device=device) for _ in "kv"] if dtype == torch.int8 else []
             last = append(q, k, v, turn.real, turn.imag, 0 * lengths, *cache, *scales)[:, :, -1]
             out = attend(last, *cache, lengths, None, *scales)
-            torch.testing.assert_close(out.float(), right, rtol=0.01, atol=0.02 if scales else 0.002)
+            off = (out.float() - right).norm() / right.norm()  # a single element's error has no tight bound
+            assert off < (0.03 if scales else 0.002), f"{device}, {dtype}: off by {off:.1%} of the norm"
         print(f"{device}: attention of 8 heads over 2 key heads, rotated, is torch's within rounding; with int8, too")
 
 
