@@ -60,10 +60,10 @@ constexpr long long slots_of(const BlockShape& shape, int splits, int processors
 // as keep all slots busy in as few waves as possible.
 constexpr long long tiles_of(const BlockShape& shape, int splits, int n, int batch,
                              int processors) {
-  const long long least = divide_up(n, shape.rows), rows_of_tiles = divide_up(batch, shape.batch);
+  const long long least = divide_up(n, shape.rows), tiles_of_x = divide_up(batch, shape.batch);
   const long long clusters = slots_of(shape, splits, processors) / splits;
   if (shape.is_wgmma || clusters == 0) return least;
-  const long long even = divide_up(least * rows_of_tiles, clusters) * clusters / rows_of_tiles;
+  const long long even = divide_up(least * tiles_of_x, clusters) * clusters / tiles_of_x;
   return even < least ? least : even < n / 16 ? even : n / 16;
 }
 
