@@ -30,6 +30,7 @@ def _add2_autograd(keys, a: Tensor, b: Tensor) -> Tensor:
     below = keys.remove(keys.highestPriorityTypeId())  # the key below Autograd
     is_wrapped = debug_unwrap(a) is not a or debug_unwrap(b) is not b  # by a transform of torch.func
     if (is_wrapped or is_compiling() or is_dual_level_open(a)) and (_has_derivative(a) or _has_derivative(b)):
+        _add2.redispatch(below, a, b)  # refuses what it always refuses
         return torch.add(a, b)  # the same sum by torch's own functions, which have every derivative
     if torch.is_grad_enabled() and (a.requires_grad or b.requires_grad):
         return _WithGradient.apply(below, a, b)

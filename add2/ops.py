@@ -32,6 +32,7 @@ def add2(a: Tensor, b: Tensor) -> Tensor:
         if "torch.distributed.tensor" in sys.modules:
             from . import sharding  # noqa: F401  (for DTensors; not sooner, as that takes a second to import)
     if _HIDES_TANGENTS and torch.compiler.is_compiling() and any(map(_has_tangent, (a, b))):
+        _add2(a, b)  # for its checks
         return torch.add(a, b)  # as gradient.py does for all others
     return _add2(a, b)
 

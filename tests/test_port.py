@@ -63,6 +63,10 @@ for name, call in {"blend": lambda x: blend.blend(x, b), "sum_list": lambda x: b
             except Exception as error:
                 refused = "derivatives are not implemented" in str(error) or "setup_context" in str(error)
                 print(name, "refused" if refused else error)
+try:
+    print("no gradient for alpha:", blend.blend(a, b, None, torch.tensor(0.1, requires_grad=True)))
+except TypeError as error:
+    assert "expected a number" in str(error)
 assert torch.equal(torch.vmap(blend.blend)(a, b), blend.blend(a, b))
 both = torch.vmap(lambda x, y: blend.sum_list([x, y]), in_dims=(1, None))
 assert torch.equal(both(a, b[:, 0]), a.t() + b[:, 0])

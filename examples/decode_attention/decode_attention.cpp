@@ -1,6 +1,8 @@
 // attend and append on torch's ABI-stable headers: schemas, checks, allocation, launch.
 #include "decode_attention.h"
 
+#include "../common/overlap.h"
+
 #include <torch/csrc/stable/accelerator.h>
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
@@ -170,6 +172,23 @@ Tensor attend(Tensor q, Tensor keys, Tensor values, Tensor lengths, std::optiona
   return out;
 }
 
+// What append() writes must not be written twice, nor read while it is written.
+using Named = std::pair<const char*, Optional>;
+void check_memory(const std::vector<Named>& written, std::vector<Named> read) {
+  for (const auto& [name, x] : written) {
+    if (!x) continue;
+    if (overlap::shares_with_itself(*x)) {
+      refuse(name + std::string(" shares memory with itself: two of its elements are one"));
+    }
+    for (const auto& [other, y] : read) {
+      if (y && overlap::share_elements(*x, *y)) {
+        refuse(name + std::string(" shares memory with ") + other + ": allocate a tensor for each");
+      }
+    }
+    read.emplace_back(name, x);
+  }
+}
+
 Tensor append(Tensor q, Tensor k, Tensor v, Tensor cos, Tensor sin, Tensor lengths, Tensor keys,
               Tensor values, Optional key_scale, Optional value_scale, Optional counts) {
   auto call = prepare<AppendCall>(q, 4, keys, values, lengths, key_scale, value_scale);
@@ -182,16 +201,12 @@ Tensor append(Tensor q, Tensor k, Tensor v, Tensor cos, Tensor sin, Tensor lengt
             {"cos", cos, table, {positions, d / 2}},
             {"sin", sin, table, {positions, d / 2}},
             {"counts", counts ? *counts : lengths, ScalarType::Int, {batch}}});
-  for (const Optional& x : {Optional(keys), Optional(values), key_scale, value_scale}) {
-    for (int64_t i = 0; x && i < x->dim(); ++i) {
-      if (x->size(i) > 1 && x->stride(i) == 0)
-        refuse("the cache is expanded: it shares memory with itself");
-    }
-  }
-  if (keys.numel() > 0 &&
-      (keys.const_data_ptr() == values.const_data_ptr() ||
-       (key_scale && key_scale->const_data_ptr() == value_scale->const_data_ptr())))
-    refuse("keys and values, or their scales, share memory: allocate a tensor for each");
+  const std::vector<Named> read = {{"q", q},          {"k", k},     {"v", v},
+                                   {"cos", cos},      {"sin", sin}, {"lengths", lengths},
+                                   {"counts", counts}};
+  check_memory(
+      {{"keys", keys}, {"values", values}, {"key_scale", key_scale}, {"value_scale", value_scale}},
+      read);
   Tensor out = torch::stable::new_empty(q, q.sizes());
   if (out.numel() == 0) return out;
   for (Tensor* x : {&k, &v}) tidy(*x);

@@ -66,6 +66,8 @@ def attend(
     the next. 0 gives zeros; more than the capacity is the capacity. scale: 1 / sqrt(d) if None. Sums are float32; two
     runs give the same bits. No gradient. Anything else raises a RuntimeError. Call build() first.
     """
+    if isinstance(scale, Tensor):  # torch would convert it, and drop its gradient
+        raise RuntimeError("decode_attention: scale is a Tensor, expected a number: pass scale.item()")
     return torch.ops.decode_attention.attend(q, keys, values, lengths, scale, key_scale, value_scale)
 
 
@@ -103,6 +105,8 @@ def _without_gradient(name: str, written: slice, keyset, *args) -> Tensor:
         if (torch.is_grad_enabled() and x.requires_grad) or unpack_dual(x).tangent is not None:
             raise RuntimeError("decode_attention has no gradient: use it under torch.no_grad(), or detach its inputs")
     changed = [x for x in args[written] if x is not None]
+    if any(x.is_neg() for x in changed):
+        raise RuntimeError("decode_attention: the cache is a negative view: append to cache.resolve_neg()")
     if any(x.is_inference() for x in changed) and not torch.is_inference_mode_enabled():
         raise RuntimeError("decode_attention: the cache was made under torch.inference_mode(): append to it there, too")
     below = keyset.remove(keyset.highestPriorityTypeId())

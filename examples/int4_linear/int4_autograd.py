@@ -27,10 +27,15 @@ def _expect_tensors(**arguments: Tensor | None) -> None:
             raise RuntimeError(f"int4_linear: {name} is None, expected a tensor")
 
 
+def _unpack(x: Tensor):
+    """x and its tangent, or None. unpack_dual's default level is wrong while torch.compile traces."""
+    return unpack_dual(x, level=0 if torch.compiler.is_compiling() else None)
+
+
 def _below(keyset, packed: Tensor, scale: Tensor, zero: Tensor):
     """The dispatch keys below Autograd: on to the C++ function."""
     _expect_tensors(packed=packed, scale=scale, zero=zero)
-    if (torch.is_grad_enabled() and scale.requires_grad) or unpack_dual(scale).tangent is not None:
+    if (torch.is_grad_enabled() and scale.requires_grad) or _unpack(scale).tangent is not None:
         raise RuntimeError("int4_linear: scale requires a gradient, and a 4-bit weight has none: detach it")
     return keyset.remove(keyset.highestPriorityTypeId())
 
@@ -42,7 +47,9 @@ def _autograd(
 ) -> Tensor:
     _expect_tensors(x=x)
     below, tensors = _below(keyset, packed, scale, zero), (x,) if bias is None else (x, bias)
-    if any(torch.func.debug_unwrap(each) is not each or unpack_dual(each).tangent is not None for each in tensors):
+    if any(torch.func.debug_unwrap(each) is not each or _unpack(each).tangent is not None for each in tensors):
+        checked = (x if x is None else _unpack(x).primal for x in (x, packed, scale, zero, bias))
+        torch.ops.int4_linear.int4_linear.default.redispatch(below, *checked)
         # torch.func's grad, jvp, ..., or a forward derivative: slower, but torch has every derivative of this. Autocast
         # may change its dtype.
         y = F.linear(x, torch.ops.int4_linear.dequantize(packed, scale, zero), bias).to(x.dtype)

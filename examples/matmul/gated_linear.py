@@ -141,6 +141,7 @@ class _WithGradient(torch.autograd.Function):
 def _autograd(keys, x: Tensor, w: Tensor) -> Tensor:
     """docs/4_gradients.md has this pattern."""
     if _has_derivative(x) or _has_derivative(w):
+        _check(x, w)
         return reference(x, w)
     below = keys.remove(keys.highestPriorityTypeId())
     if torch.is_grad_enabled() and (x.requires_grad or w.requires_grad):

@@ -44,12 +44,13 @@ class Gradient(torch.autograd.Function):
 @torch.compiler.disable
 def autograd(keys, x, cos, sin):
     level = 0 if torch.compiler.is_compiling() else None
+    below = keys.remove(keys.highestPriorityTypeId())
     for t in (x, cos, sin):
         if torch.func.debug_unwrap(t) is not t or unpack_dual(t, level=level).tangent is not None:
+            rotate.redispatch(below, x, cos, sin)  # refuses what it always refuses
             return by_torch(x, cos, sin)
     if torch.is_grad_enabled() and (cos.requires_grad or sin.requires_grad):
         raise RuntimeError("rotate: cos or sin requires a gradient, and has none: detach it")
-    below = keys.remove(keys.highestPriorityTypeId())
     if torch.is_grad_enabled() and x.requires_grad:
         return Gradient.apply(below, x, cos, sin)
     return rotate.redispatch(below, x, cos, sin)

@@ -22,6 +22,8 @@ from torch.utils.cpp_extension import CUDA_HOME, BuildExtension, CppExtension, C
 cuda = bool(torch.version.cuda and CUDA_HOME and Path(CUDA_HOME, "bin/nvcc").exists())
 if not cuda:
     why = "found no nvcc (set CUDA_HOME to a CUDA toolkit)" if torch.version.cuda else "this torch has no CUDA"
+    if os.environ.get("TORCH_CUDA_ARCH_LIST"):  # a wheel for GPUs: pip would hide the warning
+        raise SystemExit(f"setup.py: TORCH_CUDA_ARCH_LIST is set, but {why}; unset it to build only the CPU part")
     print(f"setup.py: {why}, so only the CPU part is built", file=sys.stderr)
 if not torch.cuda.is_available():  # no GPU to compile for: PTX, which a GPU's driver finishes compiling
     os.environ.setdefault("TORCH_CUDA_ARCH_LIST", "7.5+PTX")

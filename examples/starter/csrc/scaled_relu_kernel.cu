@@ -15,7 +15,8 @@ __global__ void scaled_relu_kernel(T* y, const T* a, const T* b, Wide scale, int
 template <typename T, typename Wide>
 const char* launch(void* y, const void* a, const void* b, double scale, int64_t n, void* stream) {
   if (n == 0) return nullptr;  // a grid of no blocks is an error
-  scaled_relu_kernel<<<unsigned((n + 255) / 256), 256, 0, static_cast<cudaStream_t>(stream)>>>(
+  const unsigned blocks = (n + 255) / 256;
+  scaled_relu_kernel<T, Wide><<<blocks, 256, 0, static_cast<cudaStream_t>(stream)>>>(
       static_cast<T*>(y), static_cast<const T*>(a), static_cast<const T*>(b), Wide(scale), n);
   const cudaError_t error = cudaGetLastError();  // a failed launch is reported only here
   return error == cudaSuccess ? nullptr : cudaGetErrorString(error);

@@ -60,6 +60,14 @@ def test_derivatives(device):
     assert_same(torch.func.jvp(lambda x: scaled_relu(x, x, 0.1), (x,), (x,))[0], scaled_relu(x, x, 0.1))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_gradient_of_each_dtype(dtype, device):  # gradcheck above is for float64
+    a, b, grad = torch.randn(3, 1000, dtype=dtype, device=device)
+    inputs = a.requires_grad_(), b.requires_grad_()
+    ours, theirs = (torch.autograd.grad(f(*inputs, 0.3), inputs, grad) for f in (scaled_relu, by_torch))
+    assert_same(ours, theirs)
+
+
 def test_compile(device):
     inputs = doubles(device)
     y, expected = torch.compile(scaled_relu, fullgraph=True)(*inputs, 2.0), by_torch(*inputs, 2.0)
@@ -73,6 +81,10 @@ def test_refusals(device):
     for words, inputs in (wrong | {"no kernel for Int": (a.int(), a.int()), "is None": (a, None)}).items():
         with pytest.raises(RuntimeError, match=words):
             scaled_relu(*inputs)
+    for words, b in {r"shape \[1\]": a[:1], "b is Double": a.double()}.items():
+        for derivative in (torch.func.grad, lambda f: lambda x: torch.func.jvp(f, (x,), (x,))):
+            with pytest.raises(RuntimeError, match=words):
+                derivative(lambda x, b=b: scaled_relu(x, b).sum())(a)
     with pytest.raises(TypeError, match="expected a number"):
         scaled_relu(a, a, a[0])
 

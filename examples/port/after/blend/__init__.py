@@ -12,6 +12,8 @@ torch.ops.load_library(Path(__file__).with_name("_C.so"))
 def blend(a: Tensor, b: Tensor, mask: Tensor | None = None, alpha: float = 0.5) -> Tensor:
     """Return alpha * a + (1 - alpha) * b where mask is true (everywhere without a mask), else a. Differentiable."""
     _refuse_tangents(a, b)
+    if isinstance(alpha, Tensor):  # torch would convert it, and drop its gradient
+        raise TypeError("blend: alpha is a tensor, expected a number: pass alpha.item()")
     return torch.ops.blend.blend(a, b, mask, alpha)
 
 

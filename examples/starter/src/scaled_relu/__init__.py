@@ -60,12 +60,13 @@ class _Gradient(torch.autograd.Function):
 @torch.compiler.disable  # torch.compile runs this to trace the operator, and must not compile it by itself as well
 def _autograd(keyset, a: Tensor, b: Tensor, scale: float) -> Tensor:
     level = 0 if torch.compiler.is_compiling() else None  # the default is wrong while torch.compile traces
+    below = keyset.remove(keyset.highestPriorityTypeId())  # without Autograd: on to the C++ function
     tensors = [x for x in (a, b) if x is not None]  # None: the C++ function says so
     for x in tensors:  # inside torch.func (grad, jvp, ...), or with a forward derivative?
         if torch.func.debug_unwrap(x) is not x or unpack_dual(x, level=level).tangent is not None:
+            _op.redispatch(below, a, b, scale)  # computed for its checks: they stand only in C++
             wide = torch.promote_types(a.dtype, torch.float32)  # the kernel's `Wide`, for the same bits
             return torch.relu(scale * (a.to(wide) + b.to(wide))).to(a.dtype)  # slower, but has every derivative
-    below = keyset.remove(keyset.highestPriorityTypeId())  # without Autograd: on to the C++ function
     if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
         return _Gradient.apply(below, a, b, scale)
     return _op.redispatch(below, a, b, scale)
