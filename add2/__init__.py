@@ -14,6 +14,11 @@ if not hasattr(torch.ops.add2, "add2"):
         raise ImportError(f"add2 is not built: there is no {_library}. Build it: {cures}")
     torch.ops.load_library(_library)
 
-from .ops import add2, torch_launch_add2
+__version__ = "0.1.0"
+_found = torch.ops.add2.version() if hasattr(torch.ops.add2, "version") else "an older one"
+if _found != __version__:
+    raise ImportError(f"add2 {__version__} cannot use the library that is loaded, of version {_found}: build it again")
+
+from .ops import add2, torch_launch_add2  # noqa: E402
 
 __all__ = ["add2", "torch_launch_add2"]

@@ -7,6 +7,8 @@
 
 #include <stdint.h>
 
+#define ADD2_VERSION "0.1.0"  // add2/__init__.py has the same, and compares
+
 #define ADD2_API __attribute__((visibility("default")))  // the rest of the library is hidden
 
 struct CUstream_st;  // a cudaStream_t points to it; declared here to need no CUDA header

@@ -169,6 +169,8 @@ void torch_launch_add2(const Tensor& c, const Tensor& a, const Tensor& b, int64_
   if (const char* error = launch(c, x, y, n, c_is.dtype)) refuse(error);
 }
 
+std::string version() { return ADD2_VERSION; }
+
 }  // namespace
 
 // The schema is the contract: (a!) says that c is written, and a SymInt may be a symbol for
@@ -178,6 +180,10 @@ STABLE_TORCH_LIBRARY(add2, m) {
   m.def("add2(Tensor a, Tensor b) -> Tensor");
   m.def("torch_launch_add2(Tensor(a!) c, Tensor a, Tensor b, SymInt n) -> ()");
   m.def("torch_launch_add2.plain(Tensor(a!) c, Tensor a, Tensor b, SymInt n) -> ()");
+  m.def("version() -> str");
+}
+STABLE_TORCH_LIBRARY_IMPL(add2, CompositeExplicitAutograd, m) {
+  m.impl("version", TORCH_BOX(&version));
 }
 STABLE_TORCH_LIBRARY_IMPL(add2, CPU, m) {
   m.impl("add2", TORCH_BOX(&add2));

@@ -1,6 +1,9 @@
 """Wrong calls are refused before anything is written, and say what was found and what was expected."""
 
 import random
+import re
+import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -53,6 +56,22 @@ def test_refused(add2, device, case, place):
         call(*arguments)
     if place == "itself":
         assert all(torch.equal(x, value) for x, value in zip(arguments, before, strict=False))
+
+
+@pytest.mark.parametrize("words", ["shape", "dimensions", "broadcast", "dtype of b", "complex"])
+@pytest.mark.parametrize("transform", ["jvp", "grad", "vjp"])
+def test_refused_with_a_derivative(add2, device, words, transform):
+    """Under torch.func, where the sum is computed by torch's own functions."""
+    make, message = ADD2[words]
+    with torch.device(device):
+        a, b = make()
+    calls = {
+        "jvp": lambda: torch.func.jvp(lambda a: add2.add2(a, b), (a,), (a,)),
+        "vjp": lambda: torch.func.vjp(lambda a: add2.add2(a, b), a),
+        "grad": lambda: torch.func.grad(lambda a: add2.add2(a, b).abs().sum())(a),
+    }
+    with pytest.raises(RuntimeError, match=message):
+        calls[transform]()
 
 
 def test_two_devices(add2, cuda):
@@ -212,3 +231,14 @@ def test_random_calls(add2, device):
         else:
             with pytest.raises((RuntimeError, TypeError)):
                 add2.torch_launch_add2(c, a, b, n)
+
+
+def test_library_of_another_version(add2, library, run, tmp_path):
+    """Two installations in one process: Python files of one must not drive the library of the other."""
+    folder = shutil.copytree(Path(add2.__file__).parent, tmp_path / "add2", ignore=shutil.ignore_patterns("*.so"))
+    text = (folder / "__init__.py").read_text()
+    assert add2.__version__ in text
+    (folder / "__init__.py").write_text(text.replace(add2.__version__, "99.0"))
+    code = f"import torch; torch.ops.load_library({str(library)!r})\ntry: import add2\nexcept ImportError as e: print(e)"
+    said = run("-c", code, cwd=tmp_path).stdout
+    assert re.search(f"add2 99.0 cannot use .* {add2.__version__}: build it again", said)
