@@ -4,6 +4,9 @@ torch.library.register_autograd makes such a function, too. It is shorter, but d
 and torch.func.grad over it fails. This one has every derivative: page 4 says how.
 """
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from torch import Tensor
 from torch.autograd.forward_ad import unpack_dual
@@ -13,13 +16,13 @@ from torch.func import debug_unwrap
 _add2, _launch = torch.ops.add2.add2.default, torch.ops.add2.torch_launch_add2.default
 
 
-class _WithGradient(torch.autograd.Function):
-    """c = a + b; dc/da = dc/db = 1. keys: where the dispatcher goes on."""
+class WithGradient(torch.autograd.Function):
+    """c = a + b; dc/da = dc/db = 1. add: what computes it."""
 
     @staticmethod
-    def forward(ctx, keys, a: Tensor, b: Tensor) -> Tensor:
+    def forward(ctx, add: Callable, a: Tensor, b: Tensor) -> Tensor:
         ctx.set_materialize_grads(False)  # where no gradient arrives, backward gets None and passes it on
-        return _add2.redispatch(keys, a, b)
+        return add(a, b)
 
     @staticmethod
     def backward(ctx, grad: Tensor | None) -> tuple[None, Tensor | None, Tensor | None]:
@@ -33,7 +36,7 @@ def _add2_autograd(keys, a: Tensor, b: Tensor) -> Tensor:
         _add2.redispatch(below, a, b)  # refuses what it always refuses
         return torch.add(a, b)  # the same sum by torch's own functions, which have every derivative
     if torch.is_grad_enabled() and (a.requires_grad or b.requires_grad):
-        return _WithGradient.apply(below, a, b)
+        return WithGradient.apply(partial(_add2.redispatch, below), a, b)
     return _add2.redispatch(below, a, b)
 
 

@@ -7,13 +7,14 @@ import sys
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.func import debug_unwrap
 from torch.overrides import has_torch_function
 
 from . import gradient
 from .shapes import batch_first  # registers the fake kernels, too
 
 _add2, _launch = torch.ops.add2.add2.default, torch.ops.add2.torch_launch_add2.default
-_launch_plain = torch.ops.add2.torch_launch_add2.plain
+_add2_plain, _launch_plain = torch.ops.add2.add2.plain, torch.ops.add2.torch_launch_add2.plain
 # torch 2.10 and 2.11 compile make_dual() so that gradient.py does not see the tangent. (With them jvp() after grad() in
 # one compiled function ends in an error.)
 _HIDES_TANGENTS = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 13)
@@ -27,6 +28,21 @@ def add2(a: Tensor, b: Tensor) -> Tensor:
     An input whose strides differ from the result's is copied first. Differentiable any number of times. On CUDA
     asynchronous, on the current stream of the tensors' device.
     """
+    # Whatever may need the operator itself: compilers, subclasses, forward derivatives, torch.func ...
+    if torch.compiler.is_compiling() or torch.jit.is_tracing() or not type(a) is type(b) is Tensor:
+        return _add2_any(a, b)
+    if gradient.is_dual_level_open(a):
+        return _add2_any(a, b)
+    # Plain calls: past the Python function at Autograd, which takes 4 us or more of an H200's host to call.
+    if not (torch.is_grad_enabled() and (a.requires_grad or b.requires_grad)):
+        return _add2_plain(a, b)
+    if debug_unwrap(a) is not a or debug_unwrap(b) is not b:
+        return _add2_any(a, b)
+    return gradient.WithGradient.apply(_add2_plain, a, b)
+
+
+def _add2_any(a: Tensor, b: Tensor) -> Tensor:
+    """Whatever is not a plain call."""
     if not type(a) is type(b) is Tensor:
         _check_types(a=a, b=b)
         if "torch.distributed.tensor" in sys.modules:
@@ -96,6 +112,8 @@ torch.library.register_vmap("add2::add2", lambda info, dims, a, b: (_add2(*batch
 _library = torch.library.Library("add2", "FRAGMENT")  # adds to kernel/add2.cpp's
 for _key in ("AutocastCPU", "AutocastCUDA"):
     _library.impl("add2", _add2_autocast, _key)
-# Modes, subclasses (the key Python) and tensors without data see the operator itself, not `plain`.
-for _key in ("Python", "Meta"):
+    _library.impl("add2.plain", _add2_autocast, _key)
+# Modes, subclasses (the key Python), torch.func and tensors without data see the operator itself, not `plain`.
+for _key in ("Python", "FuncTorchDynamicLayerFrontMode", "Meta"):
+    _library.impl("add2.plain", lambda a, b: _add2(a, b), _key)
     _library.impl("torch_launch_add2.plain", lambda c, a, b, n: _launch(c, a, b, n), _key)

@@ -175,9 +175,10 @@ std::string version() { return ADD2_VERSION; }
 
 // The schema is the contract: (a!) says that c is written, and a SymInt may be a symbol for
 // torch.compile. One function serves both devices. add2/gradient.py adds autograd, shapes.py fake
-// kernels, ops.py the rest. The overload `plain` gets no Autograd kernel: ops.py says what for.
+// kernels, ops.py the rest. The overloads `plain` get no Autograd kernel: ops.py says what for.
 STABLE_TORCH_LIBRARY(add2, m) {
   m.def("add2(Tensor a, Tensor b) -> Tensor");
+  m.def("add2.plain(Tensor a, Tensor b) -> Tensor");
   m.def("torch_launch_add2(Tensor(a!) c, Tensor a, Tensor b, SymInt n) -> ()");
   m.def("torch_launch_add2.plain(Tensor(a!) c, Tensor a, Tensor b, SymInt n) -> ()");
   m.def("version() -> str");
@@ -187,11 +188,13 @@ STABLE_TORCH_LIBRARY_IMPL(add2, CompositeExplicitAutograd, m) {
 }
 STABLE_TORCH_LIBRARY_IMPL(add2, CPU, m) {
   m.impl("add2", TORCH_BOX(&add2));
+  m.impl("add2.plain", TORCH_BOX(&add2));
   m.impl("torch_launch_add2", TORCH_BOX(&torch_launch_add2));
   m.impl("torch_launch_add2.plain", TORCH_BOX(&torch_launch_add2));
 }
 STABLE_TORCH_LIBRARY_IMPL(add2, CUDA, m) {
   m.impl("add2", TORCH_BOX(&add2));
+  m.impl("add2.plain", TORCH_BOX(&add2));
   m.impl("torch_launch_add2", TORCH_BOX(&torch_launch_add2));
   m.impl("torch_launch_add2.plain", TORCH_BOX(&torch_launch_add2));
 }
