@@ -7,7 +7,6 @@ import sys
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
-from torch.func import debug_unwrap
 from torch.overrides import has_torch_function
 
 from . import gradient
@@ -36,9 +35,10 @@ def add2(a: Tensor, b: Tensor) -> Tensor:
     # Plain calls: past the Python function at Autograd, which takes 4 us or more of an H200's host to call.
     if not (torch.is_grad_enabled() and (a.requires_grad or b.requires_grad)):
         return _add2_plain(a, b)
-    if debug_unwrap(a) is not a or debug_unwrap(b) is not b:
+    try:
+        return gradient.WithGradient.apply(_add2_plain, a, b)
+    except RuntimeError:  # inside torch.func, where apply() refuses; or the operator does, and will again
         return _add2_any(a, b)
-    return gradient.WithGradient.apply(_add2_plain, a, b)
 
 
 def _add2_any(a: Tensor, b: Tensor) -> Tensor:
@@ -65,7 +65,7 @@ def torch_launch_add2(c: Tensor, a: Tensor, b: Tensor, n: int) -> None:
         return _launch_any(c, a, b, n)
     if torch.is_grad_enabled() and (c.requires_grad or a.requires_grad or b.requires_grad):
         return _launch_any(c, a, b, n)
-    if not 0 <= n < 2**63 or c.is_neg() or c.is_inference() or gradient.is_dual_level_open(c):
+    if not 0 <= n < 2**63 or c.is_inference() or gradient.is_dual_level_open(c):
         return _launch_any(c, a, b, n)
     # Plain calls: past the Python function at Autograd, which takes 4 us or more of an H200's host to call.
     _launch_plain(c, a, b, n)
@@ -114,6 +114,6 @@ for _key in ("AutocastCPU", "AutocastCUDA"):
     _library.impl("add2", _add2_autocast, _key)
     _library.impl("add2.plain", _add2_autocast, _key)
 # Modes, subclasses (the key Python), torch.func and tensors without data see the operator itself, not `plain`.
-for _key in ("Python", "FuncTorchDynamicLayerFrontMode", "Meta"):
-    _library.impl("add2.plain", lambda a, b: _add2(a, b), _key)
-    _library.impl("torch_launch_add2.plain", lambda c, a, b, n: _launch(c, a, b, n), _key)
+for _key in ("Python", "FuncTorchDynamicLayerFrontMode", "Meta", "Negative"):
+    _library.impl("add2.plain", _add2_any, _key)
+    _library.impl("torch_launch_add2.plain", _launch_any, _key)

@@ -24,6 +24,15 @@ def test_gradcheck(add, device):
     assert gradgradcheck(add, (a, b))
 
 
+def test_parameters_inside_of_a_transform(add2, device):
+    """torch.func is at work, though not on these tensors."""
+    p, q, x = (torch.rand(3, device=device, requires_grad=True) for _ in "pqx")
+    torch.vmap(lambda x: x * add2.add2(p, q))(x.detach().expand(2, 3)).sum().backward()
+    assert torch.equal(p.grad, 2 * x.detach())
+    y = torch.func.grad(lambda x: (x * add2.add2(p, x)).sum())(x.detach())
+    torch.testing.assert_close(y, p + 2 * x)
+
+
 def test_gradcheck_strided_and_expanded(add, device):
     a, b = leaf(4, 3, device=device), leaf(1, 4, device=device)
     assert gradcheck(lambda a, b: add(a.t(), b.expand(3, 4)), (a, b))
