@@ -33,7 +33,7 @@ def main() -> int:
     if args.json and (content["results"] or not content["correct"]):  # otherwise an earlier file is worth more
         files.write(args.json, files.to_json(content | {"complete": status == 0}))
     if args.plot and content["results"]:
-        plots.sweep(content).savefig(args.plot, dpi=150)
+        files.draw(args.plot, plots.sweep(content), dpi=150)
     return status
 
 
@@ -67,8 +67,9 @@ def measure_build(args: argparse.Namespace) -> tuple[dict, int]:
         status = cli.fail("interrupted; what was measured until then is above, and in the files", 130)
     except bench.WrongResult as error:
         content["correct"], status = False, cli.fail(error)
-    except torch.OutOfMemoryError as error:
-        status = cli.fail(f"out of memory; give smaller --sizes: {error}")
+    except RuntimeError as error:  # of torch: out of memory on a GPU or a CPU, or a kernel that failed
+        reason = str(error).splitlines()[0]
+        status = cli.fail(f"{reason} (what was measured before is kept; if memory is short, give smaller --sizes)")
     return content, status
 
 
@@ -99,7 +100,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser = cli.parser("Build add2, check it against torch, time it against torch.", [*build.COMPILERS, "all"])
     parser.add_argument("--dtype", choices=[*bench.DTYPES, "all"], default="float32", help="(default: float32)")
     parser.add_argument("--sizes", type=sizes, default="2^10,2^20,2^26", help="elements: 1000,2^20 or 2^10..2^28")
-    parser.add_argument("--plot", type=files.target, metavar="FILE", help="draw the results: .png, .pdf or .svg")
+    parser.add_argument("--plot", type=files.picture, metavar="FILE", help="draw the results: .png, .pdf or .svg")
     parser.add_argument("--clocks", action="store_true", help="time by every clock: host, events, GPU, warm GPU")
     parser.add_argument("--kernels", action="store_true", help="also time each kernel of the lesson")
     parser.add_argument("--host-cost", action="store_true", help="also the host's time for a call, at n = 1024")
@@ -127,6 +128,8 @@ def sizes(text: str) -> list[int]:
 
 def size(text: str) -> int:
     base, _, exponent = text.partition("^")
+    if int(exponent or 1) > 40:  # sizes() allows no more; Python would compute 9^999999999 for hours
+        raise ValueError
     return int(base) ** int(exponent or 1)
 
 

@@ -124,7 +124,11 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     args = cli.parse(parser, argv)
     if args.epochs is None:
         args.epochs = 500 if args.model == "toy" else 20
-    args.rank, args.world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))  # set by torchrun
+    rank, world = os.environ.get("RANK", "0"), os.environ.get("WORLD_SIZE", "1")  # torchrun sets both
+    is_one = (rank, world) == ("0", "1")
+    if not is_one and not ("TORCHELASTIC_RESTART_COUNT" in os.environ and 0 <= int(rank) < int(world)):
+        parser.error(f"found RANK={rank}, WORLD_SIZE={world}, but no torchrun: unset both, or start it with torchrun")
+    args.rank, args.world = int(rank), int(world)
     if args.epochs < 1 or args.batch < args.world or not 0 <= args.seed < 2**63:
         parser.error("--epochs starts at 1, --batch at the number of processes; --seed is from 0 to 2^63 - 1")
     if args.model == "residual" and not importlib.util.find_spec("sklearn"):

@@ -63,21 +63,18 @@ def has_cuda_code(library: Path) -> bool:
 
 def _build(compiler: str, rebuild: bool) -> Path:
     toolchain.host_compiler()
-    if nvcc := toolchain.find_nvcc():
-        toolchain.check_nvcc(nvcc)
     if compiler != "setup":  # which also works without ninja
         toolchain.require("cmake" if compiler == "cmake" else "ninja")
-    target = f"CUDA ({toolchain.arch_list()}) and the CPU" if nvcc else "only the CPU"
-    print(f"building what is out of date with {compiler} for {target} ...", file=sys.stderr)
     before = dict(os.environ)
-    changed = {name: text for name, text in toolchain.environment().items() if before.get(name) != text}
-    os.environ |= changed  # torch's load() reads it, and so do the commands
+    os.environ |= toolchain.environment()  # torch's load() reads it, and so do the commands
     try:
-        return _jit(rebuild) if compiler == "jit" else _run(compiler, rebuild, nvcc)
-    finally:
-        for name in changed:  # what is compiled later in this process may want other GPUs
-            del os.environ[name]
-            os.environ |= {name: before[name]} if name in before else {}
+        nvcc = toolchain.find_nvcc()
+        target = f"CUDA ({toolchain.arch_list()}) and the CPU" if nvcc else "only the CPU"
+        print(f"building what is out of date with {compiler} for {target} ...", file=sys.stderr)
+        return _jit(rebuild, nvcc) if compiler == "jit" else _run(compiler, rebuild, nvcc)
+    finally:  # what is compiled later in this process may want other GPUs
+        os.environ.clear()
+        os.environ |= before
 
 
 def _run(compiler: str, rebuild: bool, nvcc: Path | None) -> Path:
@@ -129,7 +126,7 @@ def _call_load(with_cuda: bool, *link: str) -> str:
     )
 
 
-def _jit(rebuild: bool) -> Path:
+def _jit(rebuild: bool, nvcc: Path | None) -> Path:
     # A space in the path of a virtual environment: torch 2.10 to 2.15 quote their -I flags, not their -L flags.
     cpp_extension.TORCH_LIB_PATH = shlex.quote(str(Path(torch.__file__).parent / "lib"))
     home = os.environ.get("CUDA_HOME")
@@ -144,11 +141,11 @@ def _jit(rebuild: bool) -> Path:
         (folder / "lock").unlink(missing_ok=True)
         # torch links with -lcudart; nvidia-cuda-runtime of PyPI has libcudart.so.13, but no libcudart.so.
         link = []
-        if home and not list(Path(home).glob("lib*/libcudart.so")):
+        if nvcc and not list(Path(home).glob("lib*/libcudart.so")):
             (folder / "libcudart.so").unlink(missing_ok=True)
             (folder / "libcudart.so").symlink_to(next(Path(home).glob("lib/libcudart.so.*")))
             link = [f"-L{shlex.quote(str(folder))}"]
-        library = Path(_call_load(toolchain.find_nvcc() is not None, *link))
+        library = Path(_call_load(nvcc is not None, *link))
         if rebuild:
             print(subprocess.getoutput(f"ninja -C {shlex.quote(str(folder))} -t commands"), file=sys.stderr)
     return library

@@ -47,6 +47,8 @@ def parse(parser: argparse.ArgumentParser, argv: list[str] | None) -> argparse.N
     args = parser.parse_args(argv)
     if args.device:
         try:
+            if torch.device(args.device).type not in ("cuda", "cpu"):
+                raise RuntimeError("add2 has kernels for CUDA and for CPUs")
             args.device = torch.empty(0, device=args.device).device  # a GPU with its number
         except (RuntimeError, AssertionError) as error:  # AssertionError: torch is built without CUDA
             parser.error(f"--device {args.device} cannot be used: {str(error).splitlines()[0]}; try --device cpu")

@@ -4,6 +4,7 @@ python3 -m lab.doctor
 """
 
 import importlib.metadata
+import shutil
 import sys
 from pathlib import Path
 
@@ -21,7 +22,7 @@ def _gpu() -> str:
 def _nvcc() -> str:
     if nvcc := toolchain.find_nvcc():
         return f"CUDA {toolchain.check_nvcc(nvcc)}, {nvcc}; compiles for {toolchain.arch_list()}"
-    return f"none, so only the CPU part is built: {toolchain.cuda_cure()}"
+    return f"not used ({shutil.which('nvcc') or 'not on PATH'}): only the CPU part is built, as {toolchain.cuda_cure()}"
 
 
 def _cuda_home() -> str:
@@ -52,8 +53,8 @@ CHECKS = {
 status = 0
 for subject, check in CHECKS.items():
     try:
-        print(f"ok     {subject:<11} {check()}")
-    except (RuntimeError, ImportError) as error:
+        print(f"       {subject:<11} {check()}")
+    except (RuntimeError, ImportError, OSError) as error:
         print(f"WRONG  {subject:<11} {error}")
         status = 1
 sys.exit(status)

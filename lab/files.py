@@ -1,26 +1,51 @@
 """Output files, and JSON with one row per line."""
 
 import argparse
+import importlib.util
+import io
 import json
-import os
+import tempfile
 from pathlib import Path
 
 
 def target(text: str) -> Path:
     """The type of an option that names an output file: a mistake is found now, not after an hour of measuring."""
     path = Path(text)
-    if not path.parent.is_dir():
-        raise argparse.ArgumentTypeError(f"there is no folder {path.parent}")
-    if path.exists() and not path.is_file():  # never replace /dev/null
-        raise argparse.ArgumentTypeError(f"{path} is not a regular file")
+    try:
+        if not path.parent.is_dir():
+            raise argparse.ArgumentTypeError(f"there is no folder {path.parent}")
+        if path.exists() and not path.is_file():  # never replace /dev/null
+            raise argparse.ArgumentTypeError(f"{path} is not a regular file")
+        with tempfile.TemporaryDirectory(dir=path.parent) as folder:  # as write() does
+            Path(folder, path.name).touch()
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"cannot write {path}: {error.strerror}") from None
     return path
 
 
+def picture(text: str) -> Path:
+    """The type of an option that names a picture to draw."""
+    if Path(text).suffix not in (".png", ".pdf", ".svg"):
+        raise argparse.ArgumentTypeError(f"the name of a picture ends in .png, .pdf or .svg, not as {text}")
+    if not importlib.util.find_spec("matplotlib"):
+        raise argparse.ArgumentTypeError("drawing needs matplotlib: `python3 -m pip install matplotlib`")
+    return target(text)
+
+
 def write(path: Path, content: bytes) -> None:
-    """Replace a file: written under another name and then renamed, so that no reader sees half of it."""
-    new = path.with_name(f"{path.name}.{os.getpid()}")
-    new.write_bytes(content)
-    new.replace(path)
+    """Replace a file: written elsewhere and then moved, so that no reader sees half of it. It keeps the file's mode."""
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:  # only this user can enter it
+        new = Path(folder, path.name)
+        new.write_bytes(content)
+        if path.exists():
+            new.chmod(path.stat().st_mode)
+        new.replace(path)
+
+
+def draw(path: Path, figure, **options) -> None:
+    """Write a figure of matplotlib, with options of its savefig()."""
+    figure.savefig(buffer := io.BytesIO(), format=path.suffix[1:], **options)
+    write(path, buffer.getvalue())
 
 
 def to_json(content: dict | list[dict]) -> bytes:

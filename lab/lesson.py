@@ -16,10 +16,9 @@ def options(description: str, has_plot: bool = False) -> argparse.ArgumentParser
     parser = argparse.ArgumentParser(description=description.splitlines()[0])
     parser.add_argument("--json", type=files.target, metavar="FILE", help="write the results")
     parser.set_defaults(plot=None, content=None)
-    if not has_plot:
-        return parser
-    parser.add_argument("--plot", type=files.target, metavar="FILE", help="draw them (.svg, .png; needs matplotlib)")
-    parser.add_argument("--from", type=_earlier, metavar="FILE", dest="content", help="results of an earlier --json")
+    if has_plot:
+        parser.add_argument("--plot", type=files.picture, metavar="FILE", help="draw them: .png, .pdf or .svg")
+        parser.add_argument("--from", type=_earlier, metavar="FILE", dest="content", help="results of an earlier run")
     return parser
 
 
@@ -60,5 +59,5 @@ def report(args: argparse.Namespace, is_ready: Callable[[], bool], measure: Call
         with matplotlib.rc_context(STYLE | {"svg.fonttype": "none", "svg.hashsalt": "lesson"}):  # text stays text
             figure = Figure(layout="constrained")
             plot(figure, content)
-            figure.savefig(args.plot, metadata={"Date": None} if args.plot.suffix == ".svg" else None)
+            files.draw(args.plot, figure, metadata={"Date": None} if args.plot.suffix == ".svg" else None)
     return content

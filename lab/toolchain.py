@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import sysconfig
 from pathlib import Path
 
@@ -27,14 +28,20 @@ def require(tool: str, cure: str = "") -> str:
     found = shutil.which(tool, path=tool_path())
     if not found:
         cure = cure or f"Install it: `python3 -m pip install {tool}`."
-        raise Failure(f"{tool} is not installed (it is not on PATH). {cure}")
+        raise Failure(f"{tool} is not installed (PATH has no such program). {cure}")
     return found
 
 
 def host_compiler() -> str:
-    """The path of the C++ compiler: CXX, or c++."""
+    """The path of the C++ compiler: CXX, or c++. A Failure if it cannot compile three lines."""
     cures = "`sudo apt-get install g++`, `sudo dnf install gcc-c++`, `conda install cxx-compiler`"
-    return require(os.environ.get("CXX", "c++"), f"{cures}, or set CXX to another.")
+    cures += ", or set CXX to another program: to one, without arguments, as torch quotes it."
+    compiler = require(os.environ.get("CXX", "c++"), cures)
+    command, code = [compiler, "-fsyntax-only", "-x", "c++", "-"], "#include <cstdint>\n\nint32_t number;\n"
+    done = subprocess.run(command, input=code, capture_output=True, text=True)
+    if done.returncode:
+        raise Failure(f"{compiler} cannot compile three lines of C++. {cures}\n{done.stderr}".strip())
+    return compiler
 
 
 def find_nvcc() -> Path | None:
@@ -98,6 +105,13 @@ def arch_list() -> str:
 def environment() -> dict[str, str]:
     """os.environ for a build, with what torch's cpp_extension reads, so that all builds find the same."""
     env = os.environ | {"PATH": tool_path()}
-    if nvcc := find_nvcc():
-        env |= {"CUDA_HOME": str(cuda_root(nvcc)), "TORCH_CUDA_ARCH_LIST": arch_list()}
+    try:
+        if nvcc := find_nvcc():
+            check_nvcc(nvcc)
+            env |= {"CUDA_HOME": str(cuda_root(nvcc)), "TORCH_CUDA_ARCH_LIST": arch_list()}
+    except Failure as misfit:
+        if torch.cuda.is_available() or env.get("ADD2_WITH_CUDA") == "1":
+            raise
+        print(f"only the CPU part will be built: {misfit}", file=sys.stderr)
+        env["ADD2_WITH_CUDA"] = "0"
     return env

@@ -63,13 +63,19 @@ def own_jit_cache(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def run():
-    """Run a program of the project (or any Python arguments) in a process of its own; returns the finished process."""
+def run(tmp_path_factory):
+    """Run a program of the project (or any Python arguments) in a process of its own; returns the finished process.
+    Another package called lab is on the path of each: PyPI has one."""
+    foreign = tmp_path_factory.mktemp("foreign")
+    (foreign / "lab").mkdir()
+    (foreign / "lab/__init__.py").write_text("raise SystemExit('this is not the lab of the project')")
+    path = os.pathsep.join([str(foreign), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
 
     def run(*arguments, root=ROOT, cwd=None, status=0, drop=(), **env):
         first = root / arguments[0] if str(arguments[0]).endswith(".py") else arguments[0]
         command = [sys.executable, *map(str, [first, *arguments[1:]])]
-        environment = {name: value for name, value in os.environ.items() if name not in drop} | env
+        environment = {name: value for name, value in os.environ.items() if name not in drop}
+        environment |= {"PYTHONPATH": path} | env
         options = {"cwd": cwd or root, "env": environment, "capture_output": True, "text": True, "timeout": 600}
         done = subprocess.run(command, check=False, **options)
         assert done.returncode == status, f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}"

@@ -118,16 +118,21 @@ def test_failed_builds(tmp_path, tiny, script):
         "undefined": ("jit", {}, ["undefined symbol: no_such_function", "docs/troubleshooting.md"]),
         "no folder": ("jit", {"TORCH_EXTENSIONS_DIR": __file__}, ["Not a directory"]),
         "no compiler": ("setup", {"CXX": "no-such-compiler"}, ["no-such-compiler is not installed", "apt-get"]),
+        "a broken compiler": ("jit", {"CXX": "/bin/false"}, ["/bin/false cannot compile", "apt-get"]),
+        "two words": ("jit", {"CXX": "ccache c++"}, ["to one, without arguments"]),
+        "no toolkit": ("jit", {"CUDA_HOME": "/no-such-folder"}, ["undefined symbol"]),  # it compiles
     }
     if toolchain.find_nvcc():
         says = 'echo "Cuda compilation tools, release 9.2, V9.2.88"\n'
         old = Path(executable(tmp_path / "cuda/bin/nvcc", says)).parents[1]
+        no_gpu = {"ADD2_WITH_CUDA": "", "CUDA_VISIBLE_DEVICES": ""}
         with_nvcc = {
             "another CUDA": ("jit", {"CUDA_HOME": str(old)}, ["belongs to CUDA 9.2", "built with CUDA"]),
+            "another CUDA, no GPU": ("setup", no_gpu | {"CUDA_HOME": str(old)}, ["undefined symbol"]),
             "unknown GPU": ("jit", {"TORCH_CUDA_ARCH_LIST": "99.0"}, ["Unknown CUDA arch"]),
             "GCC": ("jit", {"NVCC_PREPEND_FLAGS": "-D__GNUC__=99"}, ["unsupported GNU version"]),
         }
-        cases |= {name: (each[0], each[1] | {"ADD2_WITH_CUDA": "1"}, each[2]) for name, each in with_nvcc.items()}
+        cases |= {name: (each[0], {"ADD2_WITH_CUDA": "1"} | each[1], each[2]) for name, each in with_nvcc.items()}
     code = "for name, (compiler, env, _) in json.loads(sys.argv[1]).items(): found[name] = load(compiler, **env)"
     found = script(code, json.dumps(cases), root=tiny)
     for name, (_, _, words) in cases.items():
@@ -151,12 +156,13 @@ def test_doctor(run, tmp_path):
     """What is wrong has its cure; the rest is well, where the other tests build everything."""
     root = toolchain.find_nvcc() and toolchain.cuda_root(toolchain.find_nvcc())
     executable(tmp_path / "bin/nvcc", f'exec "{root}/bin/nvcc" "$@"\n')
-    env = {"CXX": "none", "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
+    env = {"CXX": "/bin/false", "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
     told = run("-m", "lab.doctor", status=1, drop=("CUDA_HOME", "CUDA_PATH"), **env).stdout
-    rows = {line.split()[1]: line for line in told.splitlines()}
+    rows = {line[7:].split()[0]: line for line in told.splitlines()}
     wrong = {"C++", *["CUDA_HOME"] * bool(root)}
     assert {subject for subject, row in rows.items() if row.startswith("WRONG")} == wrong
     assert {"torch", "GPU", "nvcc", "ninja", "cmake", "setuptools"} <= rows.keys()
+    assert (f"not used ({tmp_path}/bin/nvcc)" in rows["nvcc"]) == (root is None)
     assert not root or f"`export CUDA_HOME={root}`" in rows["CUDA_HOME"]
 
 

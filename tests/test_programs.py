@@ -1,8 +1,10 @@
-"""Both programs: wrong options, and an end in the middle."""
+"""Both programs: wrong options, files that cannot be written, and an end in the middle."""
 
+import argparse
 import importlib.util
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -10,20 +12,33 @@ from pathlib import Path
 
 import pytest
 
+from lab import files
+
 ROOT = Path(__file__).resolve().parent.parent
 WRONG = {
     "time.py": {
         ("--compiler", "make"): "invalid choice: 'make'",
         ("--device", "cuda:99"): "cuda:99 cannot be used",
+        ("--device", "meta"): "meta cannot be used",
+        ("--device", "hpu"): "hpu cannot be used",
         ("--sizes", "2^99"): "invalid sizes value",
+        ("--sizes", "9^999999999"): "invalid sizes value",
         ("--library", "README.md", "--compiler", "all"): "cannot be combined",
         ("--json", "/no/such/folder/x.json"): "there is no folder",
+        ("--json", "/proc/x.json"): "cannot write",  # not even for root
+        ("--json", "x" * 300): "cannot write",
+        ("--json", "/dev/null"): "not a regular file",
+        ("--plot", "x.txt"): ".svg",
     },
     "train.py": {
         ("--epochs", "0"): "start",
         ("--compiler", "torch", "--check"): "with a build of add2",
         ("--cuda-graph", "--device", "cpu"): "a GPU",
         ("--resume", "/no/such/file.pt"): "cannot read",
+        ("--save", "/proc/x.pt"): "cannot write",
+        ("RANK=1",): "torchrun",
+        ("RANK=x", "WORLD_SIZE=2"): "torchrun",
+        ("RANK=0", "WORLD_SIZE=2"): "torchrun",
     },
 }
 
@@ -41,14 +56,43 @@ def test_wrong_usage(name, capsys, tmp_path, monkeypatch):
     """One line on stderr, exit status 2, and no file where the output would have gone."""
     (tmp_path / "README.md").write_text("no JSON")
     monkeypatch.chdir(tmp_path)
-    parse = program(name).parse
+    parse, environment = program(name).parse, dict(os.environ)
     for arguments, message in WRONG[name].items():
+        variables = dict(argument.split("=") for argument in arguments if "=" in argument)
+        monkeypatch.setattr(os, "environ", environment | variables)
         with pytest.raises(SystemExit) as end:
-            parse(list(arguments))
+            parse([] if variables else list(arguments))
         told = capsys.readouterr()
         assert (end.value.code, told.out) == (2, ""), arguments
         assert message in told.err.splitlines()[-1], (arguments, told.err)
     assert os.listdir(tmp_path) == ["README.md"]
+
+
+def test_write(tmp_path):
+    """It keeps the mode, follows no link, takes long names; where the disk is full, the old file stays as it was."""
+    old, link, long = tmp_path / "old.json", tmp_path / f"old.json.{os.getpid()}", tmp_path / ("x" * 250)
+    old.write_text("old")
+    old.chmod(0o600)
+    link.symlink_to(tmp_path / "elsewhere")
+    for path in (old, long):
+        files.write(files.target(str(path)), b"new")
+        assert path.read_text() == "new"
+    assert old.stat().st_mode & 0o777 == 0o600
+    assert not (tmp_path / "elsewhere").exists()
+    before, limits = sorted(tmp_path.iterdir()), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (5, limits[1]))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            files.write(old, b"as long as this")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (old.read_text(), sorted(tmp_path.iterdir())) == ("new", before)
+
+
+def test_plot_without_matplotlib(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(argparse.ArgumentTypeError, match="pip install matplotlib"):
+        files.picture("times.svg")
 
 
 @pytest.mark.thorough

@@ -1,15 +1,18 @@
 """train.py: the same losses as with torch's own add, by one process and by several, interrupted and resumed."""
 
 import argparse
+import io
 import json
 import math
 import re
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 
 import train
+from lab import cli
 from lab.train import loop
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -96,7 +99,7 @@ def assert_equal(first, second):
 @pytest.mark.thorough
 @pytest.mark.anywhere
 def test_checkpoints(run, tmp_path):
-    """Resumed: the same bits as after an unbroken run. A checkpoint of another run is refused."""
+    """Resumed: the same bits as after an unbroken run."""
     broken, unbroken = tmp_path / "broken.pt", tmp_path / "unbroken.pt"
     arguments = [*RESIDUAL, "--batch", "256"]
     run("train.py", *arguments, "--epochs", "1", "--save", broken)
@@ -104,4 +107,32 @@ def test_checkpoints(run, tmp_path):
     assert "epoch   0" not in done.stdout
     run("train.py", *arguments, "--epochs", "3", "--save", unbroken)
     assert_equal(broken, unbroken)
-    assert "with other settings" in run("train.py", *RESIDUAL, "--resume", broken, status=1).stderr
+
+
+def test_resume_from_another_file(tmp_path, monkeypatch, capsys):
+    """One line and exit status 1; a run that has finished says so again."""
+    file = tmp_path / "file.pt"
+
+    def end(*options):
+        monkeypatch.setattr(sys, "argv", ["train.py", "--compiler", "torch", "--device", "cpu", *options])
+        status = cli.run(train.main)
+        told = capsys.readouterr()
+        return status, told.out, told.err
+
+    end("--epochs", "30", "--save", str(file))
+    status, out, _ = end("--epochs", "30", "--resume", str(file))
+    assert (status, "after 30 epochs" in out) == (0, True)
+    right, found = file.read_bytes(), torch.load(file, weights_only=True)
+    wrong = {b"": "no checkpoint", right[:1000]: "no checkpoint", b"a text": "no checkpoint"}
+    parts = ({"network": {}}, {"optimizer": None}, {"history": []}, {"history": {"losses": [], "a": 1}})
+    for other in ([], {}, *(found | part for part in parts), found | {"settings": {}}):
+        torch.save(other, buffer := io.BytesIO())
+        wrong[buffer.getvalue()] = "no checkpoint"
+    wrong[buffer.getvalue()] = "same settings"
+    for content, word in wrong.items():
+        file.write_bytes(content)
+        status, _, err = end("--epochs", "31", "--resume", str(file))
+        assert (status, len(err.splitlines()), word in err) == (1, 1, True), err
+    file.write_bytes(right)
+    status, _, err = end("--epochs", "5", "--resume", str(file))
+    assert (status, "has 30 epochs" in err) == (1, True)

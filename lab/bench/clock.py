@@ -110,12 +110,12 @@ def gpu(*rounds: Sequence[Call], flush: Call | None = None) -> Timing:
     if not _first_graph:
         # The first graph of a process differs from all later ones: on an H100 and a H200 its kernels took 0.3 us less
         # (1.3 instead of 1.6 for 2^10 elements). So capture one for nothing, and keep it: none may reuse its state.
-        _first_graph.append(_capture(rounds[0]))
+        _first_graph.append(capture(rounds[0]))
         end = time.perf_counter() + 0.3
         while time.perf_counter() < end:  # an idle GPU also needs some time to raise its clock
             _first_graph[0].replay()
             torch.cuda.synchronize()
-    graphs = [(_capture(calls), len(calls)) for calls in rounds]
+    graphs = [(capture(calls), len(calls)) for calls in rounds]
 
     def sample() -> list[float]:
         # The first of six replays is left out: the host was still on its way to queue it.
@@ -124,11 +124,11 @@ def gpu(*rounds: Sequence[Call], flush: Call | None = None) -> Timing:
     return repeat([sample])[0]
 
 
-def _capture(calls: Sequence[Call]) -> torch.cuda.CUDAGraph:
+def capture(calls: Sequence[Call]) -> torch.cuda.CUDAGraph:
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
-        for call in calls[:3]:  # warm-up, which torch.cuda.graph needs
+        for call in itertools.islice(itertools.cycle(calls), 3):  # warm-up, which torch.cuda.graph needs
             call()
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()

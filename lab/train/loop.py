@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from .. import files
-from ..bench.clock import synchronize
+from ..bench.clock import capture, synchronize
 from ..build import Failure
 from .tasks import Add, Task
 
@@ -31,12 +31,7 @@ def train(task: Task, add: Add, device: torch.device, args: argparse.Namespace) 
     optimizer = torch.optim.SGD(network.parameters(), lr=0.01, momentum=task.momentum)
     history = History()
     if args.resume and args.resume.exists():  # otherwise --save will write it
-        found = torch.load(args.resume, map_location="cpu", weights_only=True)
-        if found["settings"] != settings(args):
-            raise Failure(f"{args.resume} comes from a run with other settings: {found['settings']}")
-        network.load_state_dict(found["network"])
-        optimizer.load_state_dict(found["optimizer"])
-        history = History(**found["history"])
+        history = resume(args, network, optimizer)
     # On a GPU, reduce-overhead replays CUDA graphs, as most of a small step is launches; fullgraph: no graph breaks.
     called = torch.compile(network, fullgraph=True, mode="reduce-overhead") if args.compile else network
     called = nn.parallel.DistributedDataParallel(called) if args.world > 1 else called
@@ -50,6 +45,8 @@ def train(task: Task, add: Add, device: torch.device, args: argparse.Namespace) 
         optimizer.step()
         return loss.detach().clone() if args.compile else loss.detach()  # a replayed graph writes the next loss there
 
+    if len(history.losses) == args.epochs:  # a finished run, started again
+        yield history
     if args.cuda_graph:
         step = captured(step, network)
     while (done := len(history.losses)) < args.epochs:
@@ -62,9 +59,7 @@ def train(task: Task, add: Add, device: torch.device, args: argparse.Namespace) 
         us_per_step = (time.perf_counter() - start) * 1e6 / sum(map(len, losses))
         means = torch.stack(losses).double().mean(dim=1)
         if args.world > 1:  # each has its share of every batch's loss
-            from . import processes
-
-            processes.add_up(means)
+            torch.distributed.all_reduce(means)
         history.losses += means.tolist()
         history.us_per_step += [us_per_step] * len(means)
         if task.accuracy:
@@ -76,23 +71,30 @@ def train(task: Task, add: Add, device: torch.device, args: argparse.Namespace) 
         yield history
 
 
+def resume(args: argparse.Namespace, network: nn.Module, optimizer: torch.optim.Optimizer) -> History:
+    """Load a checkpoint. Failure if it is none, or not one of this run."""
+    try:
+        found = torch.load(args.resume, map_location="cpu", weights_only=True)
+        theirs, done = found["settings"], len(found["history"]["losses"])
+        if theirs == settings(args) and done <= args.epochs:
+            network.load_state_dict(found["network"])
+            optimizer.load_state_dict(found["optimizer"])
+            return History(**found["history"])
+    except Exception as error:  # any at all: another file can hold anything
+        raise Failure(f"{args.resume} is no checkpoint of train.py, or is damaged ({type(error).__name__})") from error
+    raise Failure(f"{args.resume} has {done} epochs with {theirs}; give the same settings, and --epochs {done} or more")
+
+
 def captured(step: Callable[[], Tensor], network: nn.Module) -> Callable[[], Tensor]:
     """A step without a batch as a CUDA graph: one call launches forward, backward and the optimizer."""
     before = {name: value.clone() for name, value in network.state_dict().items()}
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):  # warm-up, which torch.cuda.graph needs
-        for _ in range(3):
-            step()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        loss = step()
+    losses: list[Tensor] = []
+    graph = capture([lambda: losses.append(step())])
     network.load_state_dict(before)  # a captured step has not run, but the warm-up's have
 
     def replay() -> Tensor:
         graph.replay()
-        return loss.clone()  # out of the graph's memory, which the next replay writes again
+        return losses[-1].clone()  # out of the graph's memory, which the next replay writes again
 
     return replay
 

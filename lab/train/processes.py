@@ -22,11 +22,6 @@ def connect(args: argparse.Namespace, on_gpus: bool) -> None:
     dist.init_process_group("nccl" if on_gpus else "gloo", store=store, rank=args.rank, world_size=args.world)
 
 
-def add_up(values: torch.Tensor) -> None:
-    """Replace each process's values by the sum over all processes."""
-    dist.all_reduce(values)
-
-
 def leave(status: int) -> NoReturn:
     """End this process. Not as Python usually ends: a thread of gloo's may still hold a tensor then, and aborts the
     process (seen with torch 2.13, https://github.com/pytorch/pytorch/issues/190489)."""
