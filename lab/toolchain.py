@@ -35,7 +35,7 @@ def require(tool: str, cure: str = "") -> str:
 def host_compiler() -> str:
     """The path of the C++ compiler: CXX, or c++. A Failure if it cannot compile three lines."""
     cures = "`sudo apt-get install g++`, `sudo dnf install gcc-c++`, `conda install cxx-compiler`"
-    cures += ", or set CXX to another program: to one, without arguments, as torch quotes it."
+    cures += ", or set CXX to the name of another program, without arguments, as torch quotes it."
     compiler = require(os.environ.get("CXX", "c++"), cures)
     command, code = [compiler, "-fsyntax-only", "-x", "c++", "-"], "#include <cstdint>\n\nint32_t number;\n"
     done = subprocess.run(command, input=code, capture_output=True, text=True)

@@ -119,7 +119,7 @@ def test_failed_builds(tmp_path, tiny, script):
         "no folder": ("jit", {"TORCH_EXTENSIONS_DIR": __file__}, ["Not a directory"]),
         "no compiler": ("setup", {"CXX": "no-such-compiler"}, ["no-such-compiler is not installed", "apt-get"]),
         "a broken compiler": ("jit", {"CXX": "/bin/false"}, ["/bin/false cannot compile", "apt-get"]),
-        "two words": ("jit", {"CXX": "ccache c++"}, ["to one, without arguments"]),
+        "two words": ("jit", {"CXX": "ccache c++"}, ["another program, without arguments"]),
         "no toolkit": ("jit", {"CUDA_HOME": "/no-such-folder"}, ["undefined symbol"]),  # it compiles
     }
     if toolchain.find_nvcc():
