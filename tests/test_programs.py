@@ -39,6 +39,7 @@ WRONG = {
         ("RANK=1",): "torchrun",
         ("RANK=x", "WORLD_SIZE=2"): "torchrun",
         ("RANK=0", "WORLD_SIZE=2"): "torchrun",
+        ("RANK=2", "WORLD_SIZE=2", "TORCHELASTIC_RESTART_COUNT=0"): "torchrun",
     },
 }
 
