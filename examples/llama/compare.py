@@ -9,10 +9,8 @@ has room for 128 more.
 """
 
 import statistics
-import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 
 import torch
@@ -24,7 +22,6 @@ from run import SIZES
 from torch import Tensor, nn
 from torch._inductor import config as inductor
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from lab import lesson  # of the workbench, only options and files
 
 CONFIG, CUDA, BF16, NEW = SIZES["8b"], torch.device("cuda"), torch.bfloat16, 128

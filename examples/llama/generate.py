@@ -33,6 +33,12 @@ def sampler(temperature: float, top_p: float) -> Callable[[Tensor], Tensor]:
     return choose
 
 
+def check_logits(logits: Tensor) -> None:
+    """ValueError for NaN and infinity. It waits for the GPU, so steps do without it."""
+    if not logits.isfinite().all():
+        raise ValueError("logits are NaN or infinite: weights are, too, or they are too large for this dtype")
+
+
 class Generator:
     """A model, a cache for batch texts of up to capacity tokens, and (on a GPU) a graph of one step."""
 
@@ -58,7 +64,8 @@ class Generator:
     @torch.no_grad()
     def step(self) -> None:
         """Each row's last token goes in, its next one comes out."""
-        self.tokens.copy_(self.choose(self.model(self.tokens, self.cache)))
+        self.logits = self.model(self.tokens, self.cache)
+        self.tokens.copy_(self.choose(self.logits))
         self.cache.counts += 1
 
     @torch.no_grad()
@@ -66,7 +73,8 @@ class Generator:
         """Each prompt by itself: then its bits do not depend on the others. Chooses the first new tokens."""
         device = self.tokens.device
         logits = [self.model(torch.tensor(prompt, device=device), self.cache, i) for i, prompt in enumerate(prompts)]
-        self.tokens.copy_(self.choose(torch.cat(logits)))
+        check_logits(logits := torch.cat(logits))
+        self.tokens.copy_(self.choose(logits))
         self.cache.set_lengths([len(prompt) for prompt in prompts])
 
     def write(self, count: int) -> Iterator[list[int]]:
@@ -80,8 +88,7 @@ class Generator:
             if i < count:
                 copies[i].copy_(self.tokens, non_blocking=True)
                 if is_cuda:
-                    events.append(torch.cuda.Event())
-                    events[-1].record()
+                    events.append(torch.cuda.current_stream().record_event())
             if i >= self.behind:
                 if is_cuda:
                     events.popleft().synchronize()
@@ -92,6 +99,8 @@ class Generator:
         longest = max(map(len, prompts))
         if len(prompts) != len(self.tokens) or not all(prompts):
             raise ValueError(f"expected {len(self.tokens)} prompts, none of them empty")
+        if (token := max(map(max, prompts))) >= (size := self.model.config.vocab_size):
+            raise ValueError(f"the prompt has token {token}, expected less than vocab_size, {size}")
         if longest + count - 1 > self.capacity:  # the last token is not read any more
             raise ValueError(f"{longest} tokens and {count} new ones: the cache has room for {self.capacity}")
         self.read(prompts)
