@@ -1,6 +1,5 @@
 """Writes text: a step for all rows is one CUDA graph, and the host reads tokens behind the GPU."""
 
-import collections
 import math
 import statistics
 import time
@@ -64,16 +63,15 @@ class Generator:
     @torch.no_grad()
     def step(self) -> None:
         """Each row's last token goes in, its next one comes out."""
-        self.logits = self.model(self.tokens, self.cache)
+        self.logits = self.model(self.tokens, self.cache)  # run.py checks the last ones
         self.tokens.copy_(self.choose(self.logits))
         self.cache.counts += 1
 
     @torch.no_grad()
     def read(self, prompts: list[list[int]]) -> None:
         """Each prompt by itself: then its bits do not depend on the others. Chooses the first new tokens."""
-        device = self.tokens.device
-        logits = [self.model(torch.tensor(prompt, device=device), self.cache, i) for i, prompt in enumerate(prompts)]
-        check_logits(logits := torch.cat(logits))
+        found = [self.model(self.tokens.new_tensor(prompt), self.cache, i) for i, prompt in enumerate(prompts)]
+        check_logits(logits := torch.cat(found))
         self.tokens.copy_(self.choose(logits))
         self.cache.set_lengths([len(prompt) for prompt in prompts])
 
@@ -81,7 +79,7 @@ class Generator:
         """Yield the token of each row, count times. The first one is there; each other takes a step."""
         is_cuda = self.tokens.is_cuda
         copies = torch.empty(count, len(self.tokens), dtype=torch.int64, pin_memory=is_cuda)
-        events: collections.deque = collections.deque()
+        events: list[torch.cuda.Event] = []
         for i in range(count + self.behind):
             if 0 < i < count:
                 self.replay()
@@ -91,7 +89,7 @@ class Generator:
                     events.append(torch.cuda.current_stream().record_event())
             if i >= self.behind:
                 if is_cuda:
-                    events.popleft().synchronize()
+                    events.pop(0).synchronize()
                 yield copies[i - self.behind].tolist()
 
     def generate(self, prompts: list[list[int]], count: int) -> Iterator[list[int]]:

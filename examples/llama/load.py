@@ -16,7 +16,7 @@ from torch import Tensor, nn
 ROWS = 1024  # of a matrix that are rounded at a time
 SIZES = [field.name for field in fields(Config) if field.default is MISSING]
 FACTORS = ["factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"]  # of Llama 3's rope
-RULES = {  # the values that config.json may have: some, or numbers of a type and a range
+RULES = {  # for values of config.json: those that are allowed, or a type with the smallest and the largest number
     "architectures": (["LlamaForCausalLM"], ["MistralForCausalLM"], ["llama"], ["mistral"]),
     **dict.fromkeys([*SIZES, "max_position_embeddings", FACTORS[3]], (int, 1, 2**31 - 1)),
     **dict.fromkeys(FACTORS[:3], (float, 1e-6, 1e6)),
@@ -34,10 +34,10 @@ RULES = {  # the values that config.json may have: some, or numbers of a type an
 Read = Callable[[str, tuple], Tensor]  # a tensor by its name; its shape is known
 
 
-def check(file: Path, found: object) -> None:
+def check(where: object, found: object) -> None:
     """ValueError for what is no JSON object, and for a value that breaks its rule in RULES."""
     if not isinstance(found, dict):
-        raise ValueError(f"{file} has {found!r:.80}, expected an object: copy it again")
+        raise ValueError(f"{where} has {found!r:.80}, expected an object: copy it again")
     for name in [name for name in RULES if name in found]:
         value, rule = found[name], RULES[name]
         if rule[0] in (int, float):
@@ -47,7 +47,7 @@ def check(file: Path, found: object) -> None:
         else:
             is_right, expected = value in rule, " or ".join(map(str, rule))
         if not is_right:
-            raise ValueError(f"{file}: {name} is {value!r:.80}, expected {expected}")
+            raise ValueError(f"{where}: {name} is {value!r:.80}, expected {expected}")
 
 
 def read_json(file: Path) -> dict:
@@ -65,7 +65,7 @@ def read_config(folder: Path) -> Config:
     found = read_json(file := folder / "config.json")
     found.setdefault("architectures", [found.get("model_type")])
     rope = found.get("rope_parameters") or found.get("rope_scaling") or {}
-    check(file, rope)
+    check(f"{file}: rope_parameters", rope)
     ends = found.get("eos_token_id", [])
     ends = ends if isinstance(ends, list) else [ends]
     for end in ends:
@@ -95,10 +95,10 @@ class Checkpoint:
         self.folder, self.owners = folder, {}
         files = inside = {*folder.glob("*.safetensors")}
         if (index := folder / "model.safetensors.index.json").exists():
-            check(index, found := read_json(index).get("weight_map"))
+            check(f"{index}: weight_map", found := read_json(index).get("weight_map"))
             files = {folder / str(name) for name in found.values()}
             if lost := files - inside:
-                raise ValueError(f"{index} names {min(lost)}, expected a *.safetensors of its folder: copy it again")
+                raise ValueError(f"{index} names {str(min(lost))!r}, which is not in its folder: copy it again")
         for file in sorted(files):
             try:
                 opened = safe_open(file, framework="pt")
