@@ -3,7 +3,10 @@
 import importlib
 import importlib.util
 import json
+import math
 import os
+import re
+import shutil
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -72,6 +75,8 @@ def test_config(lesson, tmp_path):
     assert (found.head_dim, found.rope_theta, found.eos_token_id, found.rope_scaling) == (64, 5e5, (1, 2), None)
     found = read_config(lesson, tmp_path, rope_parameters={"rope_theta": 7e4, "rope_type": "default"})
     assert (found.rope_theta, found.rms_norm_eps) == (7e4, 1e-5)
+    found = read_config(lesson, tmp_path, architectures=None, model_type="mistral", rms_norm_eps=None, eos_token_id=0)
+    assert (found.rms_norm_eps, found.eos_token_id) == (1e-6, (0,))
     found = read_config(lesson, tmp_path, rope_scaling=LLAMA3, num_key_value_heads=None)
     assert (found.rope_scaling, found.num_key_value_heads) == (LLAMA3, 4)
 
@@ -79,22 +84,40 @@ def test_config(lesson, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"architectures": ["Qwen3ForCausalLM"]}, "architecture is Qwen3ForCausalLM, expected LlamaForCausalLM or"),
-        ({"architectures": ["GPT2LMHeadModel"], "num_attention_heads": None}, "architecture is GPT2LMHeadModel"),
+        (
+            {"architectures": ["Qwen3ForCausalLM"]},
+            r"architectures is ['Qwen3ForCausalLM'], expected ['LlamaForCausalLM'] or",
+        ),
+        ({"architectures": ["GPT2LMHeadModel"], "num_attention_heads": None}, "architectures is ['GPT2LMHeadModel']"),
+        ({"architectures": None, "model_type": "gpt2"}, "architectures is ['gpt2']"),
         ({"sliding_window": 4096, "architectures": ["MistralForCausalLM"]}, "sliding_window is 4096"),
-        ({"quantization_config": {"bits": 4}}, "quantization_config is {'bits': 4}"),
-        ({"hidden_act": "gelu"}, "hidden_act is gelu, expected silu"),
+        ({"quantization_config": {"bits": 4}}, "quantization_config is {'bits': 4}, expected None"),
+        ({"hidden_act": "gelu"}, "hidden_act is 'gelu', expected silu"),
         ({"attention_bias": True}, "attention_bias is True, expected False"),
-        ({"rope_scaling": {"type": "yarn"}}, "rope_type is yarn"),
+        ({"rope_scaling": {"type": "yarn"}}, "type is 'yarn', expected default or llama3"),
         ({"head_dim": 80}, "head_dim is 80, expected 64 or 128"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5, expected 1"),
-        ({"vocab_size": None}, "the list of missing keys is vocab_size, expected empty"),
+        ({"vocab_size": None}, "lacks vocab_size"),
         ({"rope_scaling": {"type": "llama3", "factor": 8.0}}, "low_freq_factor, high_freq_factor, original_max_pos"),
         ({"num_key_value_heads": 3}, "4 heads and 3 key heads, expected 1 to 16 heads for each key head"),
+        ({"rope_theta": float("nan")}, "rope_theta is nan, expected float, 1 to 1e+38"),
+        ({"rope_theta": 0}, "rope_theta is 0"),
+        ({"rope_parameters": {"rope_theta": float("inf")}}, "rope_theta is inf"),
+        ({"rope_parameters": [1]}, "rope_parameters has [1], expected an object"),
+        ({"rope_scaling": LLAMA3 | {"factor": float("nan")}}, "factor is nan"),
+        ({"rope_scaling": LLAMA3 | {"low_freq_factor": -1.0}}, "low_freq_factor is -1.0"),
+        ({"rope_scaling": LLAMA3 | {"low_freq_factor": 4.0}}, "low_freq_factor is 4.0, expected less than"),
+        ({"rms_norm_eps": -1}, "rms_norm_eps is -1, expected float, 0 to 1"),
+        ({"tie_word_embeddings": "false"}, "tie_word_embeddings is 'false', expected False or True"),
+        ({"num_hidden_layers": "3"}, "num_hidden_layers is '3', expected int, 1 to 2147483647"),
+        ({"vocab_size": 512.0}, "vocab_size is 512.0"),
+        ({"num_attention_heads": True}, "num_attention_heads is True"),
+        ({"num_attention_heads": 0}, "num_attention_heads is 0"),
+        ({"eos_token_id": [1, "2"]}, "end token is '2'"),
     ],
 )
 def test_refused_configs(lesson, tmp_path, changes, text):
-    with pytest.raises(ValueError, match=text):
+    with pytest.raises(ValueError, match=re.escape(text)):
         read_config(lesson, tmp_path, **changes)
 
 
@@ -106,6 +129,59 @@ def test_refused_tensors(lesson, tmp_path, width, text):
     pytest.importorskip("safetensors.torch").save_file(tensors, tmp_path / "model.safetensors")
     with pytest.raises(ValueError, match=text):
         make(lesson, read=lesson.load.Checkpoint(tmp_path))
+
+
+def save_model(lesson, folder):
+    """A small random model as transformers saves it, with the tokenizer of a training. Returns its tensors."""
+    tokenizers, tensors = pytest.importorskip("tokenizers"), {}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 1, "b": 2, "large": 512}, unk_token="a"))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    tokenizer.enable_truncation(2)
+    tokenizer.enable_padding(length=10)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    config = read_config(lesson, folder, hidden_size=64, num_hidden_layers=1)
+    random = lesson.load.Loader(torch.device("cpu"), torch.float32)
+    make(lesson, config=config, read=lambda name, shape: tensors.setdefault(name, random.tensor(name, *shape)))
+    return tensors
+
+
+@everywhere
+def test_checkpoints(lesson, device, tmp_path, monkeypatch):
+    """The files of a folder that count, and the reason why others are refused; a prompt is read as a whole."""
+    tensors, save = save_model(lesson, tmp_path), pytest.importorskip("safetensors.torch").save
+    embedding, norm = tensors["model.embed_tokens.weight"], tensors["model.norm.weight"]
+    model, index = "model.safetensors", "model.safetensors.index.json"
+    stray = {"other.safetensors": save({"model.norm.weight": norm * math.nan})}
+    late = torch.cat([embedding[:3], embedding[3:] * math.nan])  # only the tokens that are not in the prompt
+    dtypes = [torch.int8, torch.uint8, torch.int64, torch.bool, torch.complex64, torch.float8_e4m3fn]
+    for files, expected in [
+        ({}, "5 tokens"),
+        (stray | {index: b'{"weight_map": {"model.norm.weight": "model.safetensors"}}'}, "5 tokens"),
+        (stray, "other.safetensors has model.norm.weight, and so has another file"),
+        ({index: b'{"weight_map": {"x": "../model.safetensors"}}'}, "which is not in its folder"),
+        ({index: b"{}"}, "index.json: weight_map has None, expected"),
+        *(({model: save(tensors | {"model.norm.weight": norm.to(x)})}, f"norm.weight is {x}") for x in dtypes),
+        ({model: save(tensors | {"model.norm.weight": norm * math.nan}), "tokens": b"1"}, "logits are NaN"),
+        ({model: save(tensors | {"model.embed_tokens.weight": late})}, "logits are NaN"),
+        ({"config.json": b"[1]"}, "config.json has [1], expected an object"),
+        ({"config.json": b"null"}, "config.json has None, expected an object"),
+        ({"config.json": b"\xff"}, "config.json: 'utf-8' codec can't decode byte 0xff"),
+        ({"prompt": b"a large b"}, "the prompt has token 512, expected less than vocab_size, 512"),
+    ]:
+        folder = tmp_path / str(len([*tmp_path.iterdir()]))
+        folder.mkdir()
+        for name in ("config.json", "tokenizer.json"):
+            shutil.copy(tmp_path / name, folder)
+        files = {model: save(tensors), "prompt": b"a b a b a", "tokens": b"3"} | files
+        for name, content in files.items():
+            (folder / name).write_bytes(content)
+        arguments = ["--checkpoint", str(folder), "--prompt", files["prompt"].decode()]
+        monkeypatch.setattr(sys, "argv", ["run.py", *arguments, "--tokens", files["tokens"].decode()])
+        try:
+            found = f"{lesson.run.write(lesson.run.options(), torch.device(device))['prompt']} tokens"
+        except ValueError as error:
+            found = str(error)
+        assert expected in found
 
 
 def test_choices(lesson):
@@ -208,7 +284,9 @@ def test_full_context(lesson):
 
 
 def test_program(run, tmp_path):
-    told = run(FOLDER / "run.py", "--tokens", 12, "--weights", "float32", "--batch", 2).stdout
+    (tmp_path / "int4_linear.py").write_text("raise SystemExit('not ours')")
+    options = "--tokens", 12, "--weights", "float32", "--batch", 2
+    told = run(FOLDER / "run.py", *options, PYTHONPATH=str(tmp_path)).stdout
     assert "the logits are those of torch's functions" in told
     assert "tokens_per_s" in told
     told = run(FOLDER / "run.py", "--checkpoint", tmp_path, "--prompt", "x", status=1).stderr
@@ -222,6 +300,7 @@ def test_options_without_effect(run):
         ("--steps --profile", "--steps cannot be combined with --profile"),
         ("--checkpoint x --prompt x --size 8b", "--checkpoint cannot be combined with --size"),
         ("--top-p 0.5", "--top-p needs --temperature"),
+        ("--checkpoint x --prompt \udcff", r"--prompt is '\udcff', expected UTF-8"),
         ("--temperature nan", "--temperature is nan, expected 0, or 0.001 to 1000"),
     ):
         assert text in run(FOLDER / "run.py", *options.split(), status=2).stderr

@@ -9,22 +9,19 @@ has room for 128 more.
 """
 
 import statistics
-import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 
 import torch
 from generate import Generator
 from llama import Cache, Llama, build, int4_linear
-from load import Loader
 from plain import TorchCache, set_norm
 from run import SIZES
+from steps import load
 from torch import Tensor, nn
 from torch._inductor import config as inductor
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from lab import lesson  # of the workbench, only options and files
 
 CONFIG, CUDA, BF16, NEW = SIZES["8b"], torch.device("cuda"), torch.bfloat16, 128
@@ -43,10 +40,6 @@ class TorchInt4(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return torch._weight_int4pack_mm(x, self.packed, 128, self.scales_and_zeros)
-
-
-def load(*bits: bool) -> Llama:
-    return Llama(CONFIG, Loader(CUDA, BF16, *bits))
 
 
 def time_prompt(model: Llama, kind: type[Cache], tokens: int) -> float:
@@ -101,10 +94,10 @@ def measure_transformers() -> dict:
 
 @torch.no_grad()
 def measure_all(_) -> Iterator[dict]:
-    model = load()
+    model = load(CONFIG)
     yield from measure("ours, bf16", model, [SHORT, LONG, PROMPT])
-    yield from measure("ours, 4 bits", load(True), [SHORT, LONG])
-    quarter, who = load(True, True), "ours, 4 bits, also the last layer"
+    yield from measure("ours, 4 bits", load(CONFIG, True), [SHORT, LONG])
+    quarter, who = load(CONFIG, True, True), "ours, 4 bits, also the last layer"
     yield from measure(who, quarter, [SHORT, LONG, *MANY, PROMPT])
     yield from measure(who, quarter, [(1, 32768)], dtype=torch.int8)
     for module in (*set_norm(model).layers, model.norm):

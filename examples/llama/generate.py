@@ -1,6 +1,5 @@
 """Writes text: a step for all rows is one CUDA graph, and the host reads tokens behind the GPU."""
 
-import collections
 import math
 import statistics
 import time
@@ -33,6 +32,12 @@ def sampler(temperature: float, top_p: float) -> Callable[[Tensor], Tensor]:
     return choose
 
 
+def check_logits(logits: Tensor) -> None:
+    """ValueError for NaN and infinity. It waits for the GPU, so steps do without it."""
+    if not logits.isfinite().all():
+        raise ValueError("logits are NaN or infinite: weights are, too, or they are too large for this dtype")
+
+
 class Generator:
     """A model, a cache for batch texts of up to capacity tokens, and (on a GPU) a graph of one step."""
 
@@ -58,33 +63,33 @@ class Generator:
     @torch.no_grad()
     def step(self) -> None:
         """Each row's last token goes in, its next one comes out."""
-        self.tokens.copy_(self.choose(self.model(self.tokens, self.cache)))
+        self.logits = self.model(self.tokens, self.cache)  # run.py checks the last ones
+        self.tokens.copy_(self.choose(self.logits))
         self.cache.counts += 1
 
     @torch.no_grad()
     def read(self, prompts: list[list[int]]) -> None:
         """Each prompt by itself: then its bits do not depend on the others. Chooses the first new tokens."""
-        device = self.tokens.device
-        logits = [self.model(torch.tensor(prompt, device=device), self.cache, i) for i, prompt in enumerate(prompts)]
-        self.tokens.copy_(self.choose(torch.cat(logits)))
+        found = [self.model(self.tokens.new_tensor(prompt), self.cache, i) for i, prompt in enumerate(prompts)]
+        check_logits(logits := torch.cat(found))
+        self.tokens.copy_(self.choose(logits))
         self.cache.set_lengths([len(prompt) for prompt in prompts])
 
     def write(self, count: int) -> Iterator[list[int]]:
         """Yield the token of each row, count times. The first one is there; each other takes a step."""
         is_cuda = self.tokens.is_cuda
         copies = torch.empty(count, len(self.tokens), dtype=torch.int64, pin_memory=is_cuda)
-        events: collections.deque = collections.deque()
+        events: list[torch.cuda.Event] = []
         for i in range(count + self.behind):
             if 0 < i < count:
                 self.replay()
             if i < count:
                 copies[i].copy_(self.tokens, non_blocking=True)
                 if is_cuda:
-                    events.append(torch.cuda.Event())
-                    events[-1].record()
+                    events.append(torch.cuda.current_stream().record_event())
             if i >= self.behind:
                 if is_cuda:
-                    events.popleft().synchronize()
+                    events.pop(0).synchronize()
                 yield copies[i - self.behind].tolist()
 
     def generate(self, prompts: list[list[int]], count: int) -> Iterator[list[int]]:
@@ -92,6 +97,8 @@ class Generator:
         longest = max(map(len, prompts))
         if len(prompts) != len(self.tokens) or not all(prompts):
             raise ValueError(f"expected {len(self.tokens)} prompts, none of them empty")
+        if (token := max(map(max, prompts))) >= (size := self.model.config.vocab_size):
+            raise ValueError(f"the prompt has token {token}, expected less than vocab_size, {size}")
         if longest + count - 1 > self.capacity:  # the last token is not read any more
             raise ValueError(f"{longest} tokens and {count} new ones: the cache has room for {self.capacity}")
         self.read(prompts)

@@ -14,8 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-for _lesson in ("add_rms_norm", "int4_linear", "decode_attention"):
-    sys.path.append(str(Path(__file__).resolve().parents[1] / _lesson))
+for _folder in (".", "examples/add_rms_norm", "examples/int4_linear", "examples/decode_attention"):
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / _folder))  # before packages of the same name
 
 import add_rms_norm  # noqa: E402
 import decode_attention  # noqa: E402

@@ -10,60 +10,102 @@ from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 
 import torch
-from llama import Config
+from llama import Config, int4_linear
 from torch import Tensor, nn
 
-from int4_linear import Int4Linear, quantize  # isort: skip  (llama.py makes the lessons importable)
-
 ROWS = 1024  # of a matrix that are rounded at a time
-FACTORS = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")  # of Llama 3's rope
+SIZES = [field.name for field in fields(Config) if field.default is MISSING]
+FACTORS = ["factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"]  # of Llama 3's rope
+RULES = {  # for values of config.json: those that are allowed, or a type with the smallest and the largest number
+    "architectures": (["LlamaForCausalLM"], ["MistralForCausalLM"], ["llama"], ["mistral"]),
+    **dict.fromkeys([*SIZES, "max_position_embeddings", FACTORS[3]], (int, 1, 2**31 - 1)),
+    **dict.fromkeys(FACTORS[:3], (float, 1e-6, 1e6)),
+    **dict.fromkeys(["attention_bias", "mlp_bias"], (False,)),
+    **dict.fromkeys(["sliding_window", "quantization_config"], (None,)),
+    **dict.fromkeys(["rope_type", "type"], ("default", "llama3")),
+    "end token": (int, 0, 2**31 - 1),
+    "head_dim": (64, 128),
+    "hidden_act": ("silu",),
+    "partial_rotary_factor": (1,),
+    "rms_norm_eps": (float, 0, 1),
+    "rope_theta": (float, 1, 1e38),
+    "tie_word_embeddings": (False, True),
+}
 Read = Callable[[str, tuple], Tensor]  # a tensor by its name; its shape is known
+
+
+def check(where: object, found: object) -> None:
+    """ValueError for what is no JSON object, and for a value that breaks its rule in RULES."""
+    if not isinstance(found, dict):
+        raise ValueError(f"{where} has {found!r:.80}, expected an object: copy it again")
+    for name in [name for name in RULES if name in found]:
+        value, rule = found[name], RULES[name]
+        if rule[0] in (int, float):
+            kind, low, high = rule
+            is_right = type(value) in (int, kind) and low <= value <= high  # False for NaN, and for True
+            expected = f"{kind.__name__}, {low} to {high}"
+        else:
+            is_right, expected = value in rule, " or ".join(map(str, rule))
+        if not is_right:
+            raise ValueError(f"{where}: {name} is {value!r:.80}, expected {expected}")
+
+
+def read_json(file: Path) -> dict:
+    """A checked object; null counts as absent."""
+    try:
+        found = json.loads(file.read_text("utf-8"), object_pairs_hook=lambda x: {k: v for k, v in x if v is not None})
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{file}: {error}: copy it again") from None
+    check(file, found)
+    return found
 
 
 def read_config(folder: Path) -> Config:
     """From config.json; ValueError for a model that llama.py does not compute."""
-    found = json.loads((folder / "config.json").read_text())
+    found = read_json(file := folder / "config.json")
+    found.setdefault("architectures", [found.get("model_type")])
     rope = found.get("rope_parameters") or found.get("rope_scaling") or {}
-    kind, ends = rope.get("rope_type", rope.get("type")), found.get("eos_token_id")
-    heads = found.get("num_attention_heads") or 1  # other families have other names
-    found["head_dim"] = found.get("head_dim") or (found.get("hidden_size") or 0) // heads
-    key_heads = found["num_key_value_heads"] = found.get("num_key_value_heads") or heads
-    lost = [field.name for field in fields(Config) if field.default is MISSING and found.get(field.name) is None]
-    lost += [name for name in FACTORS if kind == "llama3" and not rope.get(name)]
-    for what, value, expected in (
-        ("architecture", (found.get("architectures") or [None])[0], ("LlamaForCausalLM", "MistralForCausalLM")),
-        ("the list of missing keys", ", ".join(lost) or "empty", ("empty",)),
-        ("sliding_window", found.get("sliding_window"), (None,)),
-        ("quantization_config", found.get("quantization_config"), (None,)),
-        ("hidden_act", found.get("hidden_act", "silu"), ("silu",)),
-        ("attention_bias", found.get("attention_bias", False), (False,)),
-        ("mlp_bias", found.get("mlp_bias", False), (False,)),
-        ("rope_type", kind, ("default", "llama3", None)),
-        ("partial_rotary_factor", rope.get("partial_rotary_factor") or found.get("partial_rotary_factor") or 1, (1,)),
-        ("head_dim", found["head_dim"], (64, 128)),
-    ):
-        if value not in expected:
-            raise ValueError(f"{folder}: {what} is {value}, expected {' or '.join(map(str, expected))}")
+    check(f"{file}: rope_parameters", rope)
+    ends = found.get("eos_token_id", [])
+    ends = ends if isinstance(ends, list) else [ends]
+    for end in ends:
+        check(file, {"end token": end})
+    kind, heads = rope.get("rope_type", rope.get("type")), found.get("num_attention_heads", 1)
+    key_heads = found.setdefault("num_key_value_heads", heads)
+    found.setdefault("head_dim", found.get("hidden_size", 0) // heads)
+    lost = [name for name in SIZES if name not in found]
+    lost += [name for name in FACTORS if kind == "llama3" and name not in rope]
+    if lost:
+        raise ValueError(f"{file} lacks {', '.join(lost)}: copy it again")
+    check(file, found)  # with head_dim
     if heads % key_heads or heads > 16 * key_heads:
-        raise ValueError(f"{folder}: {heads} heads and {key_heads} key heads, expected 1 to 16 heads for each key head")
-    found["rope_scaling"] = rope if kind == "llama3" else None
-    found["rope_theta"] = rope.get("rope_theta") or found.get("rope_theta") or 10000.0
-    found["eos_token_id"] = tuple(ends) if isinstance(ends, list) else () if ends is None else (ends,)
+        raise ValueError(f"{file}: {heads} heads and {key_heads} key heads, expected 1 to 16 heads for each key head")
+    if kind == "llama3" and rope["low_freq_factor"] >= rope["high_freq_factor"]:
+        raise ValueError(f"{file}: low_freq_factor is {rope['low_freq_factor']}, expected less than high_freq_factor")
+    found |= rope | {"rope_scaling": rope if kind == "llama3" else None, "eos_token_id": tuple(ends)}
     return Config(**{field.name: found[field.name] for field in fields(Config) if field.name in found})
 
 
 class Checkpoint:
-    """A Read of all *.safetensors in a folder. Their headers say which tensors they have."""
+    """A Read of the *.safetensors in a folder, with an index of those that it names. Their headers list tensors."""
 
     def __init__(self, folder: Path) -> None:
         from safetensors import SafetensorError, safe_open
 
         self.folder, self.owners = folder, {}
-        for file in sorted(folder.glob("*.safetensors")):
+        files = inside = {*folder.glob("*.safetensors")}
+        if (index := folder / "model.safetensors.index.json").exists():
+            check(f"{index}: weight_map", found := read_json(index).get("weight_map"))
+            files = {folder / str(name) for name in found.values()}
+            if lost := files - inside:
+                raise ValueError(f"{index} names {str(min(lost))!r}, which is not in its folder: copy it again")
+        for file in sorted(files):
             try:
                 opened = safe_open(file, framework="pt")
             except SafetensorError as error:
                 raise ValueError(f"{file} is damaged: {error}: copy it again") from None
+            if twice := self.owners.keys() & opened.keys():
+                raise ValueError(f"{file} has {min(twice)}, and so has another file: remove the wrong one")
             self.owners |= dict.fromkeys(opened.keys(), opened)
         self.unread = {*self.owners}
 
@@ -73,7 +115,10 @@ class Checkpoint:
         if (found := self.owners[name].get_slice(name).get_shape()) != [*shape]:
             raise ValueError(f"{self.folder}: {name} has shape {found}, expected {[*shape]}")
         self.unread.discard(name)
-        return self.owners[name].get_tensor(name)
+        tensor = self.owners[name].get_tensor(name)
+        if not tensor.is_floating_point() or tensor.itemsize == 1:
+            raise ValueError(f"{self.folder}: {name} is {tensor.dtype}, expected float16, bfloat16, float32 or float64")
+        return tensor
 
     def check_unread(self) -> None:
         """A layer's tensor that was not read belongs to another model. (Old files have frequencies of the rotation.)"""
@@ -119,8 +164,7 @@ class Loader:
 
     def last(self, config: Config, embedding: Tensor) -> nn.Module:
         """The layer that gives a logit for each token; it may share the embedding's weight."""
-        is_tied = config.tie_word_embeddings
-        weight = embedding if is_tied else self.tensor("lm_head.weight", *embedding.shape)
+        weight = embedding if config.tie_word_embeddings else self.tensor("lm_head.weight", *embedding.shape)
         return round_to_int4("lm_head", weight) if self.is_last_int4 else as_linear(weight)
 
 
@@ -130,9 +174,10 @@ def as_linear(weight: Tensor) -> nn.Linear:
     return layer
 
 
-def round_to_int4(name: str, weight: Tensor, is_gated: bool = False) -> Int4Linear:
+def round_to_int4(name: str, weight: Tensor, is_gated: bool = False) -> nn.Module:
     """Some rows at a time: rounding takes several times their memory."""
     if any(size % 64 for size in weight.shape):
         raise ValueError(f"{name}.weight is {[*weight.shape]}: 4 bits need multiples of 64, bf16 does not")
-    layer = Int4Linear.cat([Int4Linear(*quantize(rows)) for rows in weight.split(ROWS)])
-    return Int4Linear(layer.packed, layer.scale, layer.zero, gated=is_gated)
+    parts = [int4_linear.Int4Linear(*int4_linear.quantize(rows)) for rows in weight.split(ROWS)]
+    layer = int4_linear.Int4Linear.cat(parts)
+    return int4_linear.Int4Linear(layer.packed, layer.scale, layer.zero, gated=is_gated)

@@ -14,13 +14,12 @@ import time
 from pathlib import Path
 
 import torch
-from generate import Generator, greedy, sampler
+from generate import Generator, check_logits, greedy, sampler
 from llama import Cache, Config, Llama, add_rms_norm, build, int4_linear
 from load import Checkpoint, Loader, read_config
 from plain import TorchCache, set_norm
 from steps import kernels, ladder
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from lab import cli, files, lesson  # of the workbench, only options and files
 
 SIZES = {
@@ -55,6 +54,8 @@ def options() -> argparse.Namespace:
             parser.error(f"--{option} cannot be combined with --{min(given & others).replace('_', '-')}")
     if (args.checkpoint is None) != (args.prompt is None) or args.prompt == "":
         parser.error("--checkpoint and --prompt, which must not be empty, belong together")
+    if re.search("[\ud800-\udfff]", args.prompt or ""):
+        parser.error(f"--prompt is {args.prompt!a:.40}, expected UTF-8")
     if args.last == "int4" and args.weights != "int4":
         parser.error("--last int4 needs --weights int4")
     if args.top_p != 1 and not args.temperature:
@@ -96,11 +97,13 @@ def write(args: argparse.Namespace, device: torch.device) -> dict:
             tokenizer = Tokenizer.from_file(str(args.checkpoint / "tokenizer.json"))
         except Exception as error:  # it has no class of its own
             raise ValueError(f"{args.checkpoint / 'tokenizer.json'}: {error}: copy it again") from None
+        tokenizer.no_truncation()  # the file may have what training needed
+        tokenizer.no_padding()
         prompts = [tokenizer.encode(args.prompt).ids] * args.batch
     else:
         config, read, tokenizer = SIZES[args.size], None, None
         prompts = torch.randint(config.vocab_size, (args.batch, args.context)).tolist()
-    capacity = len(prompts[0]) + args.tokens - 1  # the last token is not read any more
+    capacity = max(len(prompts[0]) + args.tokens - 1, 1)  # the last token is not read any more
     config.check_length(capacity)
     model = Llama(config, Loader(device, dtype, is_int4, is_int4 and args.last == "int4", read=read, seed=args.seed))
     if read:
@@ -124,6 +127,7 @@ def write(args: argparse.Namespace, device: torch.device) -> dict:
     print()
     row = {"weights": args.weights, "batch": args.batch, "prompt": len(prompts[0]), "start_s": times[0] - start}
     if len(written) > 1:
+        check_logits(generator.logits)
         row["prompt_ms"] = (times[1] - times[0]) * 1e3
         row["tokens_per_s"] = args.batch * (len(written) - 1) / (times[-1] - times[1])
     if device.type == "cuda":

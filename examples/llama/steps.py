@@ -28,13 +28,13 @@ def remove_overlap(graph: torch.cuda.CUDAGraph) -> None:
     call("cuGraphAddDependencies_v2", first, second, ordinary, count)
 
 
+def load(config: Config, *how: bool) -> Llama:
+    return Llama(config, Loader(torch.device("cuda"), torch.bfloat16, *how))
+
+
 def ladder(config: Config, context: int) -> Iterator[dict]:
     """A row for each step, with milliseconds per token."""
-    device = torch.device("cuda")
     torch.backends.cuda.enable_math_sdp(False)  # with a mask torch would choose its slowest attention, not cuDNN's
-
-    def load(*how: bool) -> Llama:
-        return Llama(config, Loader(device, torch.bfloat16, *how))
 
     def time_step(name: str, kind: type[Cache] = Cache, is_eager: bool = False, overlaps: bool = False) -> dict:
         generator = Generator(model, 1, context + 128, kind=kind)
@@ -45,7 +45,7 @@ def ladder(config: Config, context: int) -> Iterator[dict]:
         ms = generator.speed(context, 16 if is_eager else 64)
         return {"step": name, "context": context, "ms": ms, "tokens_per_s": 1e3 / ms}
 
-    model = set_norm(load(False, False, True))
+    model = set_norm(load(config, False, False, True))
     yield time_step("torch's modules", TorchCache, is_eager=True)
     yield time_step("a CUDA graph", TorchCache)
     int4_linear.replace_linear_layers(model, skip=["last"])
@@ -54,11 +54,11 @@ def ladder(config: Config, context: int) -> Iterator[dict]:
     yield time_step("add and RMSNorm as one", TorchCache)
     yield time_step("append and attend")
     model = None
-    model = load(True)
+    model = load(config, True)
     yield time_step("q, k, v as one; gate, up, silu as one")
     yield time_step("kernels overlap", overlaps=True)
     model = None
-    model = load(True, True)
+    model = load(config, True, True)
     yield time_step("last layer in 4 bits", overlaps=True)
 
 
