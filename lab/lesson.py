@@ -1,14 +1,16 @@
-"""Shared by the lessons' programs that measure (bench.py, ladder.py): options, files, pictures, an earlier run."""
+"""Shared by the lessons' programs that measure (bench.py, ladder.py): options, contestants, files, pictures."""
 
 import argparse
 import json
+import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
 
 from . import cli, files
+from .bench import clock
 
 
 def options(description: str, has_plot: bool = False) -> argparse.ArgumentParser:
@@ -33,10 +35,36 @@ def _earlier(text: str) -> dict:
     raise argparse.ArgumentTypeError(f"{text} holds no results of this program")
 
 
+def rotate_sets(make: Callable, bytes_each: float) -> list:
+    """Inputs that calls take in turn, so that they come from memory: four times the L2 cache, 2 to 256 sets."""
+    count = math.ceil(4 * clock.cache_size(torch.device("cuda")) / bytes_each)
+    return [make() for _ in range(min(max(2, count), 256))]
+
+
+def time_calls(calls: Sequence[Callable], **how) -> float:
+    """Median microseconds of a call, by clock.gpu(). A replay starts once: with 16 calls that counts for little."""
+    return clock.gpu([*calls] * math.ceil(16 / len(calls)), **how).median_us
+
+
+def compare(point: dict, timers: dict[str, Callable[[], float]], ours: str) -> dict:
+    """A row: the point, the microseconds of each contestant, and ours over the best of the others. One that raises a
+    RuntimeError (a backend that refuses this size) is left out."""
+    times = {}
+    for name, timer in timers.items():
+        try:
+            times[name] = timer()
+        except RuntimeError as error:
+            if name == ours:
+                raise
+            print(f"{name} is left out: {str(error).splitlines()[0]}", flush=True)
+        torch.cuda.empty_cache()
+    return point | times | {"of_best": times[ours] / min(us for name, us in times.items() if name != ours)}
+
+
 def report(args: argparse.Namespace, is_ready: Callable[[], bool], measure: Callable, plot: Callable | None = None):
     """Measure, unless --from has results; write the files that the options name. Returns the content of --json.
 
-    is_ready: builds the lesson, False without kernels. measure(environment) yields a dict for each row;
+    is_ready: builds the lesson, False without kernels. measure(environment) yields a dict for each row, which is shown;
     plot(figure, content) draws. Ends the program with one line if there is no GPU or no kernel.
     """
     content = args.content
@@ -47,6 +75,7 @@ def report(args: argparse.Namespace, is_ready: Callable[[], bool], measure: Call
         content = {"environment": where, "results": []}
         for row in measure(where):
             content["results"].append(row)
+            print(*(f"{x:.5g}" if isinstance(x, float) else x for pair in row.items() for x in pair), flush=True)
             if args.json:  # now, so that a run that is cut short leaves what it has measured
                 files.write(args.json, files.to_json(content))
     elif args.json:
