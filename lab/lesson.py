@@ -4,7 +4,7 @@ import argparse
 import json
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -18,10 +18,9 @@ def options(description: str, has_plot: bool = False) -> argparse.ArgumentParser
     parser = argparse.ArgumentParser(description=description.splitlines()[0])
     parser.add_argument("--json", type=files.target, metavar="FILE", help="write the results")
     parser.set_defaults(plot=None, content=None)
-    if not has_plot:
-        return parser
-    parser.add_argument("--plot", type=files.target, metavar="FILE", help="draw them (.svg, .png; needs matplotlib)")
-    parser.add_argument("--from", type=_earlier, metavar="FILE", dest="content", help="results of an earlier --json")
+    if has_plot:
+        parser.add_argument("--plot", type=files.target, metavar="FILE", help="draw them (.svg, .png: matplotlib)")
+        parser.add_argument("--from", type=_earlier, metavar="FILE", dest="content", help="an earlier --json's results")
     return parser
 
 
@@ -41,11 +40,6 @@ def rotate_sets(make: Callable, bytes_each: float) -> list:
     return [make() for _ in range(min(max(2, count), 256))]
 
 
-def time_calls(calls: Sequence[Callable], **how) -> float:
-    """Median microseconds of a call, by clock.gpu(). A replay starts once: with 16 calls that counts for little."""
-    return clock.gpu([*calls] * math.ceil(16 / len(calls)), **how).median_us
-
-
 def compare(point: dict, timers: dict[str, Callable[[], float]], ours: str) -> dict:
     """A row: the point, the microseconds of each contestant, and ours over the best of the others. One that raises a
     RuntimeError (a backend that refuses this size) is left out."""
@@ -62,24 +56,24 @@ def compare(point: dict, timers: dict[str, Callable[[], float]], ours: str) -> d
 
 
 def report(args: argparse.Namespace, is_ready: Callable[[], bool], measure: Callable, plot: Callable | None = None):
-    """Measure, unless --from has results; write the files that the options name. Returns the content of --json.
+    """Measure, unless --from has results; write the files that the options name.
 
     is_ready: builds the lesson, False without kernels. measure(environment) yields a dict for each row, which is shown;
     plot(figure, content) draws. Ends the program with one line if there is no GPU or no kernel.
     """
-    content = args.content
-    if content is None:
-        if not torch.cuda.is_available() or not is_ready():
-            sys.exit("this measures kernels: it needs a GPU that torch sees, and a CUDA toolkit (in $CUDA_HOME)")
+    if args.content:
+        where, rows = args.content["environment"], args.content["results"]
+    elif torch.cuda.is_available() and is_ready():
         where = cli.environment(torch.device("cuda")) | {"dtype": "bfloat16"}
-        content = {"environment": where, "results": []}
-        for row in measure(where):
-            content["results"].append(row)
-            print(*(f"{x:.5g}" if isinstance(x, float) else x for pair in row.items() for x in pair), flush=True)
-            if args.json:  # now, so that a run that is cut short leaves what it has measured
-                files.write(args.json, files.to_json(content))
-    elif args.json:
-        files.write(args.json, files.to_json(content))
+        rows = measure(where)
+    else:
+        sys.exit("this measures kernels: it needs a GPU that torch sees, and a CUDA toolkit (in $CUDA_HOME)")
+    content = {"environment": where, "results": []}
+    for row in rows:
+        print(*(f"{x:.5g}" if isinstance(x, float) else x for pair in row.items() for x in pair), flush=True)
+        content["results"].append(row)
+        if args.json:  # now, so that a run that is cut short leaves what it has measured
+            files.write(args.json, files.to_json(content))
     if args.plot:
         import matplotlib
         from matplotlib.figure import Figure
@@ -90,4 +84,3 @@ def report(args: argparse.Namespace, is_ready: Callable[[], bool], measure: Call
             figure = Figure(layout="constrained")
             plot(figure, content)
             figure.savefig(args.plot, metadata={"Date": None} if args.plot.suffix == ".svg" else None)
-    return content

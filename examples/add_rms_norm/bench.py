@@ -78,7 +78,7 @@ class Inputs:
         passes = [forward, gradient] if self.backward else [forward]
         calls = [partial(each, i) for each in passes for i in range(len(kept))]
         first = [partial(each, 0) for each in passes]  # compiles, both ways
-        return len(passes) * lesson.time_calls(calls, flush=self.flush, warm_up=first)
+        return len(passes) * clock.gpu(calls, flush=self.flush, warm_up=first).median_us
 
 
 def measure_shape(rows: int, width: int, backward: bool, peak: float) -> dict:

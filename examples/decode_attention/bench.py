@@ -22,7 +22,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from lab import lesson  # of the workbench only what runs a lesson's programs
+from lab import lesson  # of the workbench only what runs a lesson's programs,
+from lab.bench import clock  # and a clock
 from lab.lesson import rotate_sets
 
 warnings.filterwarnings("ignore", module="torch")  # a backend that cannot do something says so, and is left out
@@ -51,7 +52,7 @@ def quantized(q: Tensor, keys: Tensor, values: Tensor, lengths: Tensor) -> tuple
 
 def time_calls(function: Callable, inputs: list[tuple]) -> float:
     """Median microseconds of a call."""
-    return lesson.time_calls([partial(function, *x) for x in inputs])
+    return clock.gpu([partial(function, *x) for x in inputs]).median_us
 
 
 def torchs(backend: str) -> Callable:

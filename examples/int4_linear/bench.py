@@ -18,7 +18,8 @@ from int4_linear import GROUP, build, has_toolkit, int4_linear, quantize
 from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from lab import lesson  # of the workbench only what runs a lesson's programs
+from lab import lesson  # of the workbench only what runs a lesson's programs,
+from lab.bench import clock  # and a clock
 
 # The constants in plan.h come from other sizes, except for the first four.
 SHAPES = [(8192, 8192), (14336, 4096), (4096, 14336), (6144, 4096), (18944, 3584), (2560, 9728), (1536, 8960)]
@@ -60,7 +61,7 @@ def time_calls(layers: list[Call], xs: list[Tensor]) -> float:
     def call(i: int) -> None:
         kept[i] = layers[i](xs[i])
 
-    return lesson.time_calls([partial(call, i) for i in range(len(xs))])
+    return clock.gpu([partial(call, i) for i in range(len(xs))]).median_us
 
 
 def floor_us(n: int, k: int, batch: int, peak: float) -> float:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import partial
 
 import torch
-from bench import is_ready, lesson
+from bench import clock, is_ready, lesson
 from int4_linear import Int4Linear, replace_linear_layers
 from torch import Tensor, nn
 
@@ -44,7 +44,7 @@ def measure(_: dict) -> Iterator[dict]:
         found = {}
         for batch in (1, 16, 64):
             xs = {k: torch.randn(batch, k, device="cuda", dtype=torch.bfloat16) for k in (HIDDEN, FEED_FORWARD)}
-            found[batch] = lesson.time_calls([partial(step, model, xs)]) / 1e3
+            found[batch] = clock.gpu([partial(step, model, xs)]).median_us / 1e3
         return found
 
     x = torch.randn(16, HIDDEN, device="cuda", dtype=torch.bfloat16)
