@@ -1,15 +1,17 @@
-"""Measure what the pages show, on this machine. It takes some minutes.
+"""Measure again what docs/results holds, on this machine: each file there names the command that made it.
 
-    python3 docs/results/measure.py h200      # writes h200-float32.json, h200-float64.json, ... next to this file
-    python3 docs/results/measure.py cpu       # the same for the machine's CPU
-    python3 docs/results/figures.py           # puts them into the pages
+    python3 docs/measure.py NAME                 # writes docs/results/NAME-float32.json, NAME-float64.json, ...
+    python3 docs/measure.py NAME float64 ways    # only these two
+    python3 docs/measure.py cpu                  # what was measured on a CPU
+    python3 docs/figures.py                      # puts them into the pages
 
-`measure.py h200 float64 ways` measures only these two. Not here: compare.py, and the lessons in examples/.
+NAME: any for your GPU. Left out is what was made by hand, by several programs, or with files of your own.
 """
 
 import argparse
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -21,46 +23,32 @@ from pathlib import Path
 import torch
 from torch.utils import cpp_extension
 
-RESULTS = Path(__file__).resolve().parent
-sys.path.insert(0, str(RESULTS.parents[1]))
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "docs" / "results"
+sys.path.insert(0, str(ROOT))
 
 from lab import cli, files  # noqa: E402
 
-SIZES = "2^10,2^12,2^14,2^16,2^18,2^20,1048577,2^21,2^22,2^24,16777217,2^26,2^28,2^30"
-SWEEP = f"time.py --kernels --sizes {SIZES}"
-GPU = {  # end of the file's name: the commands whose results it has
-    "first-run": ["time.py --rebuild"],
-    "float32": [f"{SWEEP} --sync-study"],
-    "host-cost": ["time.py --sizes 2^10 --host-cost"],
-    "float64": [f"{SWEEP} --dtype float64"],
-    "float16": [f"{SWEEP} --dtype float16"],
-    "bfloat16": [f"{SWEEP} --dtype bfloat16"],
-    "clocks": ["time.py --clocks --dtype all --sizes 2^10,2^14,2^22,2^26"],
-    "ways": ["examples/ways/ways.py"],
-    "training": [
-        "train.py --check --epochs 1000",
-        "train.py --check --epochs 1000 --cuda-graph",
-        "train.py --check --epochs 1000 --compile",
-        "train.py --model residual --check --epochs 20",
-        "train.py --model residual --check --epochs 20 --compile",
-        "train.py --model residual --check --epochs 10 --dtype bfloat16",
-    ],
-}
-ON_A_CPU = "time.py --device cpu --dtype all --sizes " + ",".join(f"2^{k}" for k in range(4, 27, 2))
-CPU = {"sweep": [ON_A_CPU], "headers": []}  # no command of the project: measure_headers()
+COMMAND = re.compile(r"python3 [\w/]+\.py( [\w^,/-]+)* --json FILE(\.json)?")
 STABLE = "torch/csrc/stable/library.h torch/csrc/stable/ops.h torch/csrc/stable/tensor.h"
 ATEN = "torch/library.h ATen/core/Tensor.h ATen/ops/empty_like.h"
 HEADERS = ("torch/extension.h", "torch/all.h", "torch/csrc/utils/pybind.h", ATEN, STABLE)
+
+
+def find_commands(record: Path) -> list[str]:
+    """The commands that made a file; none if they cannot be run as they stand."""
+    content = json.loads(record.read_text())
+    commands = [run["environment"]["command"] for run in (content if isinstance(content, list) else [content])]
+    return commands if all(map(COMMAND.fullmatch, commands)) else []
 
 
 def run(command: str) -> dict:
     """Run one program of the project, show what it prints, and return the content of its JSON file."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "FILE.json")
-        words = [sys.executable, *shlex.split(command), "--json", str(file)]
-        subprocess.run(words, cwd=RESULTS.parents[1], check=True)
+        subprocess.run([sys.executable, *shlex.split(command)[1:-1], str(file)], cwd=ROOT, check=True)
         found = json.loads(file.read_text())
-    found["environment"]["command"] = f"python3 {command} --json FILE.json"
+    found["environment"]["command"] = command
     for row in found.get("build", []):  # its name, not where it lay
         row["library"] = row["library"] and Path(row["library"]).name
     for row in found.get("training", []):  # its medians are shown, not its curves
@@ -87,11 +75,14 @@ def main() -> None:
     parser.add_argument("machine", help="its name in the names of the files, such as h200, or cpu")
     parser.add_argument("only", nargs="*", help="only these parts (default: all)")
     args = parser.parse_args()
-    parts = CPU if args.machine == "cpu" else GPU
-    for name in args.only or parts:
-        found = [run(command) for command in parts[name]] or [measure_headers()]
-        content = found if name == "training" else found[0]
-        files.write(RESULTS / f"{args.machine}-{name}.json", files.to_json(content))
+    for record in sorted(RESULTS.glob("cpu-*.json" if args.machine == "cpu" else "h200-*.json")):
+        part = record.stem.partition("-")[2]
+        commands = find_commands(record)
+        if (args.only and part not in args.only) or not (commands or part == "headers"):
+            continue
+        found = [run(command) for command in commands] or [measure_headers()]
+        content = found if part == "training" else found[0]
+        files.write(RESULTS / f"{args.machine}-{part}.json", files.to_json(content))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """add2 and the operators that people would copy instead, like with like. It takes a few minutes on a GPU.
 
-    python3 docs/results/compare.py FOLDER FILE
+    python3 examples/articles/compare.py FOLDER FILE
 
-FOLDER is extension_cpp_stable in a clone of github.com/pytorch/extension-cpp; FILE is written, as JSON. The code of the
-articles that this project started from is in examples/articles.
+FOLDER is extension_cpp_stable in a clone of github.com/pytorch/extension-cpp; FILE is written, as JSON. articles.py is
+the code of the articles that this project started from.
 
 Builds: a new process, from nothing to a loaded operator, for this GPU only. Run the tests first, so that the disk's
 cache has the compilers and torch's headers.
@@ -24,8 +24,7 @@ from pathlib import Path
 
 import torch
 
-RESULTS = Path(__file__).resolve().parent
-ROOT = RESULTS.parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from lab import cli, files, toolchain  # noqa: E402
@@ -67,11 +66,14 @@ def measure_calls(folder: Path) -> list[dict]:
     theirs, article = extension_cpp_stable.ops, articles.module(with_cuda=True)
     a, b, c = torch.randn(3, n := 1024, device=device)
     grad = torch.randn(n, device=device, requires_grad=True)
-    host = {
-        ("out", "torch"): lambda: torch.add(a, b, out=c),
-        ("out", "add2"): lambda: add2.torch_launch_add2(c, a, b, n),
-        ("out", "extension-cpp"): lambda: theirs.myadd_out(a, b, c),
-        ("out", "articles"): lambda: article.torch_launch_add2(c, a, b, n),
+    into = {
+        "torch": lambda c, a, b, n: torch.add(a, b, out=c),
+        "add2": add2.torch_launch_add2,
+        "extension-cpp": lambda c, a, b, n: theirs.myadd_out(a, b, c),
+        "articles": article.torch_launch_add2,
+    }
+    host = {("out", operator): functools.partial(call, c, a, b, n) for operator, call in into.items()}
+    host |= {
         ("new", "torch"): lambda: a + b,
         ("new", "add2"): lambda: add2.add2(a, b),
         ("new", "extension-cpp"): lambda: theirs.mymuladd(a, b, 1.0),
@@ -79,17 +81,12 @@ def measure_calls(folder: Path) -> list[dict]:
         ("grad", "add2"): lambda: add2.add2(grad, b),
         ("grad", "extension-cpp"): lambda: theirs.mymuladd(grad, b, 1.0),
     }
-    gpu = {
-        "torch": lambda c, a, b: torch.add(a, b, out=c),
-        "add2": lambda c, a, b: add2.torch_launch_add2(c, a, b, c.numel()),
-        "extension-cpp": lambda c, a, b: theirs.myadd_out(a, b, c),
-        "articles": lambda c, a, b: article.torch_launch_add2(c, a, b, c.numel()),
-    }
     us = host_cost.medians(host, device)
     # The articles' kernel runs on stream 0, which a CUDA graph cannot hold: so all of these are timed by events.
-    sets, flush = calls.buffers(2**26, torch.float32, device), clock.flush(device)
-    for operator, call in gpu.items():
-        us["gpu", operator] = clock.events([functools.partial(call, *each) for each in sets], flush).median_us
+    n, flush = 2**26, clock.flush(device)
+    sets = calls.buffers(n, torch.float32, device)
+    for operator, call in into.items():
+        us["gpu", operator] = clock.events([functools.partial(call, *each, n) for each in sets], flush).median_us
     rows = []
     for (what, operator), value in us.items():
         rows.append({"what": what, "operator": operator, "us": value, "ratio_to_torch": value / us[what, "torch"]})
