@@ -3,7 +3,7 @@
     python3 docs/figures.py            # write them again
     python3 docs/figures.py --check    # print the pages whose tables are stale; exit status 1 if any are
 
-A table stands in a page between `<!-- figures: NAME -->` and `<!-- end -->`; NAME is in TABLES, or a function.
+A table stands in a page between `<!-- figures: NAME -->` and `<!-- end -->`; NAME is in TABLES.
 """
 
 import argparse
@@ -118,19 +118,11 @@ def study() -> str:
     return table(["synchronize", "first call", "median", "what the clock reads"], lines)
 
 
-KERNELS = {
-    "torch.add(out)": "`torch.add(a, b, out=c)`",
-    "plain kernel": "plain: one element at a time",
-    "vector kernel": "vector: 16 bytes per thread",
-    "unaligned kernel": "unaligned",
-}
-
-
 def steps() -> str:
     """Each kernel of the lesson at some sizes of float32, GPU time in microseconds."""
-    found, sizes = timings(), [2**k for k in (10, 20, 22, 26)]
-    rows = [found[call, "float32", n] | {"kernel": text} for call, text in KERNELS.items() for n in sizes]
-    return pivot(rows, "kernel", "{kernel}", "{size}", "{shown}")
+    shown = ("torch.add(out)", "plain kernel", "vector kernel", "unaligned kernel")
+    rows = [timings()[call, "float32", 2**k] for call in shown for k in (10, 20, 22, 26)]
+    return pivot(rows, "call", "{call}", "{size}", "{shown}")
 
 
 def life() -> str:
@@ -147,8 +139,6 @@ def life() -> str:
 def ratios(*names: str, clock: str = "gpu") -> str:
     """The time over torch's, for each size and dtype."""
     rows = sorted((row for row in timings(*names, clock=clock).values() if row["call"] == OURS), key=lambda x: x["n"])
-    sizes = [row["n"] for row in rows]
-    rows = [row for row in rows if sizes.count(row["n"]) == len(calls.DTYPES)]
     return pivot(rows, "n", "{size}", "{dtype}", "{ratio_to_torch:.3f}", calls.DTYPES)
 
 
@@ -173,18 +163,12 @@ def training() -> str:
 
 
 def rms_norm() -> str:
-    """Microseconds of a few shapes, ours and the best of the others."""
-    found = {(row["pass"], row["width"], row["rows"]): row for row in load("h200-add-rms-norm")}
-    lines = []
+    """Microseconds of a few shapes: the best of the others, and ours."""
     shapes = [(1024, 1), (1024, 16384), (4096, 2048), (16384, 16384), (32768, 16384), (65536, 64), (65536, 2048)]
-    for width, rows in [*shapes, (131072, 64)]:
-        lines.append([f"{width}", f"{rows}"])
-        for what in ("forward", "forward + backward"):
-            row = found[what, width, rows]
-            best = min(row[name] for name in ("torch", "torch.compile", "liger", "quack") if name in row)
-            lines[-1] += [f"{best}", f"{row['add_rms_norm']}", f"{row['of_peak']:.0%}"]
-    columns = ["best other", "ours", "of peak"]
-    return table(["width", "rows", *columns, "and backward: best other", *columns[1:]], lines)
+    rows = [row for row in load("h200-add-rms-norm") if (row["width"], row["rows"]) in [*shapes, (131072, 64)]]
+    for row in rows:
+        row["best"] = min(row[name] for name in ("torch", "torch.compile", "liger", "quack") if name in row)
+    return pivot(rows, "width x rows", "{width} x {rows}", "{pass}", "{best}, {add_rms_norm} ({of_peak:.0%})")
 
 
 def matmul() -> str:
@@ -265,7 +249,18 @@ def llama_kernels() -> str:
     return listed(rows, {"kernel": "{name}", "calls": "{calls}", f"of {total} us": "{us}"})
 
 
-TABLES = {  # those that one call makes
+def ways() -> str:
+    """The price of each way to make an operator."""
+    found = {row["way"]: row for row in load("h200-ways", "ways")}
+    shown = ("torch.add", "torch.compile", "triton_op", "nvrtc", "jit", "setup", "cmake")
+    columns = {"way": "{way}", "first result, s": "{first_s:.2g}", "us per call": "{us:.1f} ({torch_us:.1f})"}
+    return listed(map(found.get, shown), columns | {"GB/s at 2^26": "{gb_per_s:.0f}"})
+
+
+FUNCTIONS = (first_run, clocks, study, steps, life, others, ratios, host_cost, training, ways, rms_norm, matmul)
+FUNCTIONS += (decode_attention, llama_prize, llama, llama_steps, llama_kernels)
+TABLES = {function.__name__.replace("_", "-"): function for function in FUNCTIONS}
+TABLES |= {  # those that one call makes
     "others-zh": lambda: others(1),
     "llama-prize-zh": lambda: llama_prize(1),
     "cpu-ratios": lambda: ratios("cpu-sweep", clock="host"),
@@ -281,25 +276,13 @@ TABLES = {  # those that one call makes
 }
 
 
-def ways() -> str:
-    """The price of each way to make an operator."""
-    found = {row["way"]: row for row in load("h200-ways", "ways")}
-    shown = ("torch.add", "torch.compile", "triton_op", "nvrtc", "jit", "setup", "cmake")
-    columns = {"way": "{way}", "first result, s": "{first_s:.2g}", "us per call": "{us:.1f} ({torch_us:.1f})"}
-    return listed(map(found.get, shown), columns | {"GB/s at 2^26": "{gb_per_s:.0f}"})
-
-
-def make(name: str) -> str:
-    return TABLES[name]() if name in TABLES else globals()[name.replace("-", "_")]()
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="write nothing; exit status 1 if a table would change")
     is_check, stale = parser.parse_args().check, 0
     for page in PAGES:
         text = page.read_text()
-        new = MARKED.sub(lambda found: f"{found[1]}\n{make(found[2])}\n{found[4]}", text)
+        new = MARKED.sub(lambda found: f"{found[1]}\n{TABLES[found[2]]()}\n{found[4]}", text)
         if new != text:
             print(page.relative_to(ROOT))
             stale += 1

@@ -12,17 +12,17 @@ with a registered gradient is mymuladd; on 1024 elements what it computes takes 
 """
 
 import argparse
-import functools
-import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 import torch
+from torch.utils import cpp_extension
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
@@ -63,55 +63,44 @@ def measure_calls(folder: Path) -> list[dict]:
 
     import add2
 
-    theirs, article = extension_cpp_stable.ops, articles.module(with_cuda=True)
-    a, b, c = torch.randn(3, n := 1024, device=device)
-    grad = torch.randn(n, device=device, requires_grad=True)
+    theirs, article, n = extension_cpp_stable.ops, articles.module(with_cuda=True), 1024
     into = {
         "torch": lambda c, a, b, n: torch.add(a, b, out=c),
-        "add2": add2.torch_launch_add2,
+        "add2": lambda c, a, b, n: add2.torch_launch_add2(c, a, b, n),
         "extension-cpp": lambda c, a, b, n: theirs.myadd_out(a, b, c),
-        "articles": article.torch_launch_add2,
+        "articles": lambda c, a, b, n: article.torch_launch_add2(c, a, b, n),
     }
-    host = {("out", operator): functools.partial(call, c, a, b, n) for operator, call in into.items()}
-    host |= {
-        ("new", "torch"): lambda: a + b,
-        ("new", "add2"): lambda: add2.add2(a, b),
-        ("new", "extension-cpp"): lambda: theirs.mymuladd(a, b, 1.0),
-        ("grad", "torch"): lambda: grad + b,
-        ("grad", "add2"): lambda: add2.add2(grad, b),
-        ("grad", "extension-cpp"): lambda: theirs.mymuladd(grad, b, 1.0),
+    new = {
+        "torch": lambda a, b: a + b,
+        "add2": lambda a, b: add2.add2(a, b),
+        "extension-cpp": lambda a, b: theirs.mymuladd(a, b, 1.0),
     }
+    a, b, c = torch.randn(3, n, device=device)
+    grad = torch.randn(n, device=device, requires_grad=True)
+    host = {("out", operator): partial(call, c, a, b, n) for operator, call in into.items()}
+    host |= {("new", operator): partial(call, a, b) for operator, call in new.items()}
+    host |= {("grad", operator): partial(call, grad, b) for operator, call in new.items()}
     us = host_cost.medians(host, device)
     # The articles' kernel runs on stream 0, which a CUDA graph cannot hold: so all of these are timed by events.
-    n, flush = 2**26, clock.flush(device)
-    sets = calls.buffers(n, torch.float32, device)
+    sets, flush = calls.buffers(2**26, torch.float32, device), clock.flush(device)
     for operator, call in into.items():
-        us["gpu", operator] = clock.events([functools.partial(call, *each, n) for each in sets], flush).median_us
+        us["gpu", operator] = clock.events([partial(call, *each, 2**26) for each in sets], flush).median_us
     rows = []
     for (what, operator), value in us.items():
         rows.append({"what": what, "operator": operator, "us": value, "ratio_to_torch": value / us[what, "torch"]})
     return rows
 
 
-def main(official: Path, target: Path) -> None:
-    gpu = "{}.{}".format(*torch.cuda.get_device_capability())
-    os.environ |= toolchain.environment() | {"TORCH_CUDA_ARCH_LIST": gpu}
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["TORCH_EXTENSIONS_DIR"] = f"{folder}/cache"
-        rows = build(Path(folder), official)
-        command = [sys.executable, __file__, "calls in", folder]
-        rows += json.loads(subprocess.check_output(command, text=True).splitlines()[-1])
-    files.write(target, files.to_json({"environment": cli.environment(torch.device("cuda", 0)), "compare": rows}))
-
-
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["calls in"]:  # in a process of its own
-        print(json.dumps(measure_calls(Path(sys.argv[2]))))
-    else:
-        parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-        parser.add_argument("folder", type=Path, help="extension_cpp_stable of a clone of pytorch/extension-cpp")
-        parser.add_argument("file", type=files.target, help="is written, as JSON")
-        args = parser.parse_args()
-        if not (args.folder / "setup.py").exists() or not torch.cuda.is_available():
-            parser.error(f"it needs a GPU that torch sees, and {args.folder}/setup.py")
-        main(args.folder, args.file)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path, help="extension_cpp_stable of a clone of pytorch/extension-cpp")
+    parser.add_argument("file", type=files.target, help="is written, as JSON")
+    args = parser.parse_args()
+    if not (args.folder / "setup.py").exists() or not torch.cuda.is_available():
+        parser.error(f"it needs a GPU that torch sees, and {args.folder}/setup.py")
+    gpu = "{}.{}".format(*torch.cuda.get_device_capability())
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ |= toolchain.environment() | {"TORCH_CUDA_ARCH_LIST": gpu, "TORCH_EXTENSIONS_DIR": f"{folder}/cache"}
+        cpp_extension.CUDA_HOME = os.environ.get("CUDA_HOME")  # it was read at import
+        rows = build(Path(folder), args.folder) + measure_calls(Path(folder))
+    files.write(args.file, files.to_json({"environment": cli.environment(torch.device("cuda", 0)), "compare": rows}))
