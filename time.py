@@ -46,7 +46,7 @@ def measure_build(args: argparse.Namespace) -> tuple[dict, int]:
     print(cli.describe(environment, [built]))
     calls = bench.calls()
     if args.kernels:
-        calls |= kernels.kernels(built.library, device)
+        calls |= kernels.kernels(device)
 
     # 2. Check against torch and time, size by size.
     content, status = {"environment": environment, "build": [vars(built)], "results": [], "correct": True}, 0

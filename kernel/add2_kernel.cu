@@ -52,11 +52,11 @@ const char* launch(Add2Kernel kernel, void* c, const void* a, const void* b, int
 
 }  // namespace
 
-// By one of the kernels. include/add2.h does not declare this: only `time.py --kernels` calls it.
-// VECTOR needs pointers at multiples of 16 bytes.
-extern "C" ADD2_API const char* launch_add2_cuda_kernel(Add2Kernel kernel, void* c, const void* a,
-                                                        const void* b, int64_t n, Add2Dtype dtype,
-                                                        CUstream_st* stream) {
+// By one of the kernels. VECTOR needs pointers at multiples of 16 bytes. The builds hide this;
+// `time.py --kernels` compiles this file once more, and calls it.
+extern "C" const char* launch_add2_cuda_kernel(Add2Kernel kernel, void* c, const void* a,
+                                               const void* b, int64_t n, Add2Dtype dtype,
+                                               CUstream_st* stream) {
   if (n <= 0) return nullptr;  // a grid of zero blocks would be an error
   switch (dtype) {             // from a dtype known at run time to a type known at compile time
 #define LAUNCH(dtype, name, cuda, cpu) \

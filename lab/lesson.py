@@ -1,7 +1,8 @@
-"""Shared by the lessons' programs that measure (bench.py, ladder.py): options, files, pictures, an earlier run."""
+"""Shared by the lessons' programs that measure (bench.py, ladder.py): options, contestants, files, pictures."""
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import torch
 
 from . import cli, files
+from .bench import clock
 
 
 def options(description: str, has_plot: bool = False) -> argparse.ArgumentParser:
@@ -32,24 +34,46 @@ def _earlier(text: str) -> dict:
     raise argparse.ArgumentTypeError(f"{text} holds no results of this program")
 
 
-def report(args: argparse.Namespace, is_ready: Callable[[], bool], measure: Callable, plot: Callable | None = None):
-    """Measure, unless --from has results; write the files that the options name. Returns the content of --json.
+def rotate_sets(make: Callable, bytes_each: float) -> list:
+    """Inputs that calls take in turn, so that they come from memory: four times the L2 cache, 2 to 256 sets."""
+    count = math.ceil(4 * clock.cache_size(torch.device("cuda")) / bytes_each)
+    return [make() for _ in range(min(max(2, count), 256))]
 
-    is_ready: builds the lesson, False without kernels. measure(environment) yields a dict for each row;
+
+def compare(point: dict, timers: dict[str, Callable[[], float]], ours: str) -> dict:
+    """A row: the point, the microseconds of each contestant, and ours over the best of the others. One that raises a
+    RuntimeError (a backend that refuses this size) is left out."""
+    times = {}
+    for name, timer in timers.items():
+        try:
+            times[name] = timer()
+        except RuntimeError as error:
+            if name == ours:
+                raise
+            print(f"{name} is left out: {str(error).splitlines()[0]}", flush=True)
+        torch.cuda.empty_cache()
+    return point | times | {"of_best": times[ours] / min(us for name, us in times.items() if name != ours)}
+
+
+def report(args: argparse.Namespace, is_ready: Callable[[], bool], measure: Callable, plot: Callable | None = None):
+    """Measure, unless --from has results; write the files that the options name.
+
+    is_ready: builds the lesson, False without kernels. measure(environment) yields a dict for each row, which is shown;
     plot(figure, content) draws. Ends the program with one line if there is no GPU or no kernel.
     """
-    content = args.content
-    if content is None:
-        if not torch.cuda.is_available() or not is_ready():
-            sys.exit("this measures kernels: it needs a GPU that torch sees, and a CUDA toolkit (in $CUDA_HOME)")
+    if args.content:
+        where, rows = args.content["environment"], args.content["results"]
+    elif torch.cuda.is_available() and is_ready():
         where = cli.environment(torch.device("cuda")) | {"dtype": "bfloat16"}
-        content = {"environment": where, "results": []}
-        for row in measure(where):
-            content["results"].append(row)
-            if args.json:  # now, so that a run that is cut short leaves what it has measured
-                files.write(args.json, files.to_json(content))
-    elif args.json:
-        files.write(args.json, files.to_json(content))
+        rows = measure(where)
+    else:
+        sys.exit("this measures kernels: it needs a GPU that torch sees, and a CUDA toolkit (in $CUDA_HOME)")
+    content = {"environment": where, "results": []}
+    for row in rows:
+        print(*(f"{x:.5g}" if isinstance(x, float) else x for pair in row.items() for x in pair), flush=True)
+        content["results"].append(row)
+        if args.json:  # now, so that a run that is cut short leaves what it has measured
+            files.write(args.json, files.to_json(content))
     if args.plot:
         import matplotlib
         from matplotlib.figure import Figure

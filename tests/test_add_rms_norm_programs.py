@@ -74,6 +74,18 @@ def test_cut_short(monkeypatch, tmp_path):
     assert json.loads(file.read_text())["results"] == [{"ms": 1.5}]
 
 
+def test_contestants():
+    """One that refuses a size is left out; ours must not refuse."""
+
+    def refuse():
+        raise RuntimeError("rows are too wide")
+
+    row = lesson.compare({"width": 8}, {"torch": lambda: 4.0, "liger": refuse, "ours": lambda: 1.0}, "ours")
+    assert row == {"width": 8, "torch": 4.0, "ours": 1.0, "of_best": 0.25}
+    with pytest.raises(RuntimeError, match="too wide"):
+        lesson.compare({}, {"torch": lambda: 4.0, "ours": refuse}, "ours")
+
+
 @pytest.mark.parametrize("device", ["cpu"] + ["cuda"] * torch.cuda.is_available())
 @pytest.mark.parametrize("i", range(3))
 @pytest.mark.parametrize("name", ["add_rms_norm", "add_rms_norm_backward"])

@@ -108,7 +108,7 @@ def test_translation(pages):
 
 def test_figures(run):
     """The tables are those of docs/results; each file there says where it comes from."""
-    run("docs/results/figures.py", "--check")
+    run("docs/figures.py", "--check")
     contents = {path.stem: json.loads(path.read_text()) for path in RESULTS.glob("*.json")}
     for name, content in contents.items():
         for record in content if isinstance(content, list) else [content]:
@@ -121,9 +121,13 @@ def test_figures(run):
 @pytest.mark.thorough
 @pytest.mark.anywhere
 def test_options_of_measure(run):
-    """The programs that measure.py calls have these options."""
-    measure = runpy.run_path(str(RESULTS / "measure.py"))
-    commands = [each for part in [*measure["GPU"].values(), *measure["CPU"].values()] for each in part]
+    """The programs that measure.py calls have these options; it calls those of the pages that time add2."""
+    find_commands = runpy.run_path(str(RESULTS.parent / "measure.py"))["find_commands"]
+    found = {record.stem: find_commands(record) for record in RESULTS.glob("*.json")}
+    assert found["h200-ways"] == ["python3 examples/ways/ways.py --json FILE.json"]
+    assert len(found["h200-training"]) == 6
+    assert found["h200-rope"] == found["h200-matmul-ncu"] == found["h200-others"] == []
+    commands = [each.removeprefix("python3 ") for part in found.values() for each in part]
     for program in {command.split()[0] for command in commands}:
         options = re.findall(r"(--[\w-]+)", " ".join(each for each in commands if each.startswith(program)))
         assert {*options} <= {*re.findall(r"--[\w-]+", run(program, "--help").stdout)}, program

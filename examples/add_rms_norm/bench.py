@@ -12,7 +12,6 @@ import argparse
 import contextlib
 import importlib
 import itertools
-import math
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -24,7 +23,7 @@ from add_rms_norm import add_rms_norm, build, reference
 from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from lab import lesson  # of the workbench this file uses only options and files,
+from lab import lesson  # of the workbench only what runs a lesson's programs,
 from lab.bench import clock  # and a clock
 
 # autograd's node for each input was made on another stream; its gradient is not accumulated here, so that is no matter.
@@ -56,16 +55,15 @@ class Inputs:
     def __init__(self, rows: int, width: int, backward: bool) -> None:
         self.bytes = 4 * rows * width * DTYPE.itemsize  # read and written, forward; backward as many again
         self.backward = backward
-        wanted = max(2, math.ceil(4 * torch.cuda.get_device_properties(0).L2_cache_size / self.bytes))
-        count = min(wanted, 256)
-        self.flush = clock.flush(torch.device("cuda")) if count < wanted else None
 
         def draw(*shapes: tuple[int, ...], grad: bool = False) -> list[Tensor]:
             return [torch.randn(shape, device="cuda", dtype=DTYPE).requires_grad_(grad) for shape in shapes]
 
         shape = (rows, width)
-        self.inputs = [draw(shape, shape, (width,), grad=backward) for _ in range(count)]
-        self.grads = [draw(shape, shape) for _ in range(count * backward)]
+        self.inputs = lesson.rotate_sets(partial(draw, shape, shape, (width,), grad=backward), self.bytes)
+        self.grads = [draw(shape, shape) for _ in self.inputs * backward]
+        is_cold = len(self.inputs) * self.bytes >= 4 * clock.cache_size(torch.device("cuda"))
+        self.flush = None if is_cold else clock.flush(torch.device("cuda"))
 
     def time(self, norm: Norm) -> float:
         """Median microseconds of one forward, or of one forward and its backward."""
@@ -79,14 +77,8 @@ class Inputs:
 
         passes = [forward, gradient] if self.backward else [forward]
         calls = [partial(each, i) for each in passes for i in range(len(kept))]
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):  # compiles, both ways
-            for each in passes:
-                each(0)
-        torch.cuda.synchronize()
-        calls *= math.ceil(12 / len(calls))  # a replay starts once; that must not count for much
-        return len(passes) * clock.gpu(calls, flush=self.flush).median_us
+        first = [partial(each, 0) for each in passes]  # compiles, both ways
+        return len(passes) * clock.gpu(calls, flush=self.flush, warm_up=first).median_us
 
 
 def measure_shape(rows: int, width: int, backward: bool, peak: float) -> dict:
@@ -94,17 +86,9 @@ def measure_shape(rows: int, width: int, backward: bool, peak: float) -> dict:
     inputs = Inputs(rows, width, backward)
     floor = inputs.bytes * (2 if backward else 1) / peak * 1e-3
     what = "forward + backward" if backward else "forward"
-    row = {"pass": what, "width": width, "rows": rows, "floor_us": floor}
-    for name, norm in contestants().items():
-        try:
-            row[name] = inputs.time(norm)
-        except RuntimeError as error:  # Liger refuses rows of 131072
-            if name == OURS:
-                raise
-            print(f"{name} is left out: {str(error).splitlines()[0]}", flush=True)
-        torch.cuda.empty_cache()
-    best = min(row[name] for name in COLOURS if name in row and name != OURS)
-    return row | {"of_best": row[OURS] / best, "of_peak": floor / row[OURS]}
+    timers = {name: partial(inputs.time, norm) for name, norm in contestants().items()}
+    row = lesson.compare({"pass": what, "width": width, "rows": rows, "floor_us": floor}, timers, OURS)
+    return row | {"of_peak": floor / row[OURS]}
 
 
 def measure(args: argparse.Namespace, where: dict) -> Iterator[dict]:
@@ -112,10 +96,7 @@ def measure(args: argparse.Namespace, where: dict) -> Iterator[dict]:
     for backward, width, rows in itertools.product((False, True), args.widths, args.rows):
         if 12 * rows * width * DTYPE.itemsize > memory / 2:
             continue  # two sets of inputs, outputs and gradients, and what torch needs in between
-        row = measure_shape(rows, width, backward, where["peak_gb_per_s"])
-        shown = (value if name == "pass" else f"{name} {value:.6g}" for name, value in row.items())
-        print(*shown, sep="  ", flush=True)
-        yield row
+        yield measure_shape(rows, width, backward, where["peak_gb_per_s"])
 
 
 def plot(figure, content: dict) -> None:

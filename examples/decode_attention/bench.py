@@ -2,14 +2,12 @@
 
     python3 examples/decode_attention/bench.py --json FILE
 
-GPU time without launches, by CUDA graphs. The cache of a call comes from memory: calls rotate among caches of three
+GPU time without launches, by CUDA graphs. The cache of a call comes from memory: calls rotate among caches of four
 times the L2 cache. "exact" is torch on a cache of just the right length; "mask" is what a CUDA graph needs, as its
 lengths live on the device. FlexAttention is compiled for three sizes only.
 """
 
-import contextlib
 import itertools
-import math
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -24,8 +22,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from lab import lesson  # of the workbench, only options, files,
+from lab import lesson  # of the workbench only what runs a lesson's programs,
 from lab.bench import clock  # and a clock
+from lab.lesson import rotate_sets
 
 warnings.filterwarnings("ignore", module="torch")  # a backend that cannot do something says so, and is left out
 BACKENDS = {"flash": "FLASH_ATTENTION", "cuDNN": "CUDNN_ATTENTION", "efficient": "EFFICIENT_ATTENTION", "math": "MATH"}
@@ -51,16 +50,9 @@ def quantized(q: Tensor, keys: Tensor, values: Tensor, lengths: Tensor) -> tuple
     return q, *codes, lengths, None, *scales
 
 
-def rotate_sets(make: Callable[[], tuple], bytes_each: int) -> list[tuple]:
-    """As many inputs as three L2 caches hold."""
-    count = math.ceil(3 * clock.cache_size(torch.device("cuda")) / bytes_each)
-    return [make() for _ in range(min(max(2, count), 128))]
-
-
 def time_calls(function: Callable, inputs: list[tuple]) -> float:
     """Median microseconds of a call."""
-    calls = [partial(function, *x) for x in inputs]
-    return clock.gpu(calls * math.ceil(16 / len(calls))).median_us
+    return clock.gpu([partial(function, *x) for x in inputs]).median_us
 
 
 def torchs(backend: str) -> Callable:
@@ -95,23 +87,18 @@ def contestants(point: tuple, inputs: list[tuple]) -> Iterator[tuple[str, Callab
 def measure(point: tuple, peak: float) -> dict:
     batch, tokens, _, key_heads, d = point
     size = 4 * batch * key_heads * tokens * d
-    row = dict(zip(("batch", "tokens", "heads", "key_heads", "d"), point, strict=True))
-    row["floor_us"] = size / peak * 1e-3
+    named = dict(zip(("batch", "tokens", "heads", "key_heads", "d"), point, strict=True))
     torch.cuda.empty_cache()
     inputs = rotate_sets(partial(make, *point), size)
     right = torchs("MATH")(*(x[:1].float() for x in inputs[0][:3]))[:, :, 0]
     errors = [relative_error(attend(*x)[:1], right) for x in (inputs[0], quantized(*inputs[0]))]
     torch.testing.assert_close(errors, [0.0, 0.0], rtol=0, atol=0.015)  # before a time counts
-    for name, function, arguments in contestants(point, inputs):
-        with contextlib.suppress(RuntimeError):  # some backends refuse a mask, or grouped heads
-            row[name] = time_calls(function, arguments)
-    best = min(us for name, us in row.items() if "exact" in name or "mask" in name or name == "FlexAttention")
-    row["attend"] = time_calls(attend, inputs)
-    row["of_best"] = row["attend"] / best
-    del inputs[max(2, len(inputs) // 2) :], arguments
-    row["attend, int8"] = time_calls(attend, [quantized(*x) for x in inputs * 2])
-    print("  ".join(f"{name} {value:.4g}" for name, value in row.items()), flush=True)
-    return row
+    timers = {name: partial(time_calls, *call) for name, *call in contestants(point, inputs)}
+    timers["attend"] = partial(time_calls, attend, inputs)
+    row = lesson.compare(named | {"floor_us": size / peak * 1e-3}, timers, "attend")
+    timers.clear()  # they hold inputs
+    del inputs[max(2, len(inputs) // 2) :]
+    return row | {"attend, int8": time_calls(attend, [quantized(*x) for x in inputs * 2])}
 
 
 def measure_step(tokens: int, int8: bool) -> dict:
@@ -133,9 +120,7 @@ def measure_step(tokens: int, int8: bool) -> dict:
 
     inputs = rotate_sets(make_step, (2 if int8 else 4) * key_heads * tokens * d)
     row = {"what": "step", "tokens": tokens, "int8": int8, "append": time_calls(append, inputs)}
-    row["append and attend"] = time_calls(step, inputs)
-    print(row, flush=True)
-    return row
+    return row | {"append and attend": time_calls(step, inputs)}
 
 
 def measure_error(outliers: bool) -> dict:
@@ -151,9 +136,7 @@ def measure_error(outliers: bool) -> dict:
         "attend, int8": attend(*quantized(q, keys, values, lengths)),
     }
     errors = {name: relative_error(x, right) for name, x in found.items()}
-    row = {"what": "error", "data": "two columns of 128 times 10" if outliers else "normal"} | errors
-    print(row, flush=True)
-    return row
+    return {"what": "error", "data": "two columns of 128 times 10" if outliers else "normal"} | errors
 
 
 def is_ready() -> bool:

@@ -50,7 +50,6 @@ def measure(where: dict) -> Iterator[dict]:
             torch.testing.assert_close(function(*inputs[0]), right, rtol=0.03, atol=0.03 * right.abs().max().item())
             us = time_calls(function, inputs)
             of_peak = size / where["peak_gb_per_s"] * 1e-3 / us
-            print(f"{tokens:>6} {name:<68}{us:>9.2f} us {of_peak:>7.1%} of the peak", flush=True)
             yield {"tokens": tokens, "step": name, "us": us, "of_peak": of_peak}
 
 

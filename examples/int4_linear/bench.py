@@ -18,7 +18,7 @@ from int4_linear import GROUP, build, has_toolkit, int4_linear, quantize
 from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from lab import lesson  # of the workbench, only options, files,
+from lab import lesson  # of the workbench only what runs a lesson's programs,
 from lab.bench import clock  # and a clock
 
 # The constants in plan.h come from other sizes, except for the first four.
@@ -50,21 +50,18 @@ def contestants(n: int, k: int) -> dict[str, Call]:
 
 def inputs(n: int, k: int, batch: int) -> list[Tensor]:
     """x for each of the weights that a rotation needs."""
-    cache = torch.cuda.get_device_properties(0).L2_cache_size
-    count = max(2, math.ceil(4 * cache / (n * k / 2)))
-    return [torch.randn(batch, k, device="cuda", dtype=torch.bfloat16) for _ in range(count)]
+    return lesson.rotate_sets(partial(torch.randn, batch, k, device="cuda", dtype=torch.bfloat16), n * k / 2)
 
 
 @torch.no_grad()
 def time_calls(layers: list[Call], xs: list[Tensor]) -> float:
-    """Microseconds of a call. Each has its own output; a replay of the graph has enough calls to hide its start."""
+    """Microseconds of a call. Each has its own output."""
     kept: list = [None] * len(xs)
 
     def call(i: int) -> None:
         kept[i] = layers[i](xs[i])
 
-    calls = [partial(call, i) for i in range(len(xs))]
-    return clock.gpu(calls * math.ceil(16 / len(calls))).median_us
+    return clock.gpu([partial(call, i) for i in range(len(xs))]).median_us
 
 
 def floor_us(n: int, k: int, batch: int, peak: float) -> float:
@@ -78,14 +75,12 @@ def measure(where: dict) -> Iterator[dict]:
     for n, k in SHAPES:
         layers = [contestants(n, k) for _ in inputs(n, k, 1)]
         for batch in BATCHES:
-            row = {"n": n, "k": k, "batch": batch, "floor_us": floor_us(n, k, batch, where["peak_gb_per_s"])}
+            point = {"n": n, "k": k, "batch": batch, "floor_us": floor_us(n, k, batch, where["peak_gb_per_s"])}
             xs = inputs(n, k, batch)
-            for name in layers[0]:
-                if batch <= 64 or name in ("F.linear", OURS):  # the others take 2 to 9 times F.linear's by then
-                    row[name] = time_calls([each[name] for each in layers], xs)
-            row["of_best"] = row[OURS] / min(row[name] for name in COLOURS if name in row and name != OURS)
-            print("  ".join(f"{name} {value:.5g}" for name, value in row.items()), flush=True)
-            yield row
+            # The others take 2 to 9 times F.linear's time for more rows.
+            names = layers[0] if batch <= 64 else ("F.linear", OURS)
+            timers = {name: partial(time_calls, [each[name] for each in layers], xs) for name in names}
+            yield lesson.compare(point, timers, OURS)
 
 
 def plot(figure, content: dict) -> None:

@@ -2,23 +2,24 @@
 
     python3 examples/int4_linear/int4_linear.py
 
-builds it, checks it and times it. docs/12_int4_linear.md explains the kernel; bench.py measures it; model.py puts it in
-place of the linear layers of a model.
+builds it, checks it and times it. docs/12_int4_linear.md explains the kernel; bench.py measures it. int4_packing.py
+rounds a weight, int4_layer.py has the layer, int4_replace.py puts it in place of the linear layers of a model.
 """
 
 import functools
 import os
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 from int4_autograd import register
+from int4_layer import Int4Linear
+from int4_packing import GROUP, pack, quantize
+from int4_replace import replace_linear_layers
 from torch import Tensor, nn
 from torch.utils import benchmark, cpp_extension
 
 HERE = Path(__file__).resolve().parent
-GROUP = 128  # columns that share a scale and a zero
+__all__ = ["GROUP", "Int4Linear", "build", "dequantize", "int4_linear", "pack", "quantize", "replace_linear_layers"]
 
 
 def has_toolkit() -> bool:
@@ -54,60 +55,6 @@ def build() -> str:
     return path
 
 
-def quantize(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Round a weight [N, K] (float16 or bfloat16, N and K multiples of 64) to 4-bit codes: packed, scale, zero.
-
-    128 columns of a row share a scale and a zero: weight = (code - zero) * scale, with codes from 0 to 15, rounded to
-    nearest. The last group may have only 64. packed: int32 [N/64, K/64, 4, 32, 4], in the order in which tensor cores
-    want it; scale: the weight's dtype, [groups, N]; zero: uint8 [groups, N]. On the weight's device; no gradient.
-    Other sizes and dtypes: ValueError.
-    """
-    _check_size("weight", weight)
-    if weight.dtype not in (torch.float16, torch.bfloat16):
-        raise ValueError(f"int4_linear: weight is {weight.dtype}, expected float16 or bfloat16")
-    n, k = weight.shape
-    groups = F.pad(weight.detach().float(), (0, -k % GROUP)).view(n, -1, GROUP)
-    # The largest and the smallest scale must be numbers of the dtype: 15 scales are finite, and one is not 0.
-    limits = torch.finfo(weight.dtype)
-    edge = limits.max * (1 - limits.eps)
-    low, high = groups.amin(2).clamp(-edge, 0), groups.amax(2).clamp(0, edge)  # zero itself has a code
-    if weight.device.type != "meta" and (low + high).isnan().any():
-        raise ValueError("int4_linear: weight has a NaN, expected numbers")
-    scale = (high / 15 - low / 15).clamp(min=limits.smallest_normal * limits.eps).to(weight.dtype)
-    zero = (-low / scale).round().clamp(0, 15)
-    most = (limits.max / scale.float()).floor()[..., None]  # so many scales are still finite
-    codes = ((groups / scale[..., None]).round().clamp(-most, most) + zero[..., None]).clamp(0, 15)
-    return pack(codes.view(n, -1)[:, :k], scale, zero)
-
-
-def _check_size(name: str, matrix: Tensor) -> None:
-    if matrix.dim() != 2 or matrix.shape[0] % 64 or matrix.shape[1] % 64 or not matrix.numel():
-        raise ValueError(f"int4_linear: {name} is {list(matrix.shape)}, expected multiples of 64: [N, K]")
-
-
-def pack(codes: Tensor, scale: Tensor, zero: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Codes [N, K], scale and zero [N, groups], of any origin, as int4_linear() wants them: see quantize().
-
-    Codes and zeros are whole numbers from 0 to 15 of any dtype; else ValueError. In packed, row 16 a + 2 b + c and
-    column 64 d + 16 e + 8 h + 2 t + j go to chunk d, tile a, lane 4 b + t, word e, as its code 4 j + 2 h + c: so a lane
-    has its fragments of four products in a row, and 64 rows are one piece of memory.
-    """
-    _check_size("codes", codes)
-    n, k = codes.shape  # below: a, b, c | d, e, h, t, j
-    for name, affine in (("scale", scale), ("zero", zero)):
-        if affine.shape != (n, -(-k // GROUP)):
-            raise ValueError(f"int4_linear: {name} is {list(affine.shape)}, expected {[n, -(-k // GROUP)]}")
-    for what, numbers in (("code", codes), ("zero", zero)):
-        right = (numbers >= 0) & (numbers <= 15) & (numbers == numbers.to(torch.uint8))
-        if codes.device.type != "meta" and not right.all():
-            raise ValueError(f"int4_linear: a {what} is {numbers[~right][0].item()}, expected a whole number, 0 to 15")
-    codes = codes.to(torch.uint8).view(n // 64, 4, 8, 2, k // 64, 4, 2, 4, 2).permute(0, 4, 1, 2, 7, 5, 8, 6, 3)
-    codes = codes.reshape(n // 64, k // 64, 4, 32, 4, 8)
-    words = sum(codes[..., i].long() << 4 * i for i in range(8))
-    words = words << 3 | words >> 29  # turned left: what leaves 32 bits at one end comes in at the other
-    return words.to(torch.uint32).view(torch.int32), scale.t().contiguous(), zero.to(torch.uint8).t().contiguous()
-
-
 def dequantize(packed: Tensor, scale: Tensor, zero: Tensor) -> Tensor:
     """The weight [N, K] of codes from quantize(), in scale's dtype, without gradient. Call build() first."""
     return torch.ops.int4_linear.dequantize(packed, scale, zero)
@@ -125,107 +72,6 @@ def int4_linear(
     leading dimension instead.
     """
     return torch.ops.int4_linear.int4_linear(x, packed, scale, zero, bias, gated)
-
-
-class Int4Linear(nn.Module):
-    """nn.Linear with a weight in 4-bit codes. The codes are buffers: saved, loaded and moved, but not trained.
-
-    The bias is trained if it requires a gradient. `gated` is not saved: load codes into a layer made with the same.
-    """
-
-    def __init__(
-        self, packed: Tensor, scale: Tensor, zero: Tensor, bias: Tensor | None = None, gated: bool = False
-    ) -> None:
-        super().__init__()
-        self.in_features, self.out_features = packed.shape[1] * 64, packed.shape[0] * 64 // (2 if gated else 1)
-        self.gated = gated
-        self.register_buffer("packed", packed)
-        self.register_buffer("scale", scale)
-        self.register_buffer("zero", zero)
-        self.bias = None if bias is None else nn.Parameter(bias.detach().clone(), bias.requires_grad)
-
-    @classmethod
-    def from_linear(cls, linear: nn.Linear) -> "Int4Linear":
-        """Round the weight of a float16 or bfloat16 layer; build() may come later, before the first call."""
-        return cls(*quantize(linear.weight), linear.bias).train(linear.training)
-
-    @classmethod
-    def cat(cls, layers: Sequence["Int4Linear"], gated: bool = False) -> "Int4Linear":
-        """Several layers of one x as one: y is theirs, one after the other. So q, k and v of a model are one call.
-
-        If gated, two layers of one size, after build(): y is silu(first(x)) * second(x), as for a model's gate and up.
-        """
-        found = {(each.in_features, each.scale.dtype, each.scale.device, each.gated) for each in layers}
-        if len(found) != 1 or layers[0].gated:
-            raise ValueError(f"int4_linear: layers must be alike and not gated, found {list(found)}")
-        sizes = [layer.out_features for layer in layers]
-        if gated and sizes != sizes[:1] * 2:
-            raise ValueError(f"int4_linear: gated needs two layers with as many out_features, found {sizes}")
-        bias = None
-        if given := [layer.bias for layer in layers if layer.bias is not None]:
-            zeros = layers[0].scale.new_zeros
-            biases = [zeros(layer.out_features) if layer.bias is None else layer.bias for layer in layers]
-            bias = torch.stack(biases, 1).flatten() if gated else torch.cat(biases)
-            bias = bias.detach().requires_grad_(any(each.requires_grad for each in given))  # also under no_grad
-        if not gated:
-            weights = zip(*((layer.packed, layer.scale, layer.zero) for layer in layers), strict=True)
-            parts = [torch.cat(each, axis) for axis, each in zip((0, 1, 1), weights, strict=True)]
-        else:  # the rows alternate: a thread of the kernel has two neighbours, and needs no other thread for its result
-            one, none = torch.ones_like(layers[0].scale), torch.zeros_like(layers[0].zero)
-            gates = [(dequantize(each.packed, one, none), each.scale.t(), each.zero.t()) for each in layers]
-            parts = pack(*(torch.stack(pair, 1).flatten(0, 1) for pair in zip(*gates, strict=True)))
-        return cls(*parts, bias, gated).train(layers[0].training)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return int4_linear(x, self.packed, self.scale, self.zero, self.bias, self.gated)
-
-    def extra_repr(self) -> str:
-        sizes = f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
-        return sizes + ", gated=True" * self.gated
-
-
-def replace_linear_layers(model: nn.Module, skip: str | Iterable[str] = ()) -> dict[str, str]:
-    """Put an Int4Linear in place of each nn.Linear of a model, except those in skip, or that do not fit.
-
-    skip: a name or several. Returns the names of the layers that stay as they are, each with the reason. A layer with
-    several names is still one layer afterwards. The model changes only after all weights have been rounded.
-    """
-    skip = {skip} if isinstance(skip, str) else set(skip)
-    layers = {name: each for name, each in model.named_modules(remove_duplicate=False) if isinstance(each, nn.Linear)}
-    if lost := skip - layers.keys():
-        raise ValueError(f"int4_linear: no linear layer is called {', '.join(sorted(lost))}")
-    users = {
-        weight: name
-        for name, module in model.named_modules()
-        if not isinstance(module, nn.Linear)
-        for weight in module.parameters(recurse=False)
-    }
-    kept: dict[nn.Module, str] = {}
-    new: dict[nn.Module, Int4Linear] = {}
-    for name, layer in layers.items():
-        parent = model.get_submodule(name.rpartition(".")[0])
-        hooks = [key for key, value in vars(layer).items() if key.endswith("_hooks") and value]
-        if name in skip:
-            kept[layer] = "named in skip"
-        elif not name:
-            kept[layer] = "it is the model itself"
-        elif type(layer) is not nn.Linear:
-            kept[layer] = f"a {type(layer).__name__} may be used in other ways than nn.Linear"
-        elif hooks:  # weight_norm and prune use them, too
-            kept[layer] = f"it has {hooks[0].strip('_')}, which would be lost"
-        elif isinstance(parent, nn.TransformerEncoderLayer):
-            kept[layer] = "nn.TransformerEncoderLayer reads its weight"
-        elif layer.weight in users:
-            kept[layer] = f"it shares its weight with {users[layer.weight]}"
-        elif layer not in kept and layer not in new:
-            try:
-                new[layer] = Int4Linear.from_linear(layer)
-            except ValueError as error:
-                kept[layer] = str(error)
-    for name, layer in layers.items():
-        if layer not in kept:
-            model.set_submodule(name, new[layer])
-    return {name: kept[layer] for name, layer in layers.items() if layer in kept}
 
 
 def main() -> None:

@@ -72,7 +72,6 @@ def measure(where: dict) -> Iterator[dict]:
         for name, layers in rungs.items():
             torch.testing.assert_close(layers[0](xs[0]).float(), right, rtol=0.02, atol=0.02 * right.abs().max().item())
             us = time_calls(layers, xs)
-            print(f"batch {batch:<4}{name:<44}{us:>8.2f} us  {floor / us:>6.1%} of the peak", flush=True)
             yield {"batch": batch, "step": name, "us": us, "of_peak": floor / us}
 
 

@@ -60,4 +60,4 @@ def measure(_: dict) -> Iterator[dict]:
 
 
 if __name__ == "__main__":
-    print(*lesson.report(lesson.options(__doc__).parse_args(), is_ready, measure)["results"], sep="\n")
+    lesson.report(lesson.options(__doc__).parse_args(), is_ready, measure)

@@ -54,7 +54,6 @@ def time_prompt(model: Llama, kind: type[Cache], tokens: int) -> float:
 
 def make_row(who: str, batch: int, context: int, ms: float, **more: str) -> dict:
     speed = 1e3 / ms * (batch or context)
-    print(f"{who}, {batch} x {context}: {ms:.3f} ms, {speed:.0f} tokens per second", flush=True)
     return {"who": who, "batch": batch, "context": context, "ms": ms, "tokens_per_s": speed} | more
 
 

@@ -11,7 +11,7 @@ import importlib.util
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -20,40 +20,11 @@ from gated_linear import HERE, gate, gated_linear, interleave, load, reference
 from torch.utils import cpp_extension
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from lab import lesson  # of the workbench only the options, and what writes results
+from lab import lesson  # of the workbench only what runs a lesson's programs,
+from lab.bench import clock  # and a clock
 
 K, H, ROWS = 4096, 14336, (4096, 16384)
 OURS = "gated_linear"
-
-
-def steady_us(calls: dict[str, Sequence[Callable]], rounds: int = 5, warm_s: float = 0.03) -> dict[str, list[float]]:
-    """Microseconds of a call, for each round. A contestant's calls are captured in a CUDA graph, which is replayed for
-    warm_s, and then as long again between two events."""
-    found, graphs = {name: [] for name in calls}, {name: torch.cuda.CUDAGraph() for name in calls}
-    for name, each in calls.items():
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            each[0]()  # compiles
-        torch.cuda.synchronize()
-        with torch.cuda.graph(graphs[name]):
-            for call in each:
-                call()
-    for _ in range(rounds):
-        for name, graph in graphs.items():
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            begin, replays = time.perf_counter(), 0
-            while time.perf_counter() < begin + warm_s:
-                graph.replay()
-                torch.cuda.synchronize()
-                replays += 1
-            start.record()
-            for _ in range(replays):
-                graph.replay()
-            end.record()
-            torch.cuda.synchronize()
-            found[name].append(start.elapsed_time(end) * 1e3 / replays / len(calls[name]))
-    return found
 
 
 @functools.cache
@@ -97,11 +68,10 @@ def measure_rows(rows: int, is_tuned: bool) -> dict:
     for name, each in list(calls.items())[1:]:
         error = ((each[0]()[:64] - right).norm() / right.norm()).item()
         assert error < 0.01, (name, error)
-    found = steady_us(calls, warm_s=0.06)
+    found = clock.steady(calls, rounds=5, warm_s=0.06)
     row = {"rows": rows, "k": K, "h": H} | {name: statistics.median(samples) for name, samples in found.items()}
     others = [samples for name, samples in found.items() if name not in ("torch.matmul", OURS)]
     row["of_best"] = statistics.median(ours / min(rest) for ours, *rest in zip(found[OURS], *others, strict=True))
-    print("  ".join(f"{name} {value:.5g}" for name, value in row.items()), flush=True)
     return row
 
 

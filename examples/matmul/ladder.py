@@ -7,7 +7,6 @@
 GPU time without launches, by CUDA graphs, with a cold cache: calls rotate among matrices that L2 cannot hold.
 """
 
-import math
 import statistics
 import sys
 import textwrap
@@ -15,7 +14,7 @@ from collections.abc import Iterator
 from functools import partial
 
 import torch
-from bench import lesson, steady_us
+from bench import clock, lesson
 from gated_linear import launch, load
 from torch import Tensor
 
@@ -47,10 +46,10 @@ def relative_error(rung: int, a: Tensor, b: Tensor) -> float:
     return (ours / theirs).item() if theirs else float(ours > 0)
 
 
-def measure_size(m: int, n: int, k: int) -> list[dict]:
-    count = max(2, math.ceil(4 * torch.cuda.get_device_properties(0).L2_cache_size / 2 / (m * k + n * k + m * n)))
-    sets = [tuple(torch.randn(x, k, device="cuda").bfloat16() for x in (m, n)) for _ in range(count)]
-    sets = [(a, b, a.new_empty(m, n)) for a, b in sets]
+def measure_size(m: int, n: int, k: int) -> Iterator[dict]:
+    sizes = (m, k), (n, k), (m, n)  # of a, b and the result
+    make = partial(torch.randn, device="cuda", dtype=torch.bfloat16)
+    sets = lesson.rotate_sets(lambda: tuple(map(make, sizes)), 2 * (m * k + n * k + m * n))
     calls = {TORCH: [partial(torch.matmul, a, b.t(), out=c) for a, b, c in sets]}
     for rung in SIZES[m, n, k]:
         try:
@@ -61,15 +60,11 @@ def measure_size(m: int, n: int, k: int) -> list[dict]:
         if not error <= 2:
             sys.exit(f"rung {rung} is wrong at {m} x {n} x {k}: {error} times the error of torch.matmul")
         calls[RUNGS[rung]] = [partial(multiply, rung, *each) for each in sets]
-    found = steady_us(calls, rounds=3 if RUNGS[1] in calls else 6)
-    rows = []
+    found = clock.steady(calls, rounds=3 if RUNGS[1] in calls else 6, warm_s=0.03)
     for name, samples in found.items():
         us = statistics.median(samples)
         row = {"m": m, "n": n, "k": k, "rung": name, "us": us, "tflops": 2 * m * n * k / us * 1e-6}
-        row["of_torch"] = statistics.median(t / x for t, x in zip(found[TORCH], samples, strict=True))
-        rows.append(row)
-        print(f"{m:>6} {n:>6} {k:>6}  {name:<36}{row['tflops']:>8.1f} TFLOP/s  {row['of_torch']:>6.3f}", flush=True)
-    return rows
+        yield row | {"of_torch": statistics.median(t / x for t, x in zip(found[TORCH], samples, strict=True))}
 
 
 def run_once(size: int) -> None:

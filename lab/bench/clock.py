@@ -4,9 +4,11 @@ host        launch + kernel + synchronization: synchronized before and after (sy
 events      the kernel, and the cost of two events around it: stamps that the GPU writes as it passes them
 gpu         the kernel without its launch: many calls captured in a CUDA graph, which is replayed between two events
 gpu warm    the same on one set of tensors, which stays in the GPU's L2 cache; `events` and `gpu` are cold
+steady      as gpu, for calls that draw all the power a GPU may have: each runs for a while before it is timed
 """
 
 import itertools
+import math
 import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -103,19 +105,21 @@ def events(calls: Sequence[Call], flush: Call) -> Timing:
     return repeat([lambda: _between_events(itertools.islice(turns, 10), flush)])[0]
 
 
-def gpu(*rounds: Sequence[Call], flush: Call | None = None) -> Timing:
+def gpu(*rounds: Sequence[Call], flush: Call | None = None, warm_up: Sequence[Call] = ()) -> Timing:
     """Time calls without their launches: a sample is one replay of a CUDA graph over the number of calls in it.
     For a cold cache the calls should use more memory in turn than the cache holds, or have a flush before each replay.
-    Each round has a graph of its own: warm calls depend on where in the cache their one set of tensors lies."""
+    Each round has a graph of its own: warm calls depend on where in the cache their one set of tensors lies.
+    warm_up: calls to run before a graph is captured (default: its first three)."""
+    rounds = [[*calls] * math.ceil(16 / len(calls)) for calls in rounds]  # a replay starts once: let it not count
     if not _first_graph:
         # The first graph of a process differs from all later ones: on an H100 and a H200 its kernels took 0.3 us less
         # (1.3 instead of 1.6 for 2^10 elements). So capture one for nothing, and keep it: none may reuse its state.
-        _first_graph.append(capture(rounds[0]))
+        _first_graph.append(capture(rounds[0], warm_up))
         end = time.perf_counter() + 0.3
         while time.perf_counter() < end:  # an idle GPU also needs some time to raise its clock
             _first_graph[0].replay()
             torch.cuda.synchronize()
-    graphs = [(capture(calls), len(calls)) for calls in rounds]
+    graphs = [(capture(calls, warm_up), len(calls)) for calls in rounds]
 
     def sample() -> list[float]:
         # The first of six replays is left out: the host was still on its way to queue it.
@@ -124,11 +128,26 @@ def gpu(*rounds: Sequence[Call], flush: Call | None = None) -> Timing:
     return repeat([sample])[0]
 
 
-def capture(calls: Sequence[Call]) -> torch.cuda.CUDAGraph:
+def steady(calls: dict[str, Sequence[Call]], rounds: int, warm_s: float) -> dict[str, list[float]]:
+    """Time the calls of each contestant, in turn: for each round its microseconds per call. A graph of its calls is
+    replayed for warm_s, in which the GPU's clock settles, and then as often again between two events."""
+    graphs, found = {name: capture(each) for name, each in calls.items()}, {name: [] for name in calls}
+    for name in [*calls] * rounds:
+        end, replays = time.perf_counter() + warm_s, []
+        while time.perf_counter() < end:
+            graphs[name].replay()
+            torch.cuda.synchronize()
+            replays.append(graphs[name].replay)
+        [us] = _between_events([lambda replays=replays: [replay() for replay in replays]], None)
+        found[name].append(us / len(replays) / len(calls[name]))
+    return found
+
+
+def capture(calls: Sequence[Call], warm_up: Sequence[Call] = ()) -> torch.cuda.CUDAGraph:
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
-        for call in itertools.islice(itertools.cycle(calls), 3):  # warm-up, which torch.cuda.graph needs
+        for call in warm_up or itertools.islice(itertools.cycle(calls), 3):  # which torch.cuda.graph needs
             call()
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()

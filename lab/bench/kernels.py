@@ -1,26 +1,36 @@
-"""`time.py --kernels`: each kernel of the lesson by itself."""
+"""`time.py --kernels`: each kernel of the lesson by itself. nvcc compiles them once more, so any build can be timed."""
 
 import ctypes
+import subprocess
+import tempfile
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import torch
 
+from .. import toolchain
+from ..build import ROOT
 from .calls import DTYPES
 
 KERNELS = ("plain", "vector", "unaligned")  # enum Add2Kernel
 
 
-def kernels(library: Path, device: torch.device) -> dict[str, Callable]:
+def kernels(device: torch.device) -> dict[str, Callable]:
     """Each kernel by its C function: no torch, no checks, no dispatcher. None on a CPU, which has only one kernel."""
     if device.type == "cpu":
         return {}
-    # Of kernel/add2_kernel.cu: kernel, c, a, b, n, dtype, stream -> an error message or NULL.
-    launcher = ctypes.CDLL(str(library)).launch_add2_cuda_kernel
+    nvcc, dtypes = toolchain.find_nvcc(), list(DTYPES.values())
+    if nvcc is None:
+        raise toolchain.Failure(f"--kernels compiles the kernels once more: {toolchain.cuda_cure()}")
+    with tempfile.TemporaryDirectory() as folder:
+        library = f"{folder}/kernels.so"
+        command = [nvcc, "-O3", "-std=c++14", "-arch=native", "-shared", "-Xcompiler=-fPIC", f"-I{ROOT}/include"]
+        command += [f"-L{toolchain.cuda_root(nvcc)}/lib", "-o", library, ROOT / "kernel" / "add2_kernel.cu"]
+        subprocess.run(command, env=toolchain.environment(), check=True)
+        launcher = ctypes.CDLL(library).launch_add2_cuda_kernel  # the builds hide it
+    # kernel, c, a, b, n, dtype, stream -> an error message or NULL
     launcher.argtypes = [ctypes.c_int, *[ctypes.c_void_p] * 3, ctypes.c_int64, ctypes.c_int, ctypes.c_void_p]
     launcher.restype = ctypes.c_char_p
-    dtypes = list(DTYPES.values())
 
     def launch(kernel: int, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, n: int) -> None:
         stream = torch.cuda.current_stream(device).cuda_stream

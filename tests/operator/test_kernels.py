@@ -17,9 +17,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(params=kernels.KERNELS)
-def kernel(request, library, cuda):
+def kernel(request, cuda):
     """A kernel's launcher as a function of (c, a, b, n)."""
-    launch = kernels.kernels(library, torch.device(cuda))[f"{request.param} kernel"]
+    launch = kernels.kernels(torch.device(cuda))[f"{request.param} kernel"]
     return types.SimpleNamespace(launch=launch, device=cuda, unaligned=request.param in ("plain", "unaligned"))
 
 

@@ -1,9 +1,9 @@
 """add2 and the operators that people would copy instead, like with like. It takes a few minutes on a GPU.
 
-    python3 docs/results/compare.py FOLDER FILE
+    python3 examples/articles/compare.py FOLDER FILE
 
-FOLDER is extension_cpp_stable in a clone of github.com/pytorch/extension-cpp; FILE is written, as JSON. The code of the
-articles that this project started from is in examples/articles.
+FOLDER is extension_cpp_stable in a clone of github.com/pytorch/extension-cpp; FILE is written, as JSON. articles.py is
+the code of the articles that this project started from.
 
 Builds: a new process, from nothing to a loaded operator, for this GPU only. Run the tests first, so that the disk's
 cache has the compilers and torch's headers.
@@ -12,20 +12,19 @@ with a registered gradient is mymuladd; on 1024 elements what it computes takes 
 """
 
 import argparse
-import functools
-import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 import torch
+from torch.utils import cpp_extension
 
-RESULTS = Path(__file__).resolve().parent
-ROOT = RESULTS.parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from lab import cli, files, toolchain  # noqa: E402
@@ -64,57 +63,44 @@ def measure_calls(folder: Path) -> list[dict]:
 
     import add2
 
-    theirs, article = extension_cpp_stable.ops, articles.module(with_cuda=True)
-    a, b, c = torch.randn(3, n := 1024, device=device)
+    theirs, article, n = extension_cpp_stable.ops, articles.module(with_cuda=True), 1024
+    into = {
+        "torch": lambda c, a, b, n: torch.add(a, b, out=c),
+        "add2": lambda c, a, b, n: add2.torch_launch_add2(c, a, b, n),
+        "extension-cpp": lambda c, a, b, n: theirs.myadd_out(a, b, c),
+        "articles": lambda c, a, b, n: article.torch_launch_add2(c, a, b, n),
+    }
+    new = {
+        "torch": lambda a, b: a + b,
+        "add2": lambda a, b: add2.add2(a, b),
+        "extension-cpp": lambda a, b: theirs.mymuladd(a, b, 1.0),
+    }
+    a, b, c = torch.randn(3, n, device=device)
     grad = torch.randn(n, device=device, requires_grad=True)
-    host = {
-        ("out", "torch"): lambda: torch.add(a, b, out=c),
-        ("out", "add2"): lambda: add2.torch_launch_add2(c, a, b, n),
-        ("out", "extension-cpp"): lambda: theirs.myadd_out(a, b, c),
-        ("out", "articles"): lambda: article.torch_launch_add2(c, a, b, n),
-        ("new", "torch"): lambda: a + b,
-        ("new", "add2"): lambda: add2.add2(a, b),
-        ("new", "extension-cpp"): lambda: theirs.mymuladd(a, b, 1.0),
-        ("grad", "torch"): lambda: grad + b,
-        ("grad", "add2"): lambda: add2.add2(grad, b),
-        ("grad", "extension-cpp"): lambda: theirs.mymuladd(grad, b, 1.0),
-    }
-    gpu = {
-        "torch": lambda c, a, b: torch.add(a, b, out=c),
-        "add2": lambda c, a, b: add2.torch_launch_add2(c, a, b, c.numel()),
-        "extension-cpp": lambda c, a, b: theirs.myadd_out(a, b, c),
-        "articles": lambda c, a, b: article.torch_launch_add2(c, a, b, c.numel()),
-    }
+    host = {("out", operator): partial(call, c, a, b, n) for operator, call in into.items()}
+    host |= {("new", operator): partial(call, a, b) for operator, call in new.items()}
+    host |= {("grad", operator): partial(call, grad, b) for operator, call in new.items()}
     us = host_cost.medians(host, device)
     # The articles' kernel runs on stream 0, which a CUDA graph cannot hold: so all of these are timed by events.
     sets, flush = calls.buffers(2**26, torch.float32, device), clock.flush(device)
-    for operator, call in gpu.items():
-        us["gpu", operator] = clock.events([functools.partial(call, *each) for each in sets], flush).median_us
+    for operator, call in into.items():
+        us["gpu", operator] = clock.events([partial(call, *each, 2**26) for each in sets], flush).median_us
     rows = []
     for (what, operator), value in us.items():
         rows.append({"what": what, "operator": operator, "us": value, "ratio_to_torch": value / us[what, "torch"]})
     return rows
 
 
-def main(official: Path, target: Path) -> None:
-    gpu = "{}.{}".format(*torch.cuda.get_device_capability())
-    os.environ |= toolchain.environment() | {"TORCH_CUDA_ARCH_LIST": gpu}
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["TORCH_EXTENSIONS_DIR"] = f"{folder}/cache"
-        rows = build(Path(folder), official)
-        command = [sys.executable, __file__, "calls in", folder]
-        rows += json.loads(subprocess.check_output(command, text=True).splitlines()[-1])
-    files.write(target, files.to_json({"environment": cli.environment(torch.device("cuda", 0)), "compare": rows}))
-
-
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["calls in"]:  # in a process of its own
-        print(json.dumps(measure_calls(Path(sys.argv[2]))))
-    else:
-        parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-        parser.add_argument("folder", type=Path, help="extension_cpp_stable of a clone of pytorch/extension-cpp")
-        parser.add_argument("file", type=files.target, help="is written, as JSON")
-        args = parser.parse_args()
-        if not (args.folder / "setup.py").exists() or not torch.cuda.is_available():
-            parser.error(f"it needs a GPU that torch sees, and {args.folder}/setup.py")
-        main(args.folder, args.file)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path, help="extension_cpp_stable of a clone of pytorch/extension-cpp")
+    parser.add_argument("file", type=files.target, help="is written, as JSON")
+    args = parser.parse_args()
+    if not (args.folder / "setup.py").exists() or not torch.cuda.is_available():
+        parser.error(f"it needs a GPU that torch sees, and {args.folder}/setup.py")
+    gpu = "{}.{}".format(*torch.cuda.get_device_capability())
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ |= toolchain.environment() | {"TORCH_CUDA_ARCH_LIST": gpu, "TORCH_EXTENSIONS_DIR": f"{folder}/cache"}
+        cpp_extension.CUDA_HOME = os.environ.get("CUDA_HOME")  # it was read at import
+        rows = build(Path(folder), args.folder) + measure_calls(Path(folder))
+    files.write(args.file, files.to_json({"environment": cli.environment(torch.device("cuda", 0)), "compare": rows}))

@@ -1,0 +1,299 @@
+"""The tables and the sweep's picture of the pages, from the measurements in docs/results (*.json).
+
+    python3 docs/figures.py            # write them again
+    python3 docs/figures.py --check    # print the pages whose tables are stale; exit status 1 if any are
+
+A table stands in a page between `<!-- figures: NAME -->` and `<!-- end -->`; NAME is in TABLES.
+"""
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "docs" / "results"
+sys.path.insert(0, str(ROOT))
+
+from lab.bench import calls, plots  # noqa: E402
+from lab.bench.sync_study import CASES  # noqa: E402
+
+PAGES = [*ROOT.glob("README*.md"), *sorted((ROOT / "docs").glob("*.md")), RESULTS / "README.md"]
+MARKED = re.compile(r"(<!-- figures: ([\w-]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+# Files of one machine that time.py wrote. Where two have the same figure, the last one counts.
+RUNS = ("h200-float32", "h200-float64", "h200-float16", "h200-bfloat16", "h200-clocks")
+OURS = "torch_launch_add2"
+
+
+class Number(float):
+    """A measured number. Where no format is given it has three digits, and no exponent."""
+
+    def __format__(self, how: str) -> str:
+        return super().__format__(how or (".0f" if self >= 1000 else ".3g"))
+
+
+def load(name: str, part: str = "results") -> list[dict]:
+    """The rows of a file."""
+    return json.loads((RESULTS / f"{name}.json").read_text(), parse_float=Number)[part]
+
+
+def us(microseconds: float) -> str:
+    return f"{microseconds:.{2 if microseconds < 100 else 1 if microseconds < 1000 else 0}f}"
+
+
+def timings(*names: str, clock: str = "gpu") -> dict[tuple, dict]:
+    """The rows of these files by (call, dtype, n)."""
+    found = {}
+    for row in (row for name in names or RUNS for row in load(name) if row["clock"] == clock):
+        shown = us(row["median_us"]) + (" ~" if row.get("noisy") else "")
+        found[row["call"], row["dtype"], row["n"]] = row | {"size": calls.power(row["n"]), "shown": shown}
+    return found
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    head = list(head)
+    return "".join(f"| {' | '.join(line)} |\n" for line in (head, ["---"] * len(head), *rows))
+
+
+def listed(rows: Iterable[dict], columns: dict[str, str]) -> str:
+    """A table with a line for each row. columns: their names, and the format of what stands there."""
+    return table(columns, ([text.format_map(row) for text in columns.values()] for row in rows))
+
+
+def pivot(rows: Iterable[dict], corner: str, line: str, column: str, cell: str, columns: Iterable[str] = ()) -> str:
+    """A table with a cell for each row, in a line and a column. These three are formats; columns may be given."""
+    lines: dict[str, dict[str, str]] = {}
+    for row in rows:
+        lines.setdefault(line.format_map(row), {})[column.format_map(row)] = cell.format_map(row)
+    columns = list(dict.fromkeys([*columns, *(name for texts in lines.values() for name in texts)]))
+    return table([corner, *columns], ([name, *(texts.get(x, "") for x in columns)] for name, texts in lines.items()))
+
+
+OTHERS = {  # of h200-others.json: what was measured
+    "": ["on an H200", "在一块 H200 上"],
+    "out": ["host time, writing into `c`", "CPU 端开销：写入已有的 `c`"],
+    "new": ["host time, returning a tensor", "CPU 端开销：返回新张量"],
+    "grad": ["the same, with a gradient", "CPU 端开销：返回新张量，并需要梯度"],
+    "gpu": ["GPU time, 2^26 elements", "GPU 时间：2^26 个元素"],
+    "build setup": ["build with `setup.py`", "用 `setup.py` 编译"],
+    "build jit": ["build with jit", "用 jit 编译"],
+}
+
+
+def others(language: int = 0) -> str:
+    """Times over that of torch's own call, builds in seconds."""
+    operators = {"torch": "torch", "add2": "add2", "extension-cpp": "[extension-cpp][official]"}
+    operators["articles"] = ["[articles][articles]", "[文章][articles]"][language]
+    found = {}
+    for row in load("h200-others", "compare"):
+        text = f"{row['seconds']:.1f} s" if "seconds" in row else f"{row['ratio_to_torch']:.2f}"
+        found[row["what"], row["operator"]] = text
+    head, *lines = ([OTHERS[what][language], *(found.get((what, name), "-") for name in operators)] for what in OTHERS)
+    return table([head[0], *operators.values()], lines)
+
+
+def first_run() -> str:
+    """The end of time.py's output: its largest size, without the legend."""
+    rows = [row for row in load("h200-first-run") if row["n"] == 2**26]
+    return "```\n" + calls.table(rows, load("h200-first-run", "environment")["peak_gb_per_s"]).strip("\n") + "\n```\n"
+
+
+def clocks() -> str:
+    """The clocks, and one call by each of them, at all sizes that were timed by all."""
+    exponents, lines = (10, 14, 22), []
+    for clock in ("host", "events", "gpu", "gpu warm"):
+        found = timings("h200-clocks", clock=clock)
+        shown = (found[OURS, "float32", 2**k]["shown"] for k in exponents)
+        lines.append([f"`{clock}`", calls.CLOCKS[clock][1], *shown])
+    return table(["clock", "it reads", *(f"2^{k}" for k in exponents)], lines)
+
+
+def study() -> str:
+    """The study of add2, where the kernel is longer than its launch."""
+    rows = [row for row in load(RUNS[0], "sync_study") if (row["call"], row["n"]) == (OURS, 2**26)]
+    cases = [(row, *CASES[row["before"], row["after"]]) for row in rows]
+    lines = [[name, us(row["first_us"]), us(row["median_us"]), reads] for row, name, reads in cases]
+    return table(["synchronize", "first call", "median", "what the clock reads"], lines)
+
+
+def steps() -> str:
+    """Each kernel of the lesson at some sizes of float32, GPU time in microseconds."""
+    shown = ("torch.add(out)", "plain kernel", "vector kernel", "unaligned kernel")
+    rows = [timings()[call, "float32", 2**k] for call in shown for k in (10, 20, 22, 26)]
+    return pivot(rows, "call", "{call}", "{size}", "{shown}")
+
+
+def life() -> str:
+    """Bytes per thread, speed, and the life of a thread that follows from them, at 2^30 elements."""
+    resident = 132 * 2048  # threads that an H200 holds at once: multiprocessors x threads on each
+    found, lines = timings(), []
+    for name, carried in {"plain float16": 6, "plain float32": 12, "plain float64": 24, "add2 float32": 48}.items():
+        kernel, dtype = name.split()
+        speed = found[OURS if kernel == "add2" else "plain kernel", dtype, 2**30]["gb_per_s"]
+        lines.append([name, str(carried), f"{speed / 1e3:.2f}", f"{resident * carried / speed / 1e3:.2f}"])
+    return table(["kernel", "bytes per thread", "TB/s", "life, us"], lines)
+
+
+def ratios(*names: str, clock: str = "gpu") -> str:
+    """The time over torch's, for each size and dtype."""
+    rows = sorted((row for row in timings(*names, clock=clock).values() if row["call"] == OURS), key=lambda x: x["n"])
+    return pivot(rows, "n", "{size}", "{dtype}", "{ratio_to_torch:.3f}", calls.DTYPES)
+
+
+def host_cost() -> str:
+    """The host's time for each call, without and with a gradient wanted."""
+    rows = load("h200-host-cost", "host_cost")
+    for row in rows:
+        row["name"], grad, _ = row["call"].partition(", with grad")
+        row["column"] = "with gradient" if grad else "no gradient"
+    return pivot(rows, "call", "`{name}`", "{column}", "{median_us:.2f}")
+
+
+def training() -> str:
+    """Microseconds of a step, with add2 and with torch's own add in one run."""
+    lines = []
+    for run in json.loads((RESULTS / "h200-training.json").read_text()):
+        way = "compiled" if run["ways"]["compile"] else "CUDA graph" if run["ways"]["cuda_graph"] else "eager"
+        way += ", bfloat16" if run["settings"]["dtype"] == "bfloat16" else ""
+        ours, torchs = (row["median_us_per_step"] for row in run["training"])
+        lines.append([run["settings"]["model"], way, f"{ours:.0f}", f"{torchs:.0f}", f"{ours / torchs:.3f}"])
+    return table(["model", "step", "add2", "torch.add", "ratio"], lines)
+
+
+def rms_norm() -> str:
+    """Microseconds of a few shapes: the best of the others, and ours."""
+    shapes = [(1024, 1), (1024, 16384), (4096, 2048), (16384, 16384), (32768, 16384), (65536, 64), (65536, 2048)]
+    rows = [row for row in load("h200-add-rms-norm") if (row["width"], row["rows"]) in [*shapes, (131072, 64)]]
+    for row in rows:
+        row["best"] = min(row[name] for name in ("torch", "torch.compile", "liger", "quack") if name in row)
+    return pivot(rows, "width x rows", "{width} x {rows}", "{pass}", "{best}, {add_rms_norm} ({of_peak:.0%})")
+
+
+def matmul() -> str:
+    """Speed of each rung, what a profiler counts at 4096 cubed, and the lines of its kernel."""
+    found = {(row["rung"], row["m"]): row for row in load("h200-matmul") if row["m"] == row["n"] == row["k"]}
+    code = "".join((ROOT / "examples" / "matmul" / name).read_text() for name in ("ladder.cu", "product.cuh"))
+    lines = []
+    for number, row in enumerate(load("h200-matmul-ncu"), 1):
+        name = row["rung"]
+        kernel = re.search(rf"^// {number}\. .*?^}}$", code, re.MULTILINE | re.DOTALL)
+        lines.append([f"{number}. {name}" if kernel else name, f"{found[name, 4096]['tflops']}"])
+        lines[-1] += [f"{found[name, n]['of_torch']:.3f}" if (name, n) in found else "" for n in (4096, 8192)]
+        lines[-1] += [f"{row['tensor_percent']:.0f}%", f"{row['l2_to_sm_bytes'] / 1e9:.2g}"]
+        lines[-1] += [f"{Number(row['instructions'] / 1e6)}", str(kernel[0].count("\n") + 1) if kernel else ""]
+    head = ["rung", "TFLOP/s, 4096", "of torch", "at 8192", "tensor cores", "GB from L2", "10^6 instructions", "lines"]
+    return table(head, lines)
+
+
+def int4(name: str, corner: str, line: str, cell: str) -> str:
+    """Microseconds for some numbers of rows of x."""
+    rows = [row for row in load(name) if row["batch"] in (1, 16, 64, 128, 256, 1024)]
+    for row in rows:
+        row |= {"linear": row.get("F.linear"), "count": "1 row" if row["batch"] == 1 else f"{row['batch']} rows"}
+    return pivot(rows, corner, line, "{count}", cell)
+
+
+def decode_attention() -> str:
+    """Microseconds of torch's fastest attention, and ours, for each size."""
+    rows = [row for row in load("h200-decode-attention") if "what" not in row]
+    for row in rows:
+        for end in ("exact", "mask"):
+            row[end] = min(us for name, us in row.items() if name.endswith(f", {end}"))
+    columns = {"batch x tokens": "{batch} x {tokens}", "heads, d": "{heads}/{key_heads}, {d}", "floor": "{floor_us}"}
+    columns |= {"torch, exact": "{exact}", "torch, mask": "{mask}", "attend": "{attend}"}
+    return listed(rows, columns | {"attend, int8": "{attend, int8}", "attend / torch": "{of_best:.2f}"})
+
+
+PRIZE = [
+    "It writes {} tokens per second for one user; `torch.compile` {} in bf16, {} with torch's own 4-bit kernel.\n",
+    "它为一个用户每秒生成 {} 个 token；`torch.compile` 用 bf16 时为 {}，用 torch 自带的 4 bit kernel 时为 {}。\n",
+]
+
+
+def llama_prize(language: int = 0) -> str:
+    """Tokens per second for one text after 512 tokens."""
+    rows = [row for row in load("h200-llama") if (row.get("batch"), row.get("context")) == (1, 512)]
+    found = {row["who"]: f"{row['tokens_per_s']:.0f}" for row in rows}
+    shown = ("ours, 4 bits, also the last layer", "torch.compile, bf16", "torch.compile, torch's 4 bits")
+    return PRIZE[language].format(*map(found.get, shown))
+
+
+def llama() -> str:
+    """Tokens per second of each contestant, for each batch and context."""
+    columns = {(1, 512): "1 x 512", (1, 4096): "1 x 4096", (1, 32768): "1 x 32768, int8"}
+    columns |= {(16, 1024): "16 x 1024", (64, 1024): "64 x 1024", (0, 2048): "prompt of 2048, ms"}
+    rows = [row for row in load("h200-llama") if "batch" in row]
+    for row in rows:
+        row |= {"column": columns[row["batch"], row["context"]], "speed": row["tokens_per_s" if row["batch"] else "ms"]}
+    return pivot(rows, "batch x context", "{who}", "{column}", "{speed:.0f}", columns.values())
+
+
+def llama_steps() -> str:
+    """Milliseconds of a step on each rung, and what the rung saves."""
+    rows = load("h200-llama-steps")
+    for before, row in zip([None, *rows], rows, strict=False):
+        row["saved"] = f"{before['ms'] - row['ms']:.2f}" if before else ""
+    columns = {"step": "{step}", "ms per token": "{ms:.2f}", "saved": "{saved}"}
+    return listed(rows, columns | {"tokens per second": "{tokens_per_s:.0f}"})
+
+
+def llama_kernels() -> str:
+    """Where the time of a step goes."""
+    kernels = load("h200-llama-kernels")[0]["kernels"]
+    rows = [row | {"name": f"`{row['name']}`"} for row in kernels[:4]]
+    calls, us = (Number(sum(row[what] for row in kernels[4:])) for what in ("calls", "us"))
+    rows.append({"name": "others", "calls": calls, "us": us})
+    total = Number(sum(row["us"] for row in kernels))
+    return listed(rows, {"kernel": "{name}", "calls": "{calls}", f"of {total} us": "{us}"})
+
+
+def ways() -> str:
+    """The price of each way to make an operator."""
+    found = {row["way"]: row for row in load("h200-ways", "ways")}
+    shown = ("torch.add", "torch.compile", "triton_op", "nvrtc", "jit", "setup", "cmake")
+    columns = {"way": "{way}", "first result, s": "{first_s:.2g}", "us per call": "{us:.1f} ({torch_us:.1f})"}
+    return listed(map(found.get, shown), columns | {"GB/s at 2^26": "{gb_per_s:.0f}"})
+
+
+FUNCTIONS = (first_run, clocks, study, steps, life, others, ratios, host_cost, training, ways, rms_norm, matmul)
+FUNCTIONS += (decode_attention, llama_prize, llama, llama_steps, llama_kernels)
+TABLES = {function.__name__.replace("_", "-"): function for function in FUNCTIONS}
+TABLES |= {  # those that one call makes
+    "others-zh": lambda: others(1),
+    "llama-prize-zh": lambda: llama_prize(1),
+    "cpu-ratios": lambda: ratios("cpu-sweep", clock="host"),
+    "headers": lambda: listed(load("cpu-headers", "headers"), {"header": "`{headers}`", "seconds": "{seconds:.1f}"}),
+    "rms-norm-steps": lambda: pivot(
+        load("h200-add-rms-norm-steps"), "step", "{pass}: {step}", "{rows} x {width}", "{us}"
+    ),
+    "int4-linear": lambda: int4("h200-int4", "N x K", "{n} x {k}", "{int4_linear}, {linear}"),
+    "int4-linear-steps": lambda: int4("h200-int4-steps", "step", "{step}", "{us}"),
+    "decode-attention-steps": lambda: pivot(
+        load("h200-decode-attention-steps"), "step", "{step}", "{tokens} tokens", "{us} ({of_peak:.0%})"
+    ),
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="write nothing; exit status 1 if a table would change")
+    is_check, stale = parser.parse_args().check, 0
+    for page in PAGES:
+        text = page.read_text()
+        new = MARKED.sub(lambda found: f"{found[1]}\n{TABLES[found[2]]()}\n{found[4]}", text)
+        if new != text:
+            print(page.relative_to(ROOT))
+            stale += 1
+            if not is_check:
+                page.write_text(new)
+    if is_check:
+        return 1 if stale else 0
+    sweep = {"environment": load(RUNS[0], "environment"), "results": list(timings().values())}
+    plots.sweep(sweep).savefig(RESULTS / "h200-sweep.svg")  # of docs/7_timing.md, by the function of time.py
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
