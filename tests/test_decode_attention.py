@@ -281,7 +281,7 @@ def test_far_end(lib, device):
 @pytest.mark.parametrize("arch", [80, 90, *(pytest.param(x, marks=pytest.mark.slow) for x in (86, 89, 100, 120))])
 def test_no_warning_and_no_spill(arch, tmp_path):
     options = ["-Werror=all-warnings", "-Xptxas=-v,--warning-as-error", "-Xcompiler=-Wall,-Werror"]
-    command = [toolchain.find_nvcc(), "-O3", "-std=c++17", f"-arch=sm_{arch}", *options, "-c"]
+    command = [toolchain.find_nvcc(), "-O3", "-std=c++17", f"-I{FOLDER.parent}", f"-arch=sm_{arch}", *options, "-c"]
     command += [FOLDER / "decode_attention_kernel.cu", "-o", tmp_path / "kernel.o"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
