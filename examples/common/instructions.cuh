@@ -111,8 +111,8 @@ __device__ inline void prefetch_bulk(const void* from, int bytes) {
 }
 
 // prefetch.tensormap: reads a map before load_tile() needs it.
-__device__ inline void prefetch_map(const CUtensorMap& map) {
-  SM_90(asm volatile("prefetch.tensormap [%0];" ::"l"(&map)));
+__device__ inline void prefetch_map(const CUtensorMap* map) {
+  SM_90(asm volatile("prefetch.tensormap [%0];" ::"l"(map)));
 }
 
 // griddepcontrol, from sm_90 on: the next kernel may start while this one runs, and then waits
@@ -313,7 +313,7 @@ __device__ inline void take_registers() {
 // A tile in shared memory: its address, 1024 bytes from 8 rows to the next 8, the 128-byte swizzle.
 // 16 columns further are 32 bytes, 2 in the descriptor.
 __device__ inline uint64_t describe(const void* tile) {
-  return (address(tile) & 0x3ffff) >> 4 | 1ull << 16 | 64ull << 32 | 1ull << 62;
+  return address(tile) >> 4 | 1ull << 16 | 64ull << 32 | 1ull << 62;
 }
 
 template <typename T>

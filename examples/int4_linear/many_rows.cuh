@@ -81,10 +81,12 @@ __global__ void __launch_bounds__(S::kThreads, 1)
     prefetch_bulk(static_cast<const Words*>(p.packed) + block * 128, chunks * 2048);
   } else if (i >= 32 && i < 32 + groups) {
     const int64_t affine = static_cast<int64_t>(first_group + i - 32) * p.n + ahead_row;
-    prefetch_bulk(static_cast<const T*>(p.scale) + affine, rows * 2);
-    prefetch_bulk(static_cast<const char*>(p.zero) + affine, rows);
+    const T* scales = static_cast<const T*>(p.scale) + affine;
+    const char* zeros = static_cast<const char*>(p.zero) + affine;
+    prefetch_bulk(scales, rows * 2);
+    prefetch_bulk(zeros, rows);
   } else if (i >= 64 && i < 68) {
-    prefetch_map((&maps.x)[i - 64]);
+    prefetch_map(&maps.x + i - 64);
   }
   __syncthreads();
   start_next_kernel();
