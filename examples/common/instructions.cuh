@@ -1,6 +1,5 @@
 // The instructions that CUDA C++ has no function for, or only a long one: a small function for
-// each, named by what it does; its comment begins with the name in PTX. cuda::ptx, which comes with
-// the toolkit, has some of them.
+// each, whose comment begins with the instruction's name. cuda::ptx comes with the toolkit.
 #pragma once
 #include <cuda.h>
 #include <cuda_bf16.h>
@@ -12,20 +11,27 @@
 
 namespace ptx = cuda::ptx;
 
-// On older GPUs some compile to nothing, as there the launch has no cluster and no early start; the
-// others to a trap: the launchers ask for the GPU's architecture first.
+// Older GPUs have no clusters, no early start and no TMA: there these compile to nothing, and wgmma
+// to a trap. The launchers ask for the GPU's architecture first.
 #if __CUDA_ARCH__ >= 900
-#define IF_SM_90(...) __VA_ARGS__
 #define SM_90(...) __VA_ARGS__
 #else
-#define IF_SM_90(...)
-#define SM_90(...) __trap()
+#define SM_90(...)
 #endif
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 #define SM_90A(...) __VA_ARGS__
 #else
 #define SM_90A(...) __trap()
 #endif
+
+// Functions without an argument, or with a number that is known to the compiler.
+#define INSTRUCTION(from, name, text) \
+  __device__ inline void name() { from(asm volatile(text:: : "memory")); }
+#define INSTRUCTION_OF(from, name, text)               \
+  template <int kNumber>                               \
+  __device__ inline void name() {                      \
+    from(asm volatile(text::"n"(kNumber) : "memory")); \
+  }
 
 // ---- Registers and addresses.
 
@@ -115,14 +121,10 @@ __device__ inline void prefetch_map(const CUtensorMap* map) {
   SM_90(asm volatile("prefetch.tensormap [%0];" ::"l"(map)));
 }
 
-// griddepcontrol, from sm_90 on: the next kernel may start while this one runs, and then waits
-// until this one has ended. The launch must allow it (launch.cuh).
-__device__ inline void start_next_kernel() {
-  IF_SM_90(asm volatile("griddepcontrol.launch_dependents;" :: : "memory"));
-}
-__device__ inline void wait_for_kernel_before() {
-  IF_SM_90(asm volatile("griddepcontrol.wait;" :: : "memory"));
-}
+// griddepcontrol: the next kernel may start while this one runs, and then waits until this one has
+// ended. The launch must allow it (launch.cuh).
+INSTRUCTION(SM_90, start_next_kernel, "griddepcontrol.launch_dependents;")
+INSTRUCTION(SM_90, wait_for_kernel_before, "griddepcontrol.wait;")
 
 // ---- Matrices of a warp. T: __half or __nv_bfloat16.
 
@@ -172,27 +174,22 @@ __device__ inline uint32_t transpose(uint32_t x) {
   return x;
 }
 
-// mma: c += a * b. a: 16 x 16, b: 16 x 8, c: 16 x 8. Not volatile: the compiler may interleave it.
+// mma: c += a * b. a: 16 x 16, b: 16 x 8, c: 16 x 8; or bytes and integers, with 32 columns of a
+// and rows of b. Not volatile: the compiler may interleave it.
+#define MMA(text, kind)                                                                           \
+  asm("mma.sync.aligned." text " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+      : "+" kind(c[0]), "+" kind(c[1]), "+" kind(c[2]), "+" kind(c[3])                            \
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1))
 template <typename T>
 __device__ inline void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-#define MMA(type)                                                            \
-  asm("mma.sync.aligned.m16n8k16.row.col.f32." type "." type                 \
-      ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                       \
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1))
   if constexpr (std::is_same_v<T, __half>)
-    MMA("f16");
+    MMA("m16n8k16.row.col.f32.f16.f16.f32", "f");
   else
-    MMA("bf16");
-#undef MMA
+    MMA("m16n8k16.row.col.f32.bf16.bf16.f32", "f");
 }
-// The same with bytes and integers. a: 16 x 32, b: 32 x 8.
 template <typename T>
 __device__ inline void mma(int (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 "
-      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  MMA("m16n8k32.row.col.s32.s8.s8.s32", "r");
 }
 
 // ---- Barriers of threads, of copies, of blocks.
@@ -202,19 +199,11 @@ __device__ inline void sync_some(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-// barrier.cluster.arrive, without waiting for writes; and barrier.cluster.wait, for all blocks of
-// the cluster to arrive.
-__device__ inline void arrive_at_cluster() {
-  IF_SM_90(asm volatile("barrier.cluster.arrive.relaxed.aligned;" :: : "memory"));
-}
-__device__ inline void wait_for_cluster() {
-  IF_SM_90(asm volatile("barrier.cluster.wait.aligned;" :: : "memory"));
-}
-
-// barrier.cluster: all blocks of the cluster meet, and see what the others have written.
-__device__ inline void sync_cluster() {
-  SM_90(ptx::barrier_cluster_arrive(), ptx::barrier_cluster_wait());
-}
+// barrier.cluster: a block arrives, without waiting for its writes; and waits for all blocks of the
+// cluster. Or all meet, and see what the others have written.
+INSTRUCTION(SM_90, arrive_at_cluster, "barrier.cluster.arrive.relaxed.aligned;")
+INSTRUCTION(SM_90, wait_for_cluster, "barrier.cluster.wait.aligned;")
+INSTRUCTION(SM_90, sync_cluster, "barrier.cluster.arrive;\nbarrier.cluster.wait;")
 
 // mbarrier.init: a phase ends when `count` threads have arrived and all expected bytes have come.
 __device__ inline void init_barrier(uint64_t* barrier, int count) {
@@ -248,9 +237,7 @@ __device__ inline void expect_bytes(uint64_t* barrier, int bytes) {
 }
 
 // mbarrier.try_wait: until a phase ends. parity: 0 for a barrier's first phase, 1 for the second,
-// 0,
-// ... A fresh barrier lets parity 1 pass. (A __trap() for hangs in this loop would serialize
-// wgmma.)
+// and so on; a fresh barrier lets 1 pass. (A __trap() for hangs in here would serialize wgmma.)
 __device__ inline void wait(uint64_t* barrier, int parity) {
   SM_90(while (!ptx::mbarrier_try_wait_parity(barrier, parity)){});
 }
@@ -292,23 +279,14 @@ __device__ inline void store_tile(const CUtensorMap& map, const void* from, cons
         ptx::cp_async_bulk_commit_group());
 }
 
-// cp.async.bulk.wait_group: until all but kLeft stores of this thread have read shared memory.
-template <int kLeft>
-__device__ inline void wait_stores() {
-  SM_90(ptx::cp_async_bulk_wait_group_read(ptx::n32_t<kLeft>()));
-}
+// cp.async.bulk.wait_group: until all but kNumber stores of this thread have read shared memory.
+INSTRUCTION_OF(SM_90, wait_stores, "cp.async.bulk.wait_group.read %0;")
 
 // ---- wgmma: matrices of a warpgroup, 4 warps.
 
 // setmaxnreg: a warpgroup gives registers back, or takes those that others have given.
-template <int kRegisters>
-__device__ inline void give_registers() {
-  SM_90A(asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters)));
-}
-template <int kRegisters>
-__device__ inline void take_registers() {
-  SM_90A(asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters)));
-}
+INSTRUCTION_OF(SM_90A, give_registers, "setmaxnreg.dec.sync.aligned.u32 %0;")
+INSTRUCTION_OF(SM_90A, take_registers, "setmaxnreg.inc.sync.aligned.u32 %0;")
 
 // A tile in shared memory: its address, 1024 bytes from 8 rows to the next 8, the 128-byte swizzle.
 // 16 columns further are 32 bytes, 2 in the descriptor.
@@ -325,7 +303,7 @@ struct PtxType<__half> {
   static constexpr char text[] = "f16";
 };
 
-// wgmma: d = a b^T, or d += a b^T if `add`, for 64 rows of a and `width` of b, 16 columns of each.
+// wgmma: d = a b^T, or d += a b^T if is_sum, for 64 rows of a and `width` of b, 16 columns of each.
 // b is described; so is a, or it is in registers as for mma. PTX wants each register by name.
 #define TEN(t)                                                                                     \
   "%" #t "0, %" #t "1, %" #t "2, %" #t "3, %" #t "4, %" #t "5, %" #t "6, %" #t "7, %" #t "8, %" #t \
@@ -366,28 +344,13 @@ WGMMA(256,
       FIFTY(, 1, 2, 3, 4) FIFTY(5, 6, 7, 8, 9) TEN(10)
           TEN(11) "%120, %121, %122, %123, %124, %125, %126, %127",
       128, 129, 130, 131, 132, 133, 134, F32(0), F32(32), F32(64), F32(96))
-#undef TEN
-#undef FIFTY
-#undef F8
-#undef F32
-#undef WGMMA
-#undef WGMMA_ASM
 
-// wgmma.fence: before the first product, so that it sees the registers; wgmma.commit_group: after
-// the last one of a group. The sums must not be touched before the wait: ptxas would serialize the
-// products (warning C7510).
-__device__ inline void begin_products() {
-  SM_90A(asm volatile("wgmma.fence.sync.aligned;" :: : "memory"));
-}
-__device__ inline void commit_products() {
-  SM_90A(asm volatile("wgmma.commit_group.sync.aligned;" :: : "memory"));
-}
-
-// wgmma.wait_group: until all but the last kLeft groups of products are done.
-template <int kLeft>
-__device__ inline void wait_products() {
-  SM_90A(asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kLeft) : "memory"));
-}
+// wgmma.fence, commit_group, wait_group: before the first product of a group, after its last one,
+// and until all but the last kNumber groups are done. The sums must not be touched before: ptxas
+// would serialize the products (warning C7510).
+INSTRUCTION(SM_90A, begin_products, "wgmma.fence.sync.aligned;")
+INSTRUCTION(SM_90A, commit_products, "wgmma.commit_group.sync.aligned;")
+INSTRUCTION_OF(SM_90A, wait_products, "wgmma.wait_group.sync.aligned %0;")
 
 // No instruction: after wait_products<0>, the compiler must not move a use of d before it.
 template <int kSums>
