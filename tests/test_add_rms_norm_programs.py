@@ -33,7 +33,8 @@ def test_no_warning_and_no_spill(arch, tmp_path):
     nvcc = Path(CUDA_HOME, "bin", "nvcc")
     warnings = ["-Werror=all-warnings", "-Xptxas=-v,--warning-as-error", "-Xcompiler=-Wall,-Werror"]
     for source in (FOLDER / "add_rms_norm_kernel.cu", *(FOLDER.parent / "reduction").glob("*.cu")):
-        command = [nvcc, "-O3", "-std=c++17", f"-arch=sm_{arch}", *warnings, "-c", source, "-o", tmp_path / "kernel.o"]
+        command = [nvcc, "-O3", "-std=c++17", f"-I{FOLDER.parent}", f"-arch=sm_{arch}", *warnings]
+        command += ["-c", source, "-o", tmp_path / "kernel.o"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         report = re.findall(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", done.stderr)

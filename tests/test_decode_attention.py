@@ -139,9 +139,18 @@ def test_append(lib, int8, shift, device):
             assert (abs(x - true) <= 0.51 * step).all()
 
 
-def test_plan(lib):
+def test_plan(tmp_path):
     """At sizes of other GPUs, too: no block without work, blocks for all multiprocessors, clusters where they exist."""
-    plan_of = ctypes.CDLL(lib.build()).decode_attention_plan
+    (tmp_path / "plan.cpp").write_text("""
+        #include "plan.h"
+        extern "C" int plan_of(int64_t units, int64_t capacity, int row, int processors, int shared, bool clusters) {
+          const Plan plan = make_plan(units, capacity, row, processors, shared, clusters);
+          return plan.warps | plan.splits << 8 | plan.is_cluster << 16;
+        }""")
+    command = [toolchain.host_compiler(), "-O1", "-std=c++17", "-Wall", "-Werror", "-shared", "-fPIC", f"-I{FOLDER}"]
+    command += [f"-I{FOLDER.parent}", tmp_path / "plan.cpp", "-o", tmp_path / "plan.so"]
+    subprocess.run(command, check=True)
+    plan_of = ctypes.CDLL(tmp_path / "plan.so").plan_of
     units, capacities = (1, 7, 8, 9, 33, 64, 100, 131, 500, 4096), (0, 1, 129, 1300, 4000, 10**6)
     gpus = itertools.product((1, 28, 108, 132, 170), (48, 99, 163, 227), (0, 1))
     for (p, kb, has_clusters), u, capacity, row in itertools.product(gpus, units, capacities, (64, 256)):
@@ -319,7 +328,7 @@ def test_far_end(lib, device):
 @pytest.mark.parametrize("arch", [80, 90, *(pytest.param(x, marks=pytest.mark.slow) for x in (86, 89, 100, 120))])
 def test_no_warning_and_no_spill(arch, tmp_path):
     options = ["-Werror=all-warnings", "-Xptxas=-v,--warning-as-error", "-Xcompiler=-Wall,-Werror"]
-    command = [toolchain.find_nvcc(), "-O3", "-std=c++17", f"-arch=sm_{arch}", *options, "-c"]
+    command = [toolchain.find_nvcc(), "-O3", "-std=c++17", f"-I{FOLDER.parent}", f"-arch=sm_{arch}", *options, "-c"]
     command += [FOLDER / "decode_attention_kernel.cu", "-o", tmp_path / "kernel.o"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

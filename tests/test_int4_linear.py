@@ -433,7 +433,7 @@ def test_no_warning(arch, tmp_path):
     """Nor a spill, nor wgmma made serial; and loops are unrolled, or an array would take stack."""
     options = ["-Werror=all-warnings", "-Xptxas=-v,--warning-as-error", "-Xcompiler=-Wall,-Werror"]
     for source in FOLDER.glob("*.cu"):
-        command = [toolchain.find_nvcc(), "-O3", "-std=c++17", *options, "-c", source]
+        command = [toolchain.find_nvcc(), "-O3", "-std=c++17", f"-I{FOLDER.parent}", *options, "-c", source]
         command.append(f"-gencode=arch=compute_{arch},code=sm_{arch}")
         done = subprocess.run([*command, "-o", tmp_path / "kernel.o"], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr

@@ -106,8 +106,13 @@ def test_vmap(rope, device):
 def test_refusals(rope, device):
     x = torch.randn(2, 4, 7, 16, device=device)
     cos, sin = tables(7, 8, device)
-    for wrong in ((x.double(), cos, sin), (x[0], cos, sin), (x, cos[1:], sin), (x, cos, sin[:, 1:])):
-        with pytest.raises(RuntimeError, match="rotate: expected"):
+    for name, *wrong in (
+        ("x", x.double(), cos, sin),
+        ("x", x[0], cos, sin),
+        ("cos", x, cos[1:], sin),
+        ("sin", x, cos, sin[:, 1:]),
+    ):
+        with pytest.raises(RuntimeError, match=f"rotate: {name} (is|has) .*, expected"):
             rope.rotate(*wrong)
     with pytest.raises(RuntimeError, match="several devices"):
         rope.rotate(x, cos.to("meta"), sin)

@@ -1,40 +1,17 @@
 // The operator (returns y, s, rstd) and its gradient (dx, dweight), on torch's ABI-stable headers:
 // checks, allocation, launch.
-#include <torch/csrc/stable/accelerator.h>
-#include <torch/csrc/stable/library.h>
-#include <torch/csrc/stable/ops.h>
-#include <torch/csrc/stable/tensor.h>
-
 #include <optional>
-#include <stdexcept>
-#include <string>
 #include <tuple>
 #include <type_traits>
 
 #include "add_rms_norm.h"
+#include "common/operator.h"
 
-using namespace torch::stable;  // Tensor, contiguous, empty_like, new_empty
-using torch::headeronly::ScalarType;
-using Sizes = torch::headeronly::IntHeaderOnlyArrayRef;
-
-#ifdef WITH_CUDA
-// torch declares it where USE_CUDA is defined.
-extern "C" AOTITorchError aoti_torch_get_current_cuda_stream(int32_t device, void** stream);
-#endif
+using namespace torch::stable;  // contiguous, empty_like, new_empty
 
 namespace {
 
-// Python sees a RuntimeError with the text. (STD_TORCH_CHECK would put this file's path and line
-// before it, and crashes where the C++ runtime is linked statically, as on some machines.)
-[[noreturn]] void refuse(const std::string& text) {
-  throw std::runtime_error("add_rms_norm: " + text);
-}
-
-std::string text(ScalarType type, Sizes sizes) {
-  std::string all;
-  for (const int64_t size : sizes) all += (all.empty() ? "" : ", ") + std::to_string(size);
-  return toString(type) + ("[" + all + "]");
-}
+constexpr Operator self = {"add_rms_norm"};
 
 RmsDtype dtype_of(const Tensor& x) {
   const ScalarType type = x.scalar_type();
@@ -42,7 +19,7 @@ RmsDtype dtype_of(const Tensor& x) {
   if (type == ScalarType::Double) return RMS_FLOAT64;
   if (type == ScalarType::Half) return RMS_FLOAT16;
   if (type == ScalarType::BFloat16) return RMS_BFLOAT16;
-  refuse("expected float32, float64, float16 or bfloat16");
+  self.refuse("expected float32, float64, float16 or bfloat16");
 }
 
 // rstd is float32, or float64 for float64.
@@ -50,20 +27,11 @@ ScalarType statistics_type(const Tensor& a) {
   return a.scalar_type() == ScalarType::Double ? ScalarType::Double : ScalarType::Float;
 }
 
-void check(const std::string& name, const Tensor& x, const Tensor& a, ScalarType type,
-           Sizes sizes) {
-  if (!x.defined()) refuse(name + " is None, expected a Tensor");
-  if (x.scalar_type() != type || !x.sizes().equals(sizes)) {
-    refuse(name + " is " + text(x.scalar_type(), x.sizes()) + ", expected " + text(type, sizes));
-  }
-  if (x.device() != a.device()) refuse(name + " and a differ in device");
-}
-
 void check_weight(const Tensor& weight, const Tensor& a) {
-  if (a.dim() == 0 || a.sizes().back() == 0) refuse("a has no last dimension, or it is empty");
+  if (a.dim() == 0 || a.sizes().back() == 0) self.refuse("a has no last dimension, or it is empty");
   const bool is_wide = weight.defined() && weight.scalar_type() == statistics_type(a);
   const ScalarType type = is_wide ? statistics_type(a) : a.scalar_type();
-  check("weight", weight, a, type, a.sizes().slice(a.dim() - 1));
+  self.expect("weight", weight, a, type, a.sizes().slice(a.dim() - 1));
 }
 
 // Computes on a's device.
@@ -71,20 +39,16 @@ template <typename Arguments>
 void run(Arguments x, const Tensor& a) {
 #ifdef WITH_CUDA
   if (a.is_cuda()) {
-    // A kernel runs on the current device: the guard makes it the tensors' one.
-    const accelerator::DeviceGuard guard(a.get_device_index());
-    void* stream = nullptr;
-    TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(a.get_device_index(), &stream));
-    // Freed when this function returns, before the kernels have run: torch gives the memory only to
-    // later work on this stream.
-    std::optional<Tensor> scratch;
-    if constexpr (std::is_same_v<Arguments, RmsBackward>) {
-      const int64_t sizes[] = {rms_scratch_size(x)};
-      scratch = new_empty(a, sizes, statistics_type(a));
-      x.scratch = scratch->mutable_data_ptr();
-    }
-    const char* error = launch_add_rms_norm(x, static_cast<CUstream_st*>(stream));
-    if (error != nullptr) refuse(error);
+    self.on_gpu(a, [&](CUstream_st* stream) {
+      // Freed when this function returns, before the kernels have run: torch gives the memory only
+      // to later work on this stream.
+      std::optional<Tensor> scratch;
+      if constexpr (std::is_same_v<Arguments, RmsBackward>) {
+        scratch = new_empty(a, {rms_scratch_size(x)}, statistics_type(a));
+        x.scratch = scratch->mutable_data_ptr();
+      }
+      return launch_add_rms_norm(x, stream);
+    });
     return;
   }
 #endif
@@ -96,8 +60,9 @@ const void* in(const Tensor& x) { return x.const_data_ptr(); }
 
 std::tuple<Tensor, Tensor, Tensor> forward(const Tensor& a, const Tensor& b, const Tensor& weight,
                                            double eps) {
+  self.expect_tensor("a", a);
   const RmsDtype dtype = dtype_of(a);
-  check("b", b, a, a.scalar_type(), a.sizes());
+  self.expect("b", b, a, a.scalar_type(), a.sizes());
   check_weight(weight, a);
   const int64_t last = a.dim() - 1, width = a.size(last), rows = a.numel() / width;
   const Tensor x = contiguous(a), z = contiguous(b), w = contiguous(weight);
@@ -111,12 +76,13 @@ std::tuple<Tensor, Tensor, Tensor> forward(const Tensor& a, const Tensor& b, con
 
 std::tuple<Tensor, Tensor> backward(const Tensor& dy, std::optional<Tensor> ds, const Tensor& s,
                                     const Tensor& weight, const Tensor& rstd) {
+  self.expect_tensor("s", s);
   const RmsDtype dtype = dtype_of(s);
-  check("dy", dy, s, s.scalar_type(), s.sizes());
-  if (ds) check("ds", *ds, s, s.scalar_type(), s.sizes());
+  self.expect("dy", dy, s, s.scalar_type(), s.sizes());
+  if (ds) self.expect("ds", *ds, s, s.scalar_type(), s.sizes());
   check_weight(weight, s);
   const int64_t width = weight.numel(), rows = s.numel() / width;
-  check("rstd", rstd, s, statistics_type(s), s.sizes().slice(0, s.dim() - 1));
+  self.expect("rstd", rstd, s, statistics_type(s), s.sizes().slice(0, s.dim() - 1));
   const Tensor x = contiguous(s), grad = contiguous(dy), w = contiguous(weight);
   const Tensor r = contiguous(rstd);
   if (ds) ds = contiguous(*ds);

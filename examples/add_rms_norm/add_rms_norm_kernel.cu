@@ -2,15 +2,69 @@
 // an H200 in bfloat16, with inputs that are not in its L2 cache.
 #include <algorithm>
 #include <initializer_list>
+#include <mutex>
 #include <numeric>
 
 #include "add_rms_norm.h"
 #include "backward.cuh"
+#include "common/divide.h"
+#include "common/launch.cuh"
 #include "forward.cuh"
-#include "launch.cuh"
 #include "tiles.cuh"
 
 namespace {
+
+// What the current GPU can do with this library.
+struct Gpu {
+  int multiprocessors = 0;
+  int clusters[5] = {};  // how many clusters of 1, 2, 4, 8, 16 blocks run at the same time
+};
+
+inline const Gpu& current_gpu() {
+  static std::mutex mutex;
+  static Gpu gpus[128];
+  int device = 0;
+  cudaGetDevice(&device);
+  const std::lock_guard<std::mutex> lock(mutex);
+  Gpu& gpu = gpus[device];
+  if (gpu.multiprocessors > 0) return gpu;
+  cudaDeviceGetAttribute(&gpu.multiprocessors, cudaDevAttrMultiProcessorCount, device);
+  gpu.clusters[0] = gpu.multiprocessors;
+  const auto kernel = backward_rows<__nv_bfloat16, 2>;  // no kernel needs more
+  // A library that was compiled for older GPUs has no clusters and no overlap in it, even if the
+  // driver has compiled it for a newer one.
+  cudaFuncAttributes compiled = {};
+  cudaFuncGetAttributes(&compiled, kernel);
+  if (compiled.ptxVersion < 90) return gpu;
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+  for (int k = 1; k < 5; ++k) {
+    cudaLaunchAttribute cluster = {};
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim = {1, 1u << k, 1};
+    cudaLaunchConfig_t config = {dim3(1, 1u << k), kMostThreads, 0, nullptr, &cluster, 1};
+    const cudaError_t error = cudaOccupancyMaxActiveClusters(&gpu.clusters[k], kernel, &config);
+    if (error == cudaSuccess) continue;
+    cudaGetLastError();  // a GPU that refuses 16 blocks: that is no error of the caller's
+    break;
+  }
+  return gpu;
+}
+
+struct Grid {
+  int64_t x, y = 1;
+  bool is_cluster = false;  // the blocks along y are one cluster
+};
+
+template <typename Kernel, typename... Arguments>
+const char* start(Kernel kernel, Grid grid, dim3 threads, cudaStream_t stream,
+                  Arguments... arguments) {
+  if (grid.x == 0) return nullptr;  // a grid of no blocks is an error
+  if (grid.x >= int64_t(1) << 31 || grid.y >= 65536) return "too many rows or columns";
+  const dim3 blocks(static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y));
+  const dim3 cluster(1, grid.is_cluster ? blocks.y : 1);
+  const bool is_early = current_gpu().clusters[1] > 0;  // sm_90 and later
+  return launch(kernel, {blocks, threads, 0, cluster, is_early}, stream, arguments...);
+}
 
 // How the rows lie in vectors of 16 bytes.
 struct Layout {
@@ -89,8 +143,8 @@ const char* run(const RmsForward& x, cudaStream_t stream) {
     const Tile t = tile(x.rows, x.width, sizeof(T), rows, rows.is_whole ? 0 : 48, 256,
                         kForwardTiles * kMostThreads);
     if (t.rows > 0) {
-      return launch(forward_tiles<T>, Grid{t.blocks}, t.threads, stream, x.y, x.s, x.rstd, x.a, x.b,
-                    weight, x.eps, x.rows, x.width, t.rows);
+      return start(forward_tiles<T>, Grid{t.blocks}, t.threads, stream, x.y, x.s, x.rstd, x.a, x.b,
+                   weight, x.eps, x.rows, x.width, t.rows);
     }
     // One vector per thread is best up to 512 threads. Wide rows: 2048 rows of 65536 with four
     // vectors for each of 256 threads, instead of 128, took 1.02 times as long; with two, 1.08.
@@ -102,13 +156,13 @@ const char* run(const RmsForward& x, cudaStream_t stream) {
                                         : forward_kernel<T, false>(per_thread);
       const int rows_per_block = row.blocks == 1 ? std::max(128 / row.threads, 1) : 1;
       const Grid grid = {divide_up(x.rows, rows_per_block), row.blocks, true};
-      return launch(kernel, grid, dim3(row.threads, rows_per_block), stream, x.y, x.s, x.rstd, x.a,
-                    x.b, weight, x.eps, x.rows, x.width);
+      return start(kernel, grid, dim3(row.threads, rows_per_block), stream, x.y, x.s, x.rstd, x.a,
+                   x.b, weight, x.eps, x.rows, x.width);
     }
   }
   const auto kernel = rows.is_whole ? forward_any<T, 16 / sizeof(T)> : forward_any<T, 1>;
-  return launch(kernel, Grid{x.rows}, kMostThreads, stream, x.y, x.s, x.rstd, x.a, x.b, weight,
-                x.eps, x.width);
+  return start(kernel, Grid{x.rows}, kMostThreads, stream, x.y, x.s, x.rstd, x.a, x.b, weight,
+               x.eps, x.width);
 }
 
 struct Plan {
@@ -165,27 +219,27 @@ const char* run(const RmsBackward& x, cudaStream_t stream) {
   if (vectors_per_thread == 0) {
     const auto find_means = is_whole ? backward_means_any<T, kSize> : backward_means_any<T, 1>;
     const auto kernel = is_whole ? backward_any<T, kSize> : backward_any<T, 1>;
-    error = launch(find_means, Grid{x.rows}, threads, stream, means, x.dy, x.s, weight, x.rstd,
-                   x.width);
+    error =
+        start(find_means, Grid{x.rows}, threads, stream, means, x.dy, x.s, weight, x.rstd, x.width);
     if (error != nullptr) return error;
-    error = launch(kernel, grid, threads, stream, x.dx, sums, x.dy, x.ds, x.s, weight, x.rstd,
-                   means, x.rows, x.width);
+    error = start(kernel, grid, threads, stream, x.dx, sums, x.dy, x.ds, x.s, weight, x.rstd, means,
+                  x.rows, x.width);
   } else if constexpr (sizeof(T) < 8) {
     if (tile_rows > 0) {
-      error = launch(backward_tiles<T>, grid, threads, stream, x.dx, sums, x.dy, x.ds, x.s, weight,
-                     x.rstd, x.rows, x.width, tile_rows);
+      error = start(backward_tiles<T>, grid, threads, stream, x.dx, sums, x.dy, x.ds, x.s, weight,
+                    x.rstd, x.rows, x.width, tile_rows);
     } else {
       const auto whole = vectors_per_thread == 1 ? backward_rows<T, 1> : backward_rows<T, 2>;
       const auto other =
           vectors_per_thread == 1 ? backward_rows<T, 1, false> : backward_rows<T, 2, false>;
-      error = launch(is_whole ? whole : other, grid, threads, stream, x.dx, sums, x.dy, x.ds, x.s,
-                     weight, x.rstd, x.rows, x.width);
+      error = start(is_whole ? whole : other, grid, threads, stream, x.dx, sums, x.dy, x.ds, x.s,
+                    weight, x.rstd, x.rows, x.width);
     }
   }
   if (error != nullptr || grid.x == 1) return error;
   const auto parts = static_cast<unsigned>(std::clamp<int64_t>(grid.x, 1, 32));
-  return launch(add_partial<T>, Grid{divide_up(x.width, 32)}, dim3(32, parts), stream, sums, grid.x,
-                x.width);
+  return start(add_partial<T>, Grid{divide_up(x.width, 32)}, dim3(32, parts), stream, sums, grid.x,
+               x.width);
 }
 
 template <typename Arguments>

@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(kMostThreads, 1)
   for (int v = 0; v < kVectors; ++v) {
     early_w[v] = load_early<T, kSize, kIsWhole>(weight, first + v * step, width);
   }
-  wait_for_cluster();
+  wait_for_other_blocks();
 
   // All rows of a block take the same number of turns, for the barrier's sake.
   int turn = 0;

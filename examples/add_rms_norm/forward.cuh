@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(kMostThreads, kVectors == 1 ? kResidentThreads
     for (int k = 0; k < kSize; ++k) squares += element(sum[v], k) * element(sum[v], k);
     store_some<kIsWhole>(s + start + i, sum[v], -i, rows_left > 0 ? width - i : 0);
   }
-  wait_for_cluster();
+  wait_for_other_blocks();
   const float scale = inverse_root(sum_over_row<kVectors == 1>(squares, sums, 0) / width + eps);
   if (row < rows && first == -lead) rstd[row] = scale;
 #pragma unroll
@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(kMostThreads, 1)
     }
     if (row < rows && i < width) store(s + start + i, sum[v]);
   }
-  wait_for_cluster();
+  wait_for_other_blocks();
   const float scale = inverse_root(sum_over_row(squares, sums, 0) / width + eps);
   if (row < rows && first == 0) rstd[row] = scale;
   for (int v = 0; v < kVectors; ++v) {

@@ -35,7 +35,7 @@ STEPS = {
 
 def compile_steps() -> ctypes.CDLL:
     with tempfile.TemporaryDirectory() as folder:
-        where = {"build_directory": folder, "is_python_module": False}
+        where = {"build_directory": folder, "extra_include_paths": [str(HERE.parent)], "is_python_module": False}
         cpp_extension.load("ladder", [str(HERE / "ladder.cu")], extra_cuda_cflags=["-O3"], **where)
         return ctypes.CDLL(str(Path(folder, "ladder.so")))
 

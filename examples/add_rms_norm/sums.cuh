@@ -1,7 +1,6 @@
 // A sum that climbs from thread to warp, from warp to block, and from block to cluster.
 #pragma once
-#include <cuda_runtime.h>
-#include <stdint.h>
+#include "common/instructions.cuh"
 
 constexpr int kMostThreads = 512;  // in a block
 constexpr int kMostBlocks = 16;    // in a cluster
@@ -17,10 +16,8 @@ constexpr int kResidentThreads = 2048;
 // the next one may already start and wait here, before they touch memory, until the first kernel
 // has ended. It hides the 0.6 us that a launch costs on the GPU.
 __device__ inline void wait_for_previous() {
-#if __CUDA_ARCH__ >= 900
-  cudaGridDependencySynchronize();
-  cudaTriggerProgrammaticLaunchCompletion();  // the next kernel may start, and wait
-#endif
+  wait_for_kernel_before();
+  start_next_kernel();
 }
 
 // Before that wait, with few rows: the next kernel may start now, as it waits for the end of this
@@ -28,8 +25,8 @@ __device__ inline void wait_for_previous() {
 // the kernel before is still writing it.
 __device__ inline void start_next_and_prefetch(const void* from) {
 #if __CUDA_ARCH__ >= 900
-  cudaTriggerProgrammaticLaunchCompletion();
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(from));
+  start_next_kernel();
+  prefetch(from);
 #endif
 }
 
@@ -90,59 +87,22 @@ struct RowSums {
   uint64_t arrived[2];
 };
 
-#if __CUDA_ARCH__ >= 900
-__device__ inline uint32_t address(const void* shared) { return __cvta_generic_to_shared(shared); }
-
-__device__ inline void send(float x, float* place, uint64_t* arrived, int block) {
-  asm volatile(
-      "{ .reg .u32 place, arrived;\n"
-      "mapa.shared::cluster.u32 place, %0, %3;\n"
-      "mapa.shared::cluster.u32 arrived, %1, %3;\n"
-      "st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [place], %2, [arrived]; }"
-      :
-      : "r"(address(place)), "r"(address(arrived)), "r"(__float_as_uint(x)), "r"(block)
-      : "memory");
-}
-
-__device__ inline void expect_bytes(uint64_t* arrived, int bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
-               :
-               : "r"(address(arrived)), "r"(bytes)
-               : "memory");
-}
-
-__device__ inline void wait_for_bytes(uint64_t* arrived, int round) {
-  uint32_t is_done = 0;
-  while (!is_done) {
-    asm volatile(
-        "{ .reg .pred p;\n"
-        "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
-        "selp.u32 %0, 1, 0, p; }"
-        : "=r"(is_done)
-        : "r"(address(arrived)), "r"(round % 2)
-        : "memory");
-  }
-}
-#endif
-
 // Every thread calls both once: the first early, the second before the first sum, when the other
 // blocks must have started and prepared their barriers.
 __device__ inline void prepare_row_sums(RowSums& sums) {
 #if __CUDA_ARCH__ >= 900
   if (gridDim.y == 1) return;
   if (threadIdx.x == 0) {
-    for (uint64_t& arrived : sums.arrived) {
-      asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" : : "r"(address(&arrived)) : "memory");
-    }
-    asm volatile("fence.mbarrier_init.release.cluster;" : : : "memory");
+    for (uint64_t& arrived : sums.arrived) init_barrier(&arrived, 1);
+    publish_barriers();
   }
   __syncwarp();
-  asm volatile("barrier.cluster.arrive.relaxed.aligned;" : : : "memory");
+  arrive_at_cluster();
 #endif
 }
-__device__ inline void wait_for_cluster() {
+__device__ inline void wait_for_other_blocks() {
 #if __CUDA_ARCH__ >= 900
-  if (gridDim.y > 1) asm volatile("barrier.cluster.wait.acquire.aligned;" : : : "memory");
+  if (gridDim.y > 1) wait_for_cluster();
 #endif
 }
 
@@ -160,7 +120,7 @@ __device__ inline float sum_over_row(float x, RowSums& sums, int turn) {
     if (lane < gridDim.y) {
       send(x, numbers + blockIdx.y * warps + threadIdx.x / 32, arrived, lane);
     }
-    wait_for_bytes(arrived, turn / 2);
+    wait(arrived, turn / 2 % 2);
     return sum_of_array(numbers, count);
   }
 #endif

@@ -6,6 +6,7 @@
 // by a second kernel), are joined in a fixed order, so two runs give the same bits.
 #pragma once
 #include <cooperative_groups.h>
+#include <cuda_pipeline.h>
 
 #include "parts.cuh"
 
@@ -91,7 +92,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1) attend(const __grid_constan
   const int group = p.heads / p.key_heads;
   const int first = warp * splits + rank, step = splits * warps;
   char* const ring = memory + warp * kRing;
-  const uint32_t ring_address = static_cast<uint32_t>(__cvta_generic_to_shared(ring));
+  const uint32_t ring_address = address(ring);
 
   const auto at = [&](const Rows& x, auto type, int64_t token) {
     return static_cast<const decltype(type)*>(x.data) + row * x.batch + key_head * x.head +
@@ -109,7 +110,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1) attend(const __grid_constan
   int next = first;  // the next tile to copy
   const auto copy_rows = [&](uint32_t to, const Cached*& from, int64_t stride, int left) {
     for (int i = 0; i < kTokens; i += kAtOnce)
-      copy_16(to + S::place(i | copied, chunk) * 16, from + i * stride, i + copied < left);
+      copy_16_once(to + S::place(i | copied, chunk) * 16, from + i * stride, i + copied < left);
     from += int64_t{step} * kTokens * stride;
   };
   const auto copy_next = [&](int stage) {
@@ -143,9 +144,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1) attend(const __grid_constan
       prefetch(at(lane == 0 ? p.key_scale : p.value_scale, float(), first * kTokens));
   }
   wait_for_kernel_before();
-#if __CUDA_ARCH__ >= 900
-  if (p.plan.is_cluster) asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
-#endif
+  if (p.plan.is_cluster) arrive_at_cluster();
   const int given = p.lengths[row];
   // Fragments of q. The columns 2 t and 2 t + 1 are the heads t and t + 4; past the group they
   // repeat its last head. Load them first: the copies fill all queues.
@@ -163,12 +162,12 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1) attend(const __grid_constan
       }
     }
   }
-  asm volatile("" ::: "memory");
+  keep_order();
   const int length = min(max(given, 0), p.capacity), tiles = (length + kTokens - 1) / kTokens;
 #pragma unroll 1
   for (int i = 0; i < S::kStages; ++i) {
     if (next < tiles) copy_next(i);
-    commit();
+    __pipeline_commit();
   }
 
   float scale[NT][2];  // of the heads t and t + 4
@@ -187,7 +186,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1) attend(const __grid_constan
   constexpr int kRows = kTokens / 8;  // tokens of a tile that a lane has scores of
   int stage = 0;
   for (int tile = first; tile < tiles; tile += step) {
-    wait<S::kStages - 1>();
+    __pipeline_wait_prior(S::kStages - 1);
     __syncwarp();  // the other lanes' copies
     char* const slot = ring + stage * S::kSlot;
     const uint32_t keys_at = ring_address + stage * S::kSlot,
@@ -206,8 +205,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1) attend(const __grid_constan
         std::conditional_t<S::is_int8, int, float> sum[2][4] = {};
         for (int i = 0; i < S::kSteps; ++i) {
           const int at = S::is_int8 ? i / 2 * 4 + i % 2 : i * 2;
-          multiply<F>(sum[i % 2], loaded[b][i / S::kStepsOfLoad],
-                      {q[n][at], q[n][at + S::kStepsOfLoad]});
+          mma<F>(sum[i % 2], loaded[b][i / S::kStepsOfLoad], q[n][at], q[n][at + S::kStepsOfLoad]);
         }
         for (int i = 0; i < 4; ++i)
           score[n][4 * b + i] = sum[0][i] * (S::is_int8 ? 256 : 1) + sum[1][i];
@@ -246,7 +244,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1) attend(const __grid_constan
     convert(0);    // while the scores are computed
     __syncwarp();  // the slot is free
     if (next < tiles) copy_next(stage);
-    commit();
+    __pipeline_commit();
     stage = stage + 1 == S::kStages ? 0 : stage + 1;
 
     bool grows = false;
@@ -290,7 +288,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1) attend(const __grid_constan
       if (b > 0) convert(b);
       for (int i = 0; i < S::kSteps; ++i)
         for (int n = 0; n < NT; ++n)
-          multiply<F>(sums[i][n], x[i], {weights[n][2 * b], weights[n][2 * b + 1]});
+          mma<F>(sums[i][n], x[i], weights[n][2 * b], weights[n][2 * b + 1]);
     }
   }
 
@@ -299,7 +297,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1) attend(const __grid_constan
   __shared__ float2 stats[kMaxWarps][S::kHeads];
   [[maybe_unused]] __shared__ float2 stats_of_blocks[kMaxCluster][S::kHeads];
   [[maybe_unused]] __shared__ float4 sums_of_blocks[S::kHeads * kQuads];
-  wait<0>();
+  __pipeline_wait_prior(0);
   __syncwarp();
   for (int n = 0; n < NT; ++n) {
     for (int i = 0; i < S::kOwn; ++i) {
@@ -317,7 +315,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1) attend(const __grid_constan
   __syncthreads();
 #if __CUDA_ARCH__ >= 900
   const auto cluster = cooperative_groups::this_cluster();
-  if (p.plan.is_cluster) asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
+  if (p.plan.is_cluster) wait_for_cluster();
 #endif
   const int items = group * kQuads, shift = __ffs(splits) - 1;
   for (int e = threadIdx.x; e < items; e += blockDim.x) {

@@ -1,61 +1,20 @@
 // attend and append on torch's ABI-stable headers: schemas, checks, allocation, launch.
 #include "decode_attention.h"
 
-#include "../common/overlap.h"
-
-#include <torch/csrc/stable/accelerator.h>
-#include <torch/csrc/stable/library.h>
-#include <torch/csrc/stable/ops.h>
-#include <torch/csrc/stable/tensor.h>
+#include "overlap.h"
 
 #include <algorithm>
 #include <cmath>
 #include <optional>
-#include <stdexcept>
-#include <string>
 #include <vector>
 
-using torch::headeronly::ScalarType;
-using torch::stable::Tensor;
-using torch::stable::accelerator::DeviceGuard;
-using Optional = std::optional<Tensor>;
-using Shape = std::vector<int64_t>;
+#include "common/operator.h"
 
-#ifdef WITH_CUDA
-// torch declares it where USE_CUDA is defined.
-extern "C" AOTITorchError aoti_torch_get_current_cuda_stream(int32_t device, void** stream);
-#endif
+using Optional = std::optional<Tensor>;
 
 namespace {
 
-// Python sees a RuntimeError with the text. (STD_TORCH_CHECK would put this file's path and line
-// before it, and crashes where the C++ runtime is linked statically, as on some machines.)
-[[noreturn]] void refuse(const std::string& text) {
-  throw std::runtime_error("decode_attention: " + text);
-}
-
-std::string text(ScalarType type, const Shape& shape) {
-  std::string all;
-  for (const int64_t size : shape) all += (all.empty() ? "" : ", ") + std::to_string(size);
-  return toString(type) + ("[" + all + "]");
-}
-
-struct Expected {
-  const char* name;
-  const Tensor& x;
-  ScalarType type;
-  Shape shape;
-};
-void check(const Tensor& q, const std::vector<Expected>& all) {
-  for (const auto& [name, x, type, shape] : all) {
-    if (!x.defined()) refuse(name + std::string(" is None, expected a tensor"));
-    const ScalarType found = x.scalar_type();
-    if (found != type || !x.sizes().equals(shape)) {
-      refuse(name + (" is " + text(found, x.sizes().vec())) + ", expected " + text(type, shape));
-    }
-    if (x.device() != q.device()) refuse(name + std::string(" and q are on different devices"));
-  }
-}
+constexpr Operator self = {"decode_attention"};
 
 // The kernels load 16 bytes at a time: the last dimension has to be dense, and each row to start at
 // a multiple of 16 bytes. A copy of a whole cache is slow, but right.
@@ -86,33 +45,34 @@ template <typename AnyCall>
 AnyCall prepare(Tensor& q, int64_t dims, Tensor& keys, Tensor& values, Tensor& lengths,
                 const Optional& key_scale, const Optional& value_scale) {
   if (!q.defined() || !keys.defined() || q.dim() != dims || keys.dim() != 4)
-    refuse("expected tensors, q with " + std::to_string(dims) + " dimensions and keys with 4");
+    self.refuse("expected tensors, q with ", std::to_string(dims), " dimensions and keys with 4");
   const ScalarType type = q.scalar_type(), cached = keys.scalar_type();
   const bool is_int8 = cached == ScalarType::Char;
   const DecodeDtype dtype = type == ScalarType::Half       ? DECODE_FLOAT16
                             : type == ScalarType::BFloat16 ? DECODE_BFLOAT16
                                                            : DECODE_FLOAT32;
   if (dtype == DECODE_FLOAT32 && (q.is_cuda() || type != ScalarType::Float))
-    refuse(toString(type) + std::string(" q: expected Half or BFloat16 (on a CPU also Float)"));
+    self.refuse(toString(type), " q: expected Half or BFloat16 (on a CPU also Float)");
   const int64_t batch = q.size(0), heads = q.size(1), key_heads = keys.size(1);
   const int64_t capacity = keys.size(2), d = keys.size(3), limit = 1 << 30;
-  if (d != 64 && d != 128) refuse("keys are " + std::to_string(d) + " wide, expected 64 or 128");
+  if (d != 64 && d != 128) self.refuse("keys are ", std::to_string(d), " wide, expected 64 or 128");
   if (heads == 0 || key_heads == 0 || heads % key_heads != 0 || heads / key_heads > 16) {
-    refuse("q has " + std::to_string(heads) + " heads and keys " + std::to_string(key_heads) +
-           ", expected 1 to 16 heads for each key head");
+    self.refuse("q has ", std::to_string(heads), " heads and keys ", std::to_string(key_heads),
+                ", expected 1 to 16 heads for each key head");
   }
   if (is_int8 != key_scale.has_value() || is_int8 != value_scale.has_value())
-    refuse("expected key_scale and value_scale with a cache of int8, and only then");
+    self.refuse("expected key_scale and value_scale with a cache of int8, and only then");
   if (capacity >= limit || batch * heads >= limit / kMaxSplits || q.numel() / heads >= limit * d)
-    refuse("a size is too large for the kernel's 32-bit indices");
-  Shape size = {batch, key_heads, capacity, d}, q_size = q.sizes().vec();
+    self.refuse("a size is too large for the kernel's 32-bit indices");
+  const int64_t size[] = {batch, key_heads, capacity, d};
+  std::vector<int64_t> q_size = q.sizes().vec();
   q_size.back() = d;
-  check(q, {{"q", q, type, q_size},
-            {"keys", keys, is_int8 ? cached : type, size},
-            {"values", values, cached, size},
-            {"lengths", lengths, ScalarType::Int, {batch}}});
+  self.expect("q", q, q, type, q_size);
+  self.expect("keys", keys, q, is_int8 ? cached : type, size);
+  self.expect("values", values, q, cached, size);
+  self.expect("lengths", lengths, q, ScalarType::Int, {batch});
   if (dims == 4 && !(is_tidy(keys) && is_tidy(values)))  // append() cannot write into copies
-    refuse("expected keys and values with dense rows that start at multiples of 16 bytes");
+    self.refuse("expected keys and values with dense rows that start at multiples of 16 bytes");
   for (Tensor* x : {&q, &keys, &values}) tidy(*x);
   AnyCall call = {{int(batch), int(heads), int(key_heads), int(capacity), int(d), dtype,
                    is_int8 ? DECODE_INT8 : dtype}};
@@ -121,9 +81,8 @@ AnyCall prepare(Tensor& q, int64_t dims, Tensor& keys, Tensor& values, Tensor& l
   call.values = rows(values);
   call.lengths = dense<int32_t>(lengths);
   if (is_int8) {
-    size.pop_back();
-    check(q, {{"key_scale", *key_scale, ScalarType::Float, size},
-              {"value_scale", *value_scale, ScalarType::Float, size}});
+    self.expect("key_scale", *key_scale, q, ScalarType::Float, {batch, key_heads, capacity});
+    self.expect("value_scale", *value_scale, q, ScalarType::Float, {batch, key_heads, capacity});
     call.key_scale = rows(*key_scale);
     call.value_scale = rows(*value_scale);
   }
@@ -135,11 +94,7 @@ template <typename AnyCall>
 void run(const AnyCall& call, [[maybe_unused]] const Tensor& q, int64_t items) {
 #ifdef WITH_CUDA
   if (q.is_cuda()) {
-    const DeviceGuard guard(q.get_device_index());
-    void* stream = nullptr;
-    TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(q.get_device_index(), &stream));
-    const char* error = run_on_gpu(call, static_cast<CUstream_st*>(stream));
-    if (error != nullptr) refuse(error);
+    self.on_gpu(q, [&](CUstream_st* stream) { return run_on_gpu(call, stream); });
     return;
   }
 #endif
@@ -159,7 +114,7 @@ Tensor attend(Tensor q, Tensor keys, Tensor values, Tensor lengths, std::optiona
   Optional scratch;
 #ifdef WITH_CUDA
   if (q.is_cuda()) {
-    const DeviceGuard guard(q.get_device_index());
+    const torch::stable::accelerator::DeviceGuard guard(q.get_device_index());
     plan_on_gpu(call);
     const int64_t parts = int64_t{call.batch} * call.heads * call.plan.splits;
     if (call.plan.splits > 1 && !call.plan.is_cluster) {
@@ -178,11 +133,11 @@ void check_memory(const std::vector<Named>& written, std::vector<Named> read) {
   for (const auto& [name, x] : written) {
     if (!x) continue;
     if (overlap::shares_with_itself(*x)) {
-      refuse(name + std::string(" shares memory with itself: two of its elements are one"));
+      self.refuse(name, " shares memory with itself: two of its elements are one");
     }
     for (const auto& [other, y] : read) {
       if (y && overlap::share_elements(*x, *y)) {
-        refuse(name + std::string(" shares memory with ") + other + ": allocate a tensor for each");
+        self.refuse(name, " shares memory with ", other, ": allocate a tensor for each");
       }
     }
     read.emplace_back(name, x);
@@ -196,11 +151,11 @@ Tensor append(Tensor q, Tensor k, Tensor v, Tensor cos, Tensor sin, Tensor lengt
   const int64_t given = cos.defined() && cos.dim() == 2 ? cos.size(0) : 0;
   const int64_t positions = std::max(given, keys.size(2));
   const ScalarType type = q.scalar_type(), table = ScalarType::Float;
-  check(q, {{"k", k, type, {batch, key_heads, tokens, d}},
-            {"v", v, type, {batch, key_heads, tokens, d}},
-            {"cos", cos, table, {positions, d / 2}},
-            {"sin", sin, table, {positions, d / 2}},
-            {"counts", counts ? *counts : lengths, ScalarType::Int, {batch}}});
+  self.expect("k", k, q, type, {batch, key_heads, tokens, d});
+  self.expect("v", v, q, type, {batch, key_heads, tokens, d});
+  self.expect("cos", cos, q, table, {positions, d / 2});
+  self.expect("sin", sin, q, table, {positions, d / 2});
+  if (counts) self.expect("counts", *counts, q, ScalarType::Int, {batch});
   const std::vector<Named> read = {{"q", q},          {"k", k},     {"v", v},
                                    {"cos", cos},      {"sin", sin}, {"lengths", lengths},
                                    {"counts", counts}};
@@ -223,13 +178,6 @@ Tensor append(Tensor q, Tensor k, Tensor v, Tensor cos, Tensor sin, Tensor lengt
 }
 
 }  // namespace
-
-// For tests, which have no GPU of these sizes: three numbers in one.
-extern "C" int decode_attention_plan(int64_t units, int64_t capacity, int row, int processors,
-                                     int shared, bool can_cluster) {
-  const Plan plan = make_plan(units, capacity, row, processors, shared, can_cluster);
-  return plan.warps | plan.splits << 8 | plan.is_cluster << 16;
-}
 
 STABLE_TORCH_LIBRARY(decode_attention, m) {
   m.def(

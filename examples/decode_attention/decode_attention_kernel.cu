@@ -1,23 +1,12 @@
 // The launchers: which kernel for which dtype and size.
 #include "append.cuh"
 #include "attend.cuh"
+#include "common/launch.cuh"
 
 namespace decode {
 
-int attribute_of_device(cudaDeviceAttr attribute) {
-  int device = 0, value = 0;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&value, attribute, device);
-  return value;
-}
-
-// Clusters and the early start need sm_90, and code that was compiled for it: the driver may have
-// compiled older code for this GPU.
 bool is_hopper() {
-  static const bool is_code = [] {
-    cudaFuncAttributes found = {};
-    return cudaFuncGetAttributes(&found, join<__half, 64>) == cudaSuccess && found.ptxVersion >= 90;
-  }();
+  static const bool is_code = has_hopper_code(join<__half, 64>);  // so it is with all of them
   return is_code;
 }
 
@@ -26,20 +15,11 @@ const char* start(void (*kernel)(AnyCall), dim3 blocks, unsigned threads, int sh
                   unsigned cluster, const AnyCall& call, cudaStream_t stream) {
   // All kernels ask for the same division of a multiprocessor's memory: a change of it has to wait
   // until the multiprocessor is idle. (For each call, as each device has its own settings.)
-  cudaError_t status = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
-                                            cudaSharedmemCarveoutMaxShared);
-  if (status == cudaSuccess && shared > 0)
-    status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
-  cudaLaunchAttribute attributes[2] = {};
-  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[0].val.programmaticStreamSerializationAllowed = 1;
-  attributes[1].id = cudaLaunchAttributeClusterDimension;
-  attributes[1].val.clusterDim = {cluster, 1, 1};
-  const unsigned count = is_hopper() ? (cluster > 1 ? 2 : 1) : 0;
-  const cudaLaunchConfig_t config = {blocks, threads,    static_cast<size_t>(shared),
-                                     stream, attributes, count};
-  if (status == cudaSuccess) status = cudaLaunchKernelEx(&config, kernel, call);
-  return status == cudaSuccess ? nullptr : cudaGetErrorString(status);
+  const char* error = message_of(cudaFuncSetAttribute(
+      kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared));
+  if (error != nullptr) return error;
+  const size_t bytes = shared;
+  return launch(kernel, {blocks, threads, bytes, cluster, is_hopper()}, stream, call);
 }
 
 template <typename T, bool kInt8, int D>
@@ -59,8 +39,7 @@ const char* run(const AttendCall& call, cudaStream_t stream) {
 template <typename T, bool kInt8, int D>
 const char* run(const AppendCall& call, cudaStream_t stream) {
   const int rows = call.heads + 2 * call.key_heads, at_once = kAppendThreads * 16 / D;
-  const dim3 blocks(static_cast<unsigned>(call.batch) * call.tokens,
-                    (rows + at_once - 1) / at_once);
+  const dim3 blocks(static_cast<unsigned>(call.batch) * call.tokens, divide_up(rows, at_once));
   return start(append<T, kInt8, D>, blocks, kAppendThreads, 0, 1, call, stream);
 }
 
@@ -72,8 +51,8 @@ const char* run(const AnyCall& call, cudaStream_t stream) {
 }
 
 template <typename AnyCall>
-const char* launch(const AnyCall& call, cudaStream_t stream) {
-  if (attribute_of_device(cudaDevAttrComputeCapabilityMajor) < 8)
+const char* run_any(const AnyCall& call, cudaStream_t stream) {
+  if (device_attribute(cudaDevAttrComputeCapabilityMajor) < 8)
     return "needs a GPU of compute capability 8.0 or newer: older ones have no mma.sync for this";
   return call.dtype == DECODE_FLOAT16 ? run<__half>(call, stream)
                                       : run<__nv_bfloat16>(call, stream);
@@ -82,16 +61,16 @@ const char* launch(const AnyCall& call, cudaStream_t stream) {
 }  // namespace decode
 
 void plan_on_gpu(AttendCall& call) {
-  call.plan = make_plan(static_cast<int64_t>(call.batch) * call.key_heads, call.capacity,
-                        call.d * (call.cached == DECODE_INT8 ? 1 : 2),
-                        decode::attribute_of_device(cudaDevAttrMultiProcessorCount),
-                        decode::attribute_of_device(cudaDevAttrMaxSharedMemoryPerBlockOptin),
-                        decode::is_hopper());
+  call.plan =
+      make_plan(static_cast<int64_t>(call.batch) * call.key_heads, call.capacity,
+                call.d * (call.cached == DECODE_INT8 ? 1 : 2),
+                device_attribute(cudaDevAttrMultiProcessorCount),
+                device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin), decode::is_hopper());
 }
 
 const char* run_on_gpu(const AttendCall& call, cudaStream_t stream) {
-  return decode::launch(call, stream);
+  return decode::run_any(call, stream);
 }
 const char* run_on_gpu(const AppendCall& call, cudaStream_t stream) {
-  return decode::launch(call, stream);
+  return decode::run_any(call, stream);
 }

@@ -1,6 +1,7 @@
 // The steps of docs/13_decode_attention.md that come before the operator: its kernel without copies
 // ahead. bfloat16, d 128, batch 1, 32 query heads, 8 key heads.
 #include "attend.cuh"
+#include "common/launch.cuh"
 
 namespace decode {
 struct OneSlot : Shape<__nv_bfloat16, false, 128, 4> {
@@ -24,11 +25,9 @@ extern "C" const char* launch_step(void* out, void* q, void* keys, void* values,
   p.scale = 0.08838834764f;
   p.plan = {kMaxWarps, splits, false};
   p.scratch = scratch;
-  const int blocks = p.batch * p.key_heads * splits, shared = kMaxWarps * kRing;
-  const auto kernel = decode::attend<S>;
-  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
-  kernel<<<blocks, 32 * kMaxWarps, shared, stream>>>(p);
-  if (splits > 1) decode::join<S::Query, S::D><<<32, decode::kJoiners * S::D / 4, 0, stream>>>(p);
-  const cudaError_t error = cudaGetLastError();
-  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
+  const unsigned blocks = p.batch * p.key_heads * splits;
+  const char* error =
+      launch(decode::attend<S>, {blocks, 32 * kMaxWarps, kMaxWarps * kRing}, stream, p);
+  if (error != nullptr || splits == 1) return error;
+  return launch(decode::join<S::Query, S::D>, {32, decode::kJoiners * S::D / 4}, stream, p);
 }

@@ -28,7 +28,8 @@ def call_step(
 
 def measure(where: dict) -> Iterator[dict]:
     flags = ["-O3", "-std=c++17"]
-    path = cpp_extension.load("steps", [str(HERE / "ladder.cu")], extra_cuda_cflags=flags, is_python_module=False)
+    where = {"extra_include_paths": [str(HERE.parent)], "is_python_module": False}
+    path = cpp_extension.load("steps", [str(HERE / "ladder.cu")], extra_cuda_cflags=flags, **where)
     launch = ctypes.CDLL(path).launch_step
     launch.restype = ctypes.c_char_p
     _, key_heads, d = LLAMA

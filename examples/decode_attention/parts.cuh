@@ -1,9 +1,28 @@
 // Parts of a softmax, and the second kernel that joins those of several blocks.
 #pragma once
+#include "common/instructions.cuh"
 #include "decode_attention.h"
-#include "instructions.cuh"
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+#error "decode_attention needs GPUs of sm_80 or newer; does TORCH_CUDA_ARCH_LIST name an older one?"
+#endif
 
 namespace decode {
+
+template <typename T>
+__device__ inline uint32_t pack(float x, float y) {
+  if constexpr (std::is_same_v<T, __half>)
+    return bits<uint32_t>(__floats2half2_rn(x, y));
+  else
+    return bits<uint32_t>(__floats2bfloat162_rn(x, y));
+}
+template <typename T>
+__device__ inline float2 unpack(uint32_t x) {
+  if constexpr (std::is_same_v<T, __half>)
+    return __half22float2(bits<__half2>(x));
+  else
+    return {__uint_as_float(x << 16), __uint_as_float(x & 0xffff0000)};
+}
 
 // The sums of exp2(score - max) * value and of exp2(score - max) over some tokens.
 struct Part {

@@ -3,6 +3,8 @@
 #pragma once
 #include <stdint.h>
 
+#include "common/divide.h"
+
 // Tokens that a warp processes at a time. row: bytes per token.
 constexpr int tile_of(int row) { return row < 256 ? 32 : 16; }
 constexpr int kMaxWarps = 8;      // per block
@@ -19,7 +21,7 @@ struct Plan {
 // one block can use. The thresholds were measured on an H200.
 inline Plan make_plan(int64_t units, int64_t capacity, int row, int processors, int shared,
                       bool can_cluster) {
-  const int64_t tiles = (capacity + tile_of(row) - 1) / tile_of(row), kb = capacity * row / 1024;
+  const int64_t tiles = divide_up(capacity, tile_of(row)), kb = capacity * row / 1024;
   int64_t splits = 1, cluster = kMaxCluster;
   while (cluster > 1 && cluster * units > processors) cluster /= 2;  // all blocks run at once
   Plan plan = {4, 1, can_cluster && cluster > 1 && (3 * units > processors || kb <= 512)};
@@ -43,7 +45,7 @@ inline Plan make_plan(int64_t units, int64_t capacity, int row, int processors, 
   }
   const int fitting = (shared - 12 * 1024) / kRing;
   if (plan.warps > fitting) plan.warps = fitting < 1 ? 1 : fitting;
-  const int64_t useful = (tiles + plan.warps - 1) / plan.warps;  // more blocks would have no tile
+  const int64_t useful = divide_up(tiles, plan.warps);  // more blocks would have no tile
   if (!plan.is_cluster && splits > useful) splits = useful < 1 ? 1 : useful;
   plan.splits = static_cast<int>(splits < kMaxSplits ? splits : kMaxSplits);
   return plan;

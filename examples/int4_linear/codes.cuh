@@ -1,11 +1,8 @@
 // What the kernels share: how a 4-bit code becomes a number, and the end of a sum.
 #pragma once
+#include "common/divide.h"
+#include "common/instructions.cuh"
 #include "int4_linear.h"
-
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-#include <stdint.h>
-#include <type_traits>
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
 #error "int4_linear needs GPUs of sm_80 or newer; does TORCH_CUDA_ARCH_LIST name an older one?"
@@ -16,9 +13,7 @@ namespace four_bit {
 constexpr int kGroup = 128;  // columns that share a scale and a zero
 constexpr int kTile = 16;    // rows of W in a fragment of mma.sync
 
-__host__ __device__ constexpr int up(int a, int b) { return (a + b - 1) / b; }
-
-__host__ __device__ inline int groups_of(const Int4Call& p) { return up(p.k, kGroup); }
+__host__ __device__ inline int groups_of(const Int4Call& p) { return divide_up(p.k, kGroup); }
 
 // A code becomes a number without a conversion: its 4 bits are put into a mantissa, from bit 3 on,
 // under an exponent that makes them count as ones. So code 5 reads 16 + 5 in bfloat16, 128 + 5 in
@@ -42,12 +37,6 @@ struct Half<__half> {
   __device__ static float2 floats(Pair x) { return __half22float2(x); }
 };
 
-template <typename To, typename From>
-__device__ inline To bits(From x) {
-  static_assert(sizeof(To) == sizeof(From));
-  return reinterpret_cast<const To&>(x);
-}
-
 // The magic number + zero, for any zero of 8 bits: 2^23 has the exponent under which a mantissa's
 // last bit counts as one.
 template <typename T>
@@ -69,9 +58,7 @@ struct alignas(16) Words {
 template <typename T>
 __device__ inline uint32_t two_codes(uint32_t word, int i) {
   const uint32_t turned = i < 3 ? word >> 4 * i : __funnelshift_r(word, word, 12);
-  uint32_t pair;
-  asm("lop3.b32 %0, %1, 0x00780078, %2, 0xea;" : "=r"(pair) : "r"(turned), "r"(Half<T>::kMagic));
-  return pair;
+  return lop3<0xea>(turned, 0x00780078, Half<T>::kMagic);
 }
 
 __device__ inline float2 operator+(float2 a, float2 b) { return {a.x + b.x, a.y + b.y}; }

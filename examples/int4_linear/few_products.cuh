@@ -14,48 +14,6 @@ struct Places {
   uint32_t codes, x, scale, zero;
 };
 
-template <typename W>
-__device__ inline W load(uint32_t from) {
-  W w;
-  if constexpr (sizeof(W) == 16) {
-    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(w.at[0]), "=r"(w.at[1]), "=r"(w.at[2]), "=r"(w.at[3])
-                 : "r"(from)
-                 : "memory");
-  } else if constexpr (sizeof(W) == 4) {
-    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(w) : "r"(from) : "memory");
-  } else {
-    asm volatile("ld.shared.u16 %0, [%1];" : "=h"(w) : "r"(from) : "memory");
-  }
-  return w;
-}
-
-// The fragments of two steps.
-__device__ inline Words load_x(uint32_t from) {
-  Words x;
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(x.at[0]), "=r"(x.at[1]), "=r"(x.at[2]), "=r"(x.at[3])
-               : "r"(from)
-               : "memory");
-  return x;
-}
-
-// c += a * b. a: 16 x 16 of W, b: 16 x 8 of x. Not volatile, so that the compiler may interleave.
-template <typename T>
-__device__ inline void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  if constexpr (std::is_same_v<T, __half>) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
-        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-  } else {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-  }
-}
-
 // One group for few rows of x: (code - zero) * scale is taken apart. With m for the magic number,
 //   sum (code - zero) * x = sum (m + code) * x - (m + zero) * sum x,
 // and both sums come from tensor cores, in float32; the scale is applied to their difference. If x
@@ -70,25 +28,26 @@ __device__ inline void group_of_few(float (&sums)[S::R][S::NT][4], const Places&
 #pragma unroll
   for (int i = 0; i < NT; ++i) {
     for (int j = 0; j < 4; ++j) {
-      x[i][j] = load_x(at.x + (i * 4 + j) * 512);
-      multiply<T>(sum_x[i], ones, x[i][j].at[0], x[i][j].at[1]);
-      multiply<T>(sum_x[i], ones, x[i][j].at[2], x[i][j].at[3]);
+      load_matrices(x[i][j].at, at.x + (i * 4 + j) * 512);
+      mma<T>(sum_x[i], ones, x[i][j].at[0], x[i][j].at[1]);
+      mma<T>(sum_x[i], ones, x[i][j].at[2], x[i][j].at[3]);
     }
   }
 #pragma unroll
   for (int r = 0; r < N; ++r) {
     float part[NT][4] = {};
-    const Words codes[2] = {load<Words>(at.codes + r * 512), load<Words>(at.codes + (R + r) * 512)};
+    const Words codes[2] = {load_shared<Words>(at.codes + r * 512),
+                            load_shared<Words>(at.codes + (R + r) * 512)};
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
       uint32_t a[4];
       for (int i = 0; i < 4; ++i) a[i] = two_codes<T>(codes[j / 4].at[j % 4], i);
       for (int i = 0; i < NT; ++i)
-        multiply<T>(part[i], a, x[i][j / 2].at[j % 2 * 2], x[i][j / 2].at[j % 2 * 2 + 1]);
+        mma<T>(part[i], a, x[i][j / 2].at[j % 2 * 2], x[i][j / 2].at[j % 2 * 2 + 1]);
     }
     const float2 scale =
-        Half<T>::floats(bits<typename Half<T>::Pair>(load<uint32_t>(at.scale + r * 32)));
-    const uint32_t zero = load<uint16_t>(at.zero + r * 16);
+        Half<T>::floats(bits<typename Half<T>::Pair>(load_shared<uint32_t>(at.scale + r * 32)));
+    const uint32_t zero = load_shared<uint16_t>(at.zero + r * 16);
     const float m_zero[2] = {magic_plus<T>(zero & 0xff), magic_plus<T>(zero >> 8)};
     for (int i = 0; i < NT; ++i) {
       for (int q = 0; q < 4; ++q)  // 0, 1: the even row of W; 2, 3: the odd one
@@ -105,8 +64,8 @@ __device__ inline void group_of_many(float (&sums)[S::R][S::NT][4], const Places
   constexpr int R = S::R, NT = S::NT;
   Pair scale[R][2], m_zero[R][2];  // of the even and the odd row, twice each
   for (int r = 0; r < N; ++r) {
-    const uint32_t two = load<uint32_t>(at.scale + r * 32),
-                   zeros = load<uint16_t>(at.zero + r * 16);
+    const uint32_t two = load_shared<uint32_t>(at.scale + r * 32),
+                   zeros = load_shared<uint16_t>(at.zero + r * 16);
     scale[r][0] = bits<Pair>(__byte_perm(two, 0, 0x1010));
     scale[r][1] = bits<Pair>(__byte_perm(two, 0, 0x3232));
     m_zero[r][0] = magic_pair<T>(zeros & 0xff);
@@ -117,10 +76,10 @@ __device__ inline void group_of_many(float (&sums)[S::R][S::NT][4], const Places
   for (int half = 0; half < 2; ++half) {
     Words x[NT][2];
     for (int i = 0; i < NT; ++i)
-      for (int j = 0; j < 2; ++j) x[i][j] = load_x(at.x + (i * 4 + half * 2 + j) * 512);
+      for (int j = 0; j < 2; ++j) load_matrices(x[i][j].at, at.x + (i * 4 + half * 2 + j) * 512);
 #pragma unroll
     for (int r = 0; r < N; ++r) {
-      const Words codes = load<Words>(at.codes + (half * R + r) * 512);
+      const Words codes = load_shared<Words>(at.codes + (half * R + r) * 512);
       for (int j = 0; j < 4; ++j) {
         uint32_t a[4];
         for (int i = 0; i < 4; ++i) {
@@ -128,7 +87,7 @@ __device__ inline void group_of_many(float (&sums)[S::R][S::NT][4], const Places
           a[i] = bits<uint32_t>(__hmul2(code, scale[r][i % 2]));  // the difference was exact
         }
         for (int i = 0; i < NT; ++i)
-          multiply<T>(sums[r][i], a, x[i][j / 2].at[j % 2 * 2], x[i][j / 2].at[j % 2 * 2 + 1]);
+          mma<T>(sums[r][i], a, x[i][j / 2].at[j % 2 * 2], x[i][j / 2].at[j % 2 * 2 + 1]);
       }
     }
   }

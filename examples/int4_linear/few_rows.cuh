@@ -37,26 +37,6 @@ struct Shape {
   static constexpr int kShared = kOwn + (CLUSTER > 1 ? kRows * kBatch * 4 : 0);  // sums of others
 };
 
-// Copy 16 bytes to shared memory in the background; those past `bytes` become zeros.
-__device__ inline void copy_16(uint32_t to, const void* from, int bytes = 16) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes)
-               : "memory");
-}
-
-// base + index * bytes, by the multiplier: the unit for sums and shifts is busy with codes.
-template <typename P>
-__device__ inline const P* ahead_of(const P* base, uint32_t index, uint32_t bytes) {
-  const P* sum;
-  asm("mad.wide.u32 %0, %1, %2, %3;" : "=l"(sum) : "r"(index), "r"(bytes), "l"(base));
-  return sum;
-}
-
-// Keep a value in its register: the compiler would compute it anew in each turn of a loop.
-__device__ inline uint32_t keep(uint32_t x) {
-  asm volatile("" : "+r"(x));
-  return x;
-}
-
 template <typename T, typename S>
 __global__ void __launch_bounds__(S::kThreads, S::BLOCKS)
     few_rows(const Int4Call p, const int tiles) {
@@ -84,8 +64,7 @@ __global__ void __launch_bounds__(S::kThreads, S::BLOCKS)
   };
 
   // Addresses in this warp's ring. `slot` is how far the slot lies that is filled next.
-  const uint32_t ring = static_cast<uint32_t>(__cvta_generic_to_shared(memory)) +
-                        wk * STAGES * static_cast<uint32_t>(sizeof(Slot));
+  const uint32_t ring = address(memory) + wk * STAGES * static_cast<uint32_t>(sizeof(Slot));
   const bool has_scale = lane < 2 * R;  // these lanes copy scales, the next R zeros
   const uint32_t affine = ring + S::kAffine + wr * R * 48;
   const uint32_t to_codes = keep(ring + wr * R * 1024 + lane * 16);  // where it is read, too
@@ -136,19 +115,19 @@ __global__ void __launch_bounds__(S::kThreads, S::BLOCKS)
 #pragma unroll
       for (int r = 0; r < R; ++r) {
         if (r < pieces) {
-          const Words* second = ahead_of(from_codes, group * 256 + offsets[r], sixteen);
+          const Words* second = offset_by(from_codes, group * 256 + offsets[r], sixteen);
           copy_16(slot + to_codes + r * 512, second - 128);
-          copy_16(slot + to_codes + (R + r) * 512, second, is_whole ? 16 : 0);
+          copy_16(slot + to_codes + (R + r) * 512, second, is_whole);
         }
       }
-      if (is_affine) copy_16(slot + to_affine, ahead_of(from_affine, group, affine_row));
+      if (is_affine) copy_16(slot + to_affine, offset_by(from_affine, group, affine_row));
 #pragma unroll
       for (int i = 0; i < kMine; ++i) {
-        const T* x = ahead_of(from_x[i], group * (kGroup * sizeof(T) / 16), sixteen);
+        const T* x = offset_by(from_x[i], group * (kGroup * sizeof(T) / 16), sixteen);
         for (int j = 0; j < 4; ++j) {
           const bool is_there = i * WR * 8 < rows_left && (j < 2 || is_whole);
           if (NT >= WR || wr < NT)
-            copy_16(slot + to_x + (i * WR * 4 + j) * 512, x + j * 32, is_there ? 16 : 0);
+            copy_16(slot + to_x + (i * WR * 4 + j) * 512, x + j * 32, is_there);
         }
       }
       group += WK;
@@ -168,16 +147,14 @@ __global__ void __launch_bounds__(S::kThreads, S::BLOCKS)
     if (lane < 4 && rest > 0 && (half == 0 || group != half_group)) {
       const Words* codes =
           from_codes - lane + group * 256ll + (half - 1) * 128 + (lane < 2 ? 0 : near * 32 + far);
-      asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(codes), "r"(rest * 512));
+      prefetch_bulk(codes, rest * 512);
     }
-    if (is_affine) {
-      const char* line = ahead_of(from_affine, group, affine_row);
-      asm volatile("prefetch.global.L2 [%0];" ::"l"(line));
-    }
+    if (is_affine) prefetch(offset_by(from_affine, group, affine_row));
   }
-  asm volatile("griddepcontrol.launch_dependents; griddepcontrol.wait;" ::: "memory");
-  if constexpr (CLUSTER > 1) asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 #endif
+  start_next_kernel();
+  wait_for_kernel_before();
+  if constexpr (CLUSTER > 1) arrive_at_cluster();
 
   float* all = reinterpret_cast<float*>(memory) + (S::kLoops ? S::kRing / 4 : 0);
 #pragma unroll 1
@@ -195,7 +172,7 @@ __global__ void __launch_bounds__(S::kThreads, S::BLOCKS)
           __pipeline_wait_prior(STAGES - 2);
           if constexpr (WR > 1) {
             // x was copied by the WR warps of this share of K: a barrier of theirs.
-            asm volatile("bar.sync %0, %1;" ::"r"(wk + 1), "n"(32 * WR) : "memory");
+            sync_some(wk + 1, 32 * WR);
           } else {
             __syncwarp();  // x and scales were copied by other lanes
           }
@@ -256,7 +233,7 @@ __global__ void __launch_bounds__(S::kThreads, S::BLOCKS)
       constexpr int kOwned = kPairs / CLUSTER;
       auto* parts = reinterpret_cast<float2*>(memory + S::kOwn / 16);
       const auto cluster = cooperative_groups::this_cluster();
-      asm volatile("barrier.cluster.wait.aligned;" ::: "memory");  // all blocks have started
+      wait_for_cluster();  // all blocks have started
       for (int e = threadIdx.x; e < kPairs * rows_of_x; e += S::kThreads) {
         const int m = e / kPairs, pair = e % kPairs;
         float2* to = parts + (rank * S::kBatch + m) * kOwned + pair % kOwned;

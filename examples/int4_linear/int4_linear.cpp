@@ -2,55 +2,17 @@
 // launch. On a CPU: a plain loop for dequantize, and torch's matmul.
 #include "int4_linear.h"
 
-#include <torch/csrc/stable/accelerator.h>
-#include <torch/csrc/stable/library.h>
-#include <torch/csrc/stable/ops.h>
-#include <torch/csrc/stable/tensor.h>
-
 #include <optional>
-#include <stdexcept>
-#include <string>
 #include <vector>
 
-using namespace torch::headeronly;  // ScalarType, Half, BFloat16
-using torch::stable::Tensor;
-namespace values = torch::stable::detail;
+#include "common/operator.h"
 
-#ifdef WITH_CUDA
-// torch declares it where USE_CUDA is defined.
-extern "C" AOTITorchError aoti_torch_get_current_cuda_stream(int32_t device, void** stream);
-#endif
+using namespace torch::headeronly;  // ScalarType, Half, BFloat16
+namespace values = torch::stable::detail;
 
 namespace {
 
-// Python sees a RuntimeError with the text. (STD_TORCH_CHECK would put this file's path and line
-// before it, and crashes where the C++ runtime is linked statically, as on some machines.)
-[[noreturn]] void refuse(const std::string& text) {
-  throw std::runtime_error("int4_linear: " + text);
-}
-
-std::string text(IntHeaderOnlyArrayRef shape) {
-  std::string text;
-  for (const int64_t size : shape) text += (text.empty() ? "" : ", ") + std::to_string(size);
-  return "[" + text + "]";
-}
-
-// torch lets Python's None pass for a tensor.
-void expect_tensor(const std::string& name, const Tensor& x) {
-  if (!x.defined()) refuse(name + " is None, expected a tensor");
-}
-
-void check(const std::string& name, const Tensor& x, ScalarType dtype, const Tensor& packed,
-           const std::vector<int64_t>& shape) {
-  expect_tensor(name, x);
-  if (x.device() != packed.device()) refuse(name + " is on another device than packed");
-  if (x.scalar_type() != dtype) {
-    refuse(name + " is " + toString(x.scalar_type()) + ", expected " + toString(dtype));
-  }
-  if (!x.sizes().equals(shape)) {
-    refuse(name + " has shape " + text(x.sizes()) + ", expected " + text(shape));
-  }
-}
+constexpr Operator self = {"int4_linear"};
 
 // Contiguous, and at an address that 16-byte loads accept.
 Tensor tidy(const Tensor& x) {
@@ -60,21 +22,21 @@ Tensor tidy(const Tensor& x) {
 
 // Checks a weight and makes it contiguous. Returns its part of a call: all but y, x, bias, batch.
 Int4Call check_weight(Tensor& packed, Tensor& scale, Tensor& zero) {
-  expect_tensor("packed", packed);
-  expect_tensor("scale", scale);
+  self.expect_tensor("packed", packed);
+  self.expect_tensor("scale", scale);
   std::vector<int64_t> shape = packed.sizes().vec();
   shape.resize(2);
   const int64_t n = shape[0] * 64, k = shape[1] * 64, groups = (k + 127) / 128;
-  check("packed", packed, ScalarType::Int, packed, {shape[0], shape[1], 4, 32, 4});
+  self.expect("packed", packed, packed, ScalarType::Int, {shape[0], shape[1], 4, 32, 4});
   if (n == 0 || k == 0 || n >= 1 << 26 || k >= 1 << 26) {
-    refuse("the weight is " + text({n, k}) + ", expected sizes above 0 and below 2^26");
+    self.refuse("the weight is ", text({n, k}), ", expected sizes above 0 and below 2^26");
   }
   const ScalarType dtype = scale.scalar_type();
   if (dtype != ScalarType::Half && dtype != ScalarType::BFloat16) {
-    refuse(std::string("scale is ") + toString(dtype) + ", expected Half or BFloat16");
+    self.refuse("scale is ", toString(dtype), ", expected Half or BFloat16");
   }
-  check("scale", scale, dtype, packed, {groups, n});
-  check("zero", zero, ScalarType::Byte, packed, {groups, n});
+  self.expect("scale", scale, packed, dtype, {groups, n});
+  self.expect("zero", zero, packed, ScalarType::Byte, {groups, n});
   packed = tidy(packed);
   scale = tidy(scale);
   zero = tidy(zero);
@@ -108,24 +70,13 @@ void dequantize_on_cpu(const Int4Call& call) {
   }
 }
 
-#ifdef WITH_CUDA
-// Calls `launch` on y's device with the stream that is current there.
-template <typename Launch>
-void on_gpu(const Tensor& y, Launch launch) {
-  const torch::stable::accelerator::DeviceGuard guard(y.get_device_index());
-  void* stream = nullptr;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(y.get_device_index(), &stream));
-  if (const char* error = launch(static_cast<CUstream_st*>(stream))) refuse(error);
-}
-#endif
-
 Tensor dequantize(Tensor packed, Tensor scale, Tensor zero) {
   Int4Call call = check_weight(packed, scale, zero);
   Tensor y = torch::stable::new_empty(scale, {call.n, call.k});
   call.y = y.mutable_data_ptr();
 #ifdef WITH_CUDA
   if (y.is_cuda()) {
-    on_gpu(y, [&](CUstream_st* stream) { return launch_dequantize(call, stream); });
+    self.on_gpu(y, [&](CUstream_st* stream) { return launch_dequantize(call, stream); });
     return y;
   }
 #endif
@@ -156,16 +107,17 @@ void multiply_with_torch(const Tensor& y, const Tensor& x, const Tensor& w,
 Tensor linear(Tensor x, Tensor packed, Tensor scale, Tensor zero, std::optional<Tensor> bias,
               bool gated) {
   Int4Call call = check_weight(packed, scale, zero);
-  expect_tensor("x", x);
+  self.expect_tensor("x", x);
   std::vector<int64_t> shape = x.sizes().vec();
-  if (shape.empty()) refuse("x has no dimension, expected [..., K]");
+  if (shape.empty()) self.refuse("x has no dimension, expected [..., K]");
   shape.back() = call.k;
-  check("x", x, scale.scalar_type(), packed, shape);
+  self.expect("x", x, packed, scale.scalar_type(), shape);
   const int64_t batch = x.numel() / call.k;
-  if (batch >= 1 << 30) refuse("x has " + std::to_string(batch) + " rows, expected less than 2^30");
+  if (batch >= 1 << 30)
+    self.refuse("x has ", std::to_string(batch), " rows, expected less than 2^30");
   x = tidy(torch::stable::reshape(x, {batch, call.k}));
   if (bias) {
-    check("bias", *bias, scale.scalar_type(), packed, {call.n});
+    self.expect("bias", *bias, packed, scale.scalar_type(), {call.n});
     bias = tidy(*bias);
   }
   const int64_t width = gated ? call.n / 2 : call.n;
@@ -180,7 +132,8 @@ Tensor linear(Tensor x, Tensor packed, Tensor scale, Tensor zero, std::optional<
 #ifdef WITH_CUDA
   if (result.is_cuda()) {
     bool is_done = false;
-    on_gpu(result, [&](CUstream_st* stream) { return launch_int4_linear(call, &is_done, stream); });
+    self.on_gpu(result,
+                [&](CUstream_st* stream) { return launch_int4_linear(call, &is_done, stream); });
     if (is_done) return result;
   }
 #endif

@@ -49,6 +49,7 @@ def build() -> str:
         extra_cflags=["-O3", "-std=c++17", "-DTORCH_TARGET_VERSION=0x020a000000000000"] + ["-DWITH_CUDA"] * with_cuda,
         extra_cuda_cflags=["-O3", "-std=c++17", *architecture()],
         extra_ldflags=["-Wl,--no-as-needed", "-ltorch"],
+        extra_include_paths=[str(HERE.parent)],
         is_python_module=False,
     )
     register()

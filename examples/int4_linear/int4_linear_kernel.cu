@@ -1,4 +1,6 @@
 // The launcher: asks plan.h for a kernel and starts it; and dequantize.
+#include "common/launch.cuh"
+#include "common/tensor_map.cuh"
 #include "few_rows.cuh"
 #include "int4_linear.h"
 #include "many_rows.cuh"
@@ -8,52 +10,17 @@
 
 namespace four_bit {
 
-int attribute(cudaDeviceAttr attribute) {
-  int device = 0, value = 0;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&value, attribute, device);
-  return value;
-}
-
-const char* text(cudaError_t error) {
-  if (error == cudaSuccess) return nullptr;
-  cudaGetLastError();  // or torch would report it again, at its next call
-  return cudaGetErrorString(error);
-}
-
-// is_early: the kernel waits by itself for the one before, which only sm_90 and newer can.
-template <typename... Parameters>
-const char* launch(void (*kernel)(Parameters...), dim3 blocks, unsigned threads, size_t shared,
-                   unsigned cluster, bool is_early, cudaStream_t stream, Parameters... parameters) {
-  // For each call, as each device has its own setting.
-  const auto setting = cudaFuncAttributeMaxDynamicSharedMemorySize;
-  const cudaError_t error = cudaFuncSetAttribute(kernel, setting, static_cast<int>(shared));
-  if (error != cudaSuccess) return text(error);
-  cudaLaunchAttribute attributes[2] = {};
-  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[0].val.programmaticStreamSerializationAllowed = 1;
-  attributes[1].id = cudaLaunchAttributeClusterDimension;
-  attributes[1].val.clusterDim = {cluster, 1, 1};
-  const unsigned count = is_early ? (cluster > 1 ? 2 : 1) : 0;
-  const cudaLaunchConfig_t config = {blocks, threads, shared, stream, attributes, count};
-  // Unlike cudaGetLastError, this returns no error of a launch before it.
-  return text(cudaLaunchKernelEx(&config, kernel, parameters...));
-}
-
 template <typename T, typename S>
 const char* few(const Int4Call& p, const BlockShape& shape, cudaStream_t stream) {
-  // Clusters and the early start are in the code only if it was compiled for sm_90 or newer: the
-  // driver may have compiled older code for this GPU.
-  cudaFuncAttributes found = {};
-  const cudaError_t error = cudaFuncGetAttributes(&found, few_rows<T, S>);
-  if (error != cudaSuccess) return text(error);
-  const int processors = attribute(cudaDevAttrMultiProcessorCount);
+  const int processors = device_attribute(cudaDevAttrMultiProcessorCount);
   const int tiles = static_cast<int>(tiles_of(shape, S::CLUSTER, p.n, p.batch, processors));
-  const int tiles_of_x = up(p.batch, S::kBatch);
-  const int blocks =
-      S::kLoops ? std::min(tiles, std::max(processors / tiles_of_x, 1)) : tiles * S::CLUSTER;
-  return launch(few_rows<T, S>, dim3(blocks, tiles_of_x), S::kThreads, S::kShared, S::CLUSTER,
-                found.ptxVersion >= 90, stream, p, tiles);
+  const unsigned tiles_of_x = divide_up(p.batch, S::kBatch);
+  const unsigned blocks =
+      S::kLoops ? std::min(tiles, std::max(processors / int(tiles_of_x), 1)) : tiles * S::CLUSTER;
+  const auto kernel = few_rows<T, S>;
+  const Launch how = {
+      {blocks, tiles_of_x}, S::kThreads, S::kShared, S::CLUSTER, has_hopper_code(kernel)};
+  return launch(kernel, how, stream, p, tiles);
 }
 
 // Shape I of kShapes: up to R pieces of 16 rows per warp, STAGES slots.
@@ -71,30 +38,6 @@ struct Few {
   }
 };
 
-// How TMA finds a box of a tensor. The maker is in the driver, so it is asked for by name. Sizes
-// and boxes have the innermost dimension first.
-template <int D>
-const char* make_map(CUtensorMap& map, CUtensorMapDataType type, int bytes, const void* memory,
-                     const cuuint64_t (&sizes)[D], const cuuint32_t (&box)[D],
-                     CUtensorMapSwizzle swizzle = CU_TENSOR_MAP_SWIZZLE_NONE) {
-  static const auto encode = [] {
-    void* found = nullptr;
-    cudaDriverEntryPointQueryResult result;  // of CUDA 12.5 and newer
-    cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault,
-                                     &result);
-    return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(found);
-  }();
-  if (!encode) return "the driver has no cuTensorMapEncodeTiled, expected that of CUDA 12 or newer";
-  cuuint64_t strides[D] = {sizes[0] * bytes};
-  for (int i = 1; i < D; ++i) strides[i] = strides[i - 1] * sizes[i];
-  const cuuint32_t steps[] = {1, 1, 1};
-  const CUresult error =
-      encode(&map, type, D, const_cast<void*>(memory), sizes, strides, box, steps,
-             CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-             CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  return error == CUDA_SUCCESS ? nullptr : "cuTensorMapEncodeTiled failed";
-}
-
 template <int I>
 struct Many {
   static constexpr int BATCH = kShapes[I].batch, TEAMS = kShapes[I].rows / 64;
@@ -107,19 +50,20 @@ struct Many {
     const auto byte = CU_TENSOR_MAP_DATA_TYPE_UINT8, word = CU_TENSOR_MAP_DATA_TYPE_INT32;
     Maps maps;
     for (const char* error :
-         {make_map<2>(maps.x, type, 2, p.x, {k, batch}, {64, BATCH}, CU_TENSOR_MAP_SWIZZLE_128B),
-          make_map<3>(maps.codes, word, 4, p.packed, {256, k / 32, n / 64},
+         {make_map<2>(&maps.x, type, 2, p.x, {k, batch}, {64, BATCH}, CU_TENSOR_MAP_SWIZZLE_128B),
+          make_map<3>(&maps.codes, word, 4, p.packed, {256, k / 32, n / 64},
                       {256, S::CHUNKS * 2, TEAMS}),
-          make_map<2>(maps.scale, type, 2, p.scale, {n, groups}, {S::kRows, 1}),
-          make_map<2>(maps.zero, byte, 1, p.zero, {n, groups}, {S::kRows, 1})}) {
+          make_map<2>(&maps.scale, type, 2, p.scale, {n, groups}, {S::kRows, 1}),
+          make_map<2>(&maps.zero, byte, 1, p.zero, {n, groups}, {S::kRows, 1})}) {
       if (error) return error;
     }
-    const int tiles = up(p.n, S::kRows) * up(p.batch, BATCH);
-    const auto start_tiles = [&](int first, int end, int splits) {
-      const int processors = attribute(cudaDevAttrMultiProcessorCount), count = end - first;
-      const int blocks = splits > 1 ? count * splits : std::min(count, processors);
-      return launch(many_rows<T, S>, dim3(blocks), S::kThreads, S::kShared, splits, true, stream,
-                    maps, p, splits, first, end);
+    const int tiles = divide_up(p.n, S::kRows) * divide_up(p.batch, BATCH);
+    const auto start_tiles = [&](int first, int end, unsigned splits) {
+      const unsigned count = end - first;
+      const unsigned processors = device_attribute(cudaDevAttrMultiProcessorCount);
+      const unsigned blocks = splits > 1 ? count * splits : std::min(count, processors);
+      return launch(many_rows<T, S>, {blocks, S::kThreads, S::kShared, splits, true}, stream, maps,
+                    p, splits, first, end);
     };
     if (plan.whole > 0) {
       if (const char* error = start_tiles(0, plan.whole, 1)) return error;
@@ -186,7 +130,7 @@ const char* launch_plan(const Int4Call& call, const Plan& plan, cudaStream_t str
 
 const char* launch_int4_linear(const Int4Call& call, bool* is_done, cudaStream_t stream) {
   *is_done = false;
-  const int major = attribute(cudaDevAttrComputeCapabilityMajor);
+  const int major = device_attribute(cudaDevAttrComputeCapabilityMajor);
   if (major < 8) {
     return "needs a GPU of compute capability 8.0 or newer: older ones have no mma.sync for these";
   }
@@ -196,7 +140,7 @@ const char* launch_int4_linear(const Int4Call& call, bool* is_done, cudaStream_t
       major == 9 &&
       cudaFuncGetAttributes(&found, many_rows<__half, Tile<64, 2, 2>>) == cudaSuccess &&
       found.sharedSizeBytes > 0;
-  const int processors = attribute(cudaDevAttrMultiProcessorCount);
+  const int processors = device_attribute(cudaDevAttrMultiProcessorCount);
   Int4Call part = call;
   for (int left = call.batch; left > 0; left -= part.batch) {
     // A grid has at most 65535 blocks along x's rows.
@@ -215,6 +159,5 @@ const char* launch_int4_linear(const Int4Call& call, bool* is_done, cudaStream_t
 const char* launch_dequantize(const Int4Call& call, cudaStream_t stream) {
   const int64_t threads = static_cast<int64_t>(call.n) * call.k / 32;
   const auto kernel = call.is_float16 ? dequantize<__half> : dequantize<__nv_bfloat16>;
-  return launch(kernel, static_cast<unsigned>((threads + 255) / 256), 256, 0, 1, false, stream,
-                call);
+  return launch(kernel, {static_cast<unsigned>(divide_up(threads, 256)), 256}, stream, call);
 }

@@ -2,6 +2,7 @@
 // row: word [n, k / 8], column 2 i + j of a word as code 4 j + i. Later steps are the operator's
 // kernels in other shapes than plan.h would choose.
 #include "codes.cuh"
+#include "common/launch.cuh"
 #include "plan.h"
 
 using T = __nv_bfloat16;
@@ -41,7 +42,6 @@ __global__ void dot_products(const Int4Call p) {
 extern "C" const char* launch_step(int shape, int splits, const Int4Call* call,
                                    cudaStream_t stream) {
   if (shape >= 0) return launch_plan(*call, {shape, splits, 0, call->batch, 0}, stream);
-  (call->batch == 1 ? dot_products<1> : dot_products<16>)<<<call->n / 8, 256, 0, stream>>>(*call);
-  const cudaError_t error = cudaGetLastError();
-  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
+  const auto kernel = call->batch == 1 ? dot_products<1> : dot_products<16>;
+  return launch(kernel, {static_cast<unsigned>(call->n / 8), 256}, stream, *call);
 }

@@ -55,7 +55,8 @@ def row_by_row(codes: Tensor) -> Tensor:
 def measure(where: dict) -> Iterator[dict]:
     sources = [str(HERE / "ladder.cu"), str(HERE / "int4_linear_kernel.cu")]
     flags = ["-O3", "-std=c++17", *architecture()]
-    library = ctypes.CDLL(cpp_extension.load("ladder", sources, extra_cuda_cflags=flags, is_python_module=False))
+    where = {"extra_include_paths": [str(HERE.parent)], "is_python_module": False}
+    library = ctypes.CDLL(cpp_extension.load("ladder", sources, extra_cuda_cflags=flags, **where))
     library.launch_step.restype = ctypes.c_char_p
     plain, packed = [], []  # the same weights, row by row and in the operator's order
     for _ in inputs(N, K, 1):

@@ -9,7 +9,6 @@
 #include "codes.cuh"
 
 #include <cooperative_groups.h>
-#include <cuda.h>
 
 namespace four_bit {
 
@@ -30,99 +29,6 @@ struct Tile {
   // of its own to the others.
   static constexpr int kProducer = 24, kOthers = TEAMS <= 2 ? 240 : TEAMS == 3 ? 160 : 112;
 };
-
-__device__ inline uint32_t address(const void* shared) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
-}
-
-// A barrier in shared memory: its phase ends when `count` arrivals and all announced bytes are in.
-__device__ inline void init_barrier(uint64_t* barrier, int count) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(address(barrier)), "r"(count));
-}
-
-__device__ inline void arrive_and_expect(uint64_t* barrier, int bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address(barrier)),
-               "r"(bytes)
-               : "memory");
-}
-
-__device__ inline void arrive(uint64_t* barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address(barrier)) : "memory");
-}
-
-// Phases alternate between 0 and 1. A `trap` in here, as a guard, would make ptxas serialize wgmma.
-__device__ inline void wait(uint64_t* barrier, int phase) {
-  uint32_t is_over;
-  do {
-    asm volatile(
-        "{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
-        "selp.u32 %0, 1, 0, p;\n}"
-        : "=r"(is_over)
-        : "r"(address(barrier)), "r"(phase)
-        : "memory");
-  } while (!is_over);
-}
-
-// Copy a box of a tensor by TMA; what lies outside of the tensor becomes zeros.
-__device__ inline void copy_box(uint32_t to, const CUtensorMap& map, int x, int y,
-                                uint64_t* barrier) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
-      "[%0], [%1, {%2, %3}], [%4];" ::"r"(to),
-      "l"(&map), "r"(x), "r"(y), "r"(address(barrier))
-      : "memory");
-}
-__device__ inline void copy_box(uint32_t to, const CUtensorMap& map, int x, int y, int z,
-                                uint64_t* barrier) {
-  asm volatile(
-      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
-      "[%0], [%1, {%2, %3, %4}], [%5];" ::"r"(to),
-      "l"(&map), "r"(x), "r"(y), "r"(z), "r"(address(barrier))
-      : "memory");
-}
-
-// sums += a * b, for 64 rows of W, 16 columns, and n rows of x. PTX wants each register by name.
-#define TEN(t)                                   \
-  "%" #t "0, %" #t "1, %" #t "2, %" #t "3, %" #t \
-  "4, "                                          \
-  "%" #t "5, %" #t "6, %" #t "7, %" #t "8, %" #t "9, "
-#define EIGHT(i)                                                                              \
-  "+f"(c[i]), "+f"(c[i + 1]), "+f"(c[i + 2]), "+f"(c[i + 3]), "+f"(c[i + 4]), "+f"(c[i + 5]), \
-      "+f"(c[i + 6]), "+f"(c[i + 7])
-#define THIRTY_TWO(i) EIGHT(i), EIGHT(i + 8), EIGHT(i + 16), EIGHT(i + 24)
-#define WGMMA(type, n, registers, a0, a1, a2, a3, b, ...)                                        \
-  asm volatile(                                                                                  \
-      "{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n"                                                 \
-      "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type " {" registers "}, {%" #a0 \
-      ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #b ", p, 1, 1, 0;\n}"                                 \
-      : __VA_ARGS__                                                                              \
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b_))
-#define DEFINE_WGMMA(n, ...)                                                             \
-  template <typename T>                                                                  \
-  __device__ inline void wgmma(float (&c)[n / 2], const uint32_t (&a)[4], uint64_t b_) { \
-    if constexpr (std::is_same_v<T, __half>)                                             \
-      WGMMA("f16", n, __VA_ARGS__);                                                      \
-    else                                                                                 \
-      WGMMA("bf16", n, __VA_ARGS__);                                                     \
-  }
-DEFINE_WGMMA(32, TEN() "%10, %11, %12, %13, %14, %15", 16, 17, 18, 19, 20, EIGHT(0), EIGHT(8))
-DEFINE_WGMMA(64, TEN() TEN(1) TEN(2) "%30, %31", 32, 33, 34, 35, 36, THIRTY_TWO(0))
-DEFINE_WGMMA(96, TEN() TEN(1) TEN(2) TEN(3) "%40, %41, %42, %43, %44, %45, %46, %47", 48, 49, 50,
-             51, 52, THIRTY_TWO(0), EIGHT(32), EIGHT(40))
-DEFINE_WGMMA(128, TEN() TEN(1) TEN(2) TEN(3) TEN(4) TEN(5) "%60, %61, %62, %63", 64, 65, 66, 67, 68,
-             THIRTY_TWO(0), THIRTY_TWO(32))
-DEFINE_WGMMA(160,
-             TEN() TEN(1) TEN(2) TEN(3) TEN(4) TEN(5)
-                 TEN(6) "%70, %71, %72, %73, %74, %75, %76, %77, %78, %79",
-             80, 81, 82, 83, 84, THIRTY_TWO(0), THIRTY_TWO(32), EIGHT(64), EIGHT(72))
-DEFINE_WGMMA(192,
-             TEN() TEN(1) TEN(2) TEN(3) TEN(4) TEN(5) TEN(6) TEN(7)
-                 TEN(8) "%90, %91, %92, %93, %94, %95",
-             96, 97, 98, 99, 100, THIRTY_TWO(0), THIRTY_TWO(32), THIRTY_TWO(64))
-DEFINE_WGMMA(256,
-             TEN() TEN(1) TEN(2) TEN(3) TEN(4) TEN(5) TEN(6) TEN(7) TEN(8) TEN(9) TEN(10)
-                 TEN(11) "%120, %121, %122, %123, %124, %125, %126, %127",
-             128, 129, 130, 131, 132, THIRTY_TWO(0), THIRTY_TWO(32), THIRTY_TWO(64), THIRTY_TWO(96))
 
 struct Maps {
   CUtensorMap x, codes, scale, zero;
@@ -154,7 +60,7 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   char* all_zeros = all_scales + STAGES * S::kRows * 2;
 
   // Tiles of W's rows, then of x's. Blocks loop over them; those of a cluster have one.
-  const int tiles_of_w = up(p.n, S::kRows), tile_step = gridDim.x / splits;
+  const int tiles_of_w = divide_up(p.n, S::kRows), tile_step = gridDim.x / splits;
   const int my_tile = first_tile + blockIdx.x / splits, part = blockIdx.x % splits;
   const int first_group = groups_of(p) * part / splits;
   const int my_groups = groups_of(p) * (part + 1) / splits - first_group;
@@ -164,7 +70,7 @@ __global__ void __launch_bounds__(S::kThreads, 1)
       init_barrier(&is_full[i], 1);
       init_barrier(&is_empty[i], S::TEAMS * 4);  // a lane of each warp that reads it
     }
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    publish_barriers();
   }
   // As in few_rows.cuh: the first weights go to L2 while the kernel before ends.
   const int ahead_row = my_tile % tiles_of_w * S::kRows, i = threadIdx.x;
@@ -172,39 +78,37 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   if (i < rows / 64 && groups > 0) {
     const int64_t block = static_cast<int64_t>(ahead_row / 64 + i) * (p.k / 64) + first_group * 2;
     const int chunks = min(groups * 2, p.k / 64 - first_group * 2);
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(
-                     static_cast<const Words*>(p.packed) + block * 128),
-                 "r"(chunks * 2048));
+    prefetch_bulk(static_cast<const Words*>(p.packed) + block * 128, chunks * 2048);
   } else if (i >= 32 && i < 32 + groups) {
     const int64_t affine = static_cast<int64_t>(first_group + i - 32) * p.n + ahead_row;
-    asm volatile(
-        "cp.async.bulk.prefetch.L2.global [%0], %2;\n"
-        "cp.async.bulk.prefetch.L2.global [%1], %3;" ::"l"(static_cast<const T*>(p.scale) + affine),
-        "l"(static_cast<const char*>(p.zero) + affine), "r"(rows * 2), "r"(rows));
+    const T* scales = static_cast<const T*>(p.scale) + affine;
+    const char* zeros = static_cast<const char*>(p.zero) + affine;
+    prefetch_bulk(scales, rows * 2);
+    prefetch_bulk(zeros, rows);
   } else if (i >= 64 && i < 68) {
-    asm volatile("prefetch.tensormap [%0];" ::"l"(&maps.x + i - 64));
+    prefetch_map(&maps.x + i - 64);
   }
   __syncthreads();
-  asm volatile("griddepcontrol.launch_dependents; griddepcontrol.wait;" ::: "memory");
+  start_next_kernel();
+  wait_for_kernel_before();
 
   if (threadIdx.x < 128) {  // the producer and three idle warps: setmaxnreg counts warpgroups
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(S::kProducer));
+    give_registers<S::kProducer>();
     if (threadIdx.x > 0) return;
     int slot = 0, phase = 1;  // the wait for a phase before the first does not wait
     for (int tile = my_tile; tile < end_tile; tile += tile_step) {
       const int first_row = tile % tiles_of_w * S::kRows, m0 = tile / tiles_of_w * BATCH;
       for (int chunk = first_group * 2; chunk < (first_group + my_groups) * 2; chunk += CHUNKS) {
         wait(&is_empty[slot], phase);
-        arrive_and_expect(&is_full[slot], S::kBytes);
-        copy_box(address(all_codes + slot * S::kCodes), maps.codes, 0, chunk * 2, first_row / 64,
-                 &is_full[slot]);
-        copy_box(address(all_scales + slot * S::kRows * 2), maps.scale, first_row, chunk / 2,
-                 &is_full[slot]);
-        copy_box(address(all_zeros + slot * S::kZeros), maps.zero, first_row, chunk / 2,
-                 &is_full[slot]);
+        expect_bytes(&is_full[slot], S::kBytes);
+        load_tile(all_codes + slot * S::kCodes, maps.codes, &is_full[slot],
+                  {0, chunk * 2, first_row / 64});
+        load_tile(all_scales + slot * S::kRows * 2, maps.scale, &is_full[slot],
+                  {first_row, chunk / 2});
+        load_tile(all_zeros + slot * S::kZeros, maps.zero, &is_full[slot], {first_row, chunk / 2});
         for (int i = 0; i < CHUNKS; ++i) {
-          copy_box(address(ring + slot * S::kX + i * BATCH * 128), maps.x, (chunk + i) * 64, m0,
-                   &is_full[slot]);
+          load_tile(ring + slot * S::kX + i * BATCH * 128, maps.x, &is_full[slot],
+                    {(chunk + i) * 64, m0});
         }
         slot = slot + 1 == STAGES ? 0 : slot + 1;
         phase ^= slot == 0;
@@ -213,7 +117,7 @@ __global__ void __launch_bounds__(S::kThreads, 1)
     return;
   }
 
-  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(S::kOthers));
+  take_registers<S::kOthers>();
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 - 4;
   const int g = lane / 4, t = lane % 4, my_row = warp * kTile + 2 * g;
   using Pair = typename Half<T>::Pair;
@@ -243,14 +147,12 @@ __global__ void __launch_bounds__(S::kThreads, 1)
         const char* codes = all_codes + slot * S::kCodes + (warp / 4 * CHUNKS + chunk) * 2048;
         make_fragments<T>(a[half], reinterpret_cast<const Words*>(codes)[warp % 4 * 32 + lane],
                           scale, m_zero);
-        // Address / 16; 1024 bytes from 8 rows to the next; the 128-byte swizzle.
-        const uint32_t box = address(ring + slot * S::kX + chunk * BATCH * 128);
-        const uint64_t b = (box >> 4) | 1ull << 16 | 64ull << 32 | 1ull << 62;
-        asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+        const uint64_t b = describe(ring + slot * S::kX + chunk * BATCH * 128);
+        begin_products();
 #pragma unroll
-        for (int j = 0; j < 4; ++j) wgmma<T>(sums, a[half][j], b + j * 2);
-        asm volatile("wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 1;" ::
-                         : "memory");
+        for (int j = 0; j < 4; ++j) wgmma<T>(sums, a[half][j], b + j * 2, true);
+        commit_products();
+        wait_products<1>();
         // Only the last products may still be in flight, so the slot before is free.
         if (CHUNKS == 1 || half == 0) {
           __syncwarp();
@@ -263,7 +165,7 @@ __global__ void __launch_bounds__(S::kThreads, 1)
         }
       }
     }
-    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+    wait_products<0>();
     __syncwarp();
     if (lane == 0 && last >= 0) arrive(&is_empty[last]);
 
@@ -284,7 +186,7 @@ __global__ void __launch_bounds__(S::kThreads, 1)
       continue;
     }
     float* all = reinterpret_cast<float*>(ring);
-    asm volatile("bar.sync 1, %0;" ::"n"(S::kThreads - 128) : "memory");  // all have read the ring
+    sync_some(1, S::kThreads - 128);  // all have read the ring
 #pragma unroll
     for (int i = 0; i < BATCH / 8; ++i) {
       float* to = all + (i * 8 + 2 * t) * S::kStride + my_row;
@@ -310,7 +212,8 @@ __global__ void __launch_bounds__(S::kThreads, 1)
       finish<T>(p, m0 + m, first_row + four + 2, high);
     }
     // Others may still read the sums of this block. They have used what they read when they arrive.
-    asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.aligned;");
+    arrive_at_cluster();
+    wait_for_cluster();
   }
 #endif
 }

@@ -1,6 +1,7 @@
 // Which kernel, which tile and how many blocks along K: the least time by a model, for any size.
 // Plain C++, so that a test calls it without a GPU.
 #pragma once
+#include "common/divide.h"
 
 struct Plan {
   int shape;   // of kShapes, or kDequantize: torch's matmul with the dequantized weight
@@ -47,8 +48,6 @@ constexpr double kBytesPerRow = 64 + 2 + 1;        // codes, scale and zero of a
 // Blocks that run at once, of each 132, found by cudaOccupancyMaxActiveClusters: a cluster lies in
 // one part of the chip, so some sizes of it leave some multiprocessors idle.
 constexpr int kResident[kMostSplits + 1] = {0, 132, 132, 117, 120, 110, 102, 105, 120};
-
-constexpr long long divide_up(long long a, long long b) { return (a + b - 1) / b; }
 
 // Blocks of a shape that run at once.
 constexpr long long slots_of(const BlockShape& shape, int splits, int processors) {

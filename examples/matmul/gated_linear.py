@@ -31,7 +31,8 @@ def load(name: str) -> Callable | None:
         return None
     # Machine code for Hopper, and for other GPUs PTX that the driver compiles: without Hopper's instructions.
     flags = ["-O3", "-std=c++17", "-gencode=arch=compute_80,code=compute_80", "-gencode=arch=compute_90a,code=sm_90a"]
-    path = cpp_extension.load(name, [str(HERE / f"{name}.cu")], extra_cuda_cflags=flags, is_python_module=False)
+    where = {"extra_include_paths": [str(HERE.parent)], "is_python_module": False}
+    path = cpp_extension.load(name, [str(HERE / f"{name}.cu")], extra_cuda_cflags=flags, **where)
     function = ctypes.CDLL(path)[f"launch_{name}"]
     function.restype = ctypes.c_char_p
     return function

@@ -3,6 +3,8 @@
 // and times them; docs/11_matmul.md tells the story. Rung 7 is in product.cuh.
 #include "product.cuh"
 
+#include <cuda_pipeline.h>
+
 namespace {
 
 // The same for every rung.
@@ -110,22 +112,13 @@ __device__ void copy_tile(bf16* tile, const bf16* x, int row, int column, int ro
     if (kAligned) {
       const bool is_inside = from_row < rows && from_column < columns;
       const bf16* from = is_inside ? x + static_cast<int64_t>(from_row) * columns + from_column : x;
-      asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address(to)), "l"(from),
-                   "r"(is_inside ? 16 : 0)  // the rest of 16 becomes zero
-                   : "memory");
+      copy_16(address(to), from, is_inside);
     } else {
       for (int j = 0; j < 8; ++j) {
         to[j] = __float2bfloat16(element(x, from_row, from_column + j, rows, columns));
       }
     }
   }
-}
-
-__device__ void load_matrices(uint32_t (&x)[4], const bf16* row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
-               : "r"(address(row))
-               : "memory");
 }
 
 // 4. Tensor cores: mma.sync multiplies 16 x 16 by 16 x 8 per warp. 4 warps of 64 x 64 each; copies
@@ -143,12 +136,12 @@ __global__ void __launch_bounds__(128) tensor_cores(Problem p) {
       copy_tile<kAligned>(tile, p.a, row, step * kDepth, p.m, p.k);
       copy_tile<kAligned>(tile + kTile, p.b, column, step * kDepth, p.n, p.k);
     }
-    asm volatile("cp.async.commit_group;" ::: "memory");
+    __pipeline_commit();
   };
   for (int step = 0; step < kStages - 1; ++step) copy(step);
   float d[4][8][4] = {};
   for (int step = 0; step < steps; ++step) {
-    asm volatile("cp.async.wait_group %0;" ::"n"(kStages - 2) : "memory");
+    __pipeline_wait_prior(kStages - 2);
     __syncthreads();  // this step's tiles are here, and all have left those of the step before
     copy(step + kStages - 1);
     bf16 *a = tiles + step % kStages * 2 * kTile, *b = a + kTile;
@@ -159,17 +152,13 @@ __global__ void __launch_bounds__(128) tensor_cores(Problem p) {
       for (int i = 0; i < 4; ++i) {
         const int a_row = warp / 2 * 64 + i * 16 + lane % 16;
         const int b_row = warp % 2 * 64 + i * 16 + lane / 16 * 8 + lane % 8;
-        load_matrices(left[i], piece_of(a, a_row, piece + lane / 16));
-        load_matrices(right[i], piece_of(b, b_row, piece + lane / 8 % 2));
+        load_matrices(left[i], address(piece_of(a, a_row, piece + lane / 16)));
+        load_matrices(right[i], address(piece_of(b, b_row, piece + lane / 8 % 2)));
       }
 #pragma unroll
       for (int i = 0; i < 32; ++i) {
-        float (&sum)[4] = d[i / 8][i % 8];
-        const uint32_t *x = left[i / 8], *y = right[i % 8 / 2] + i % 2 * 2;
-        asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, "
-            "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-            : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-            : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "r"(y[0]), "r"(y[1]));
+        const uint32_t* y = right[i % 8 / 2] + i % 2 * 2;
+        mma<bf16>(d[i / 8][i % 8], left[i / 8], y[0], y[1]);
       }
     }
   }
@@ -205,8 +194,8 @@ struct Tiles {
 __device__ void load_step(Tiles& s, int step, const CUtensorMap& a_map, const CUtensorMap& b_map) {
   uint64_t* full = &s.full[step % kStages];
   expect_bytes(full, sizeof(s.a[0]) + sizeof(s.b[0]));
-  load_tile(s.a[step % kStages], a_map, full, step * kDepth, blockIdx.y * kHeight);
-  load_tile(s.b[step % kStages], b_map, full, step * kDepth, blockIdx.x * kColumns);
+  load_tile(s.a[step % kStages], a_map, full, {step * kDepth, int(blockIdx.y) * kHeight});
+  load_tile(s.b[step % kStages], b_map, full, {step * kDepth, int(blockIdx.x) * kColumns});
 }
 
 // 5. wgmma reads both tiles from shared memory, TMA fills it. Two groups of 128 threads, each with
@@ -253,7 +242,7 @@ __global__ void __launch_bounds__(384, 1)
   }
   __syncthreads();
   if (group == 2) {
-    HOPPER("setmaxnreg.dec.sync.aligned.u32 40;");
+    give_registers<40>();
     if (threadIdx.x == 256) {
       for (int step = 0; step < steps; ++step) {
         wait(&s.empty[step % kStages], step / kStages % 2 ^ 1);
@@ -261,7 +250,7 @@ __global__ void __launch_bounds__(384, 1)
       }
     }
   } else {
-    HOPPER("setmaxnreg.inc.sync.aligned.u32 232;");
+    take_registers<232>();
     float d[kColumns / 2];
     for (int step = 0; step < steps; ++step) {
       const int stage = step % kStages;
@@ -280,15 +269,15 @@ dim3 grid(const Problem& p, int rows, int columns) {
   return dim3(divide_up(p.n, columns), divide_up(p.m, rows));
 }
 
-template <typename Kernel>
-const char* launch_hopper(Kernel kernel, int threads, const Problem& p, cudaStream_t stream) {
+using HopperKernel = void(CUtensorMap, CUtensorMap, Problem);
+const char* launch_hopper(HopperKernel* kernel, unsigned threads, const Problem& p,
+                          cudaStream_t stream) {
   CUtensorMap a_map, b_map;
   const char* error = describe_matrix(&a_map, p.a, p.m, p.k, kHeight);
   if (!error) error = describe_matrix(&b_map, p.b, p.n, p.k, kColumns);
   if (error) return error;
-  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Tiles));
-  kernel<<<grid(p, kHeight, kColumns), threads, sizeof(Tiles), stream>>>(a_map, b_map, p);
-  return text(cudaGetLastError());
+  return launch(kernel, {grid(p, kHeight, kColumns), threads, sizeof(Tiles)}, stream, a_map, b_map,
+                p);
 }
 
 }  // namespace
@@ -305,12 +294,11 @@ extern "C" const char* launch_ladder(int rung, bf16* c, const bf16* a, const bf1
   if (rung == 4) {
     const bool is_aligned = k % 8 == 0 && (uintptr_t(a) | uintptr_t(b)) % 16 == 0;
     const auto kernel = is_aligned ? tensor_cores<true> : tensor_cores<false>;
-    const int bytes = 3 * 2 * 128 * kDepth * sizeof(bf16);
-    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-    kernel<<<grid(p, 128, 128), 128, bytes, stream>>>(p);
+    const size_t bytes = 3 * 2 * 128 * kDepth * sizeof(bf16);
+    return launch(kernel, {grid(p, 128, 128), 128, bytes}, stream, p);
   }
   if (rung == 5) return launch_hopper(wgmma_and_tma, 256, p, stream);
   if (rung == 6) return launch_hopper(producer_and_consumers, 384, p, stream);
   if (rung == 7) return launch_product<false>(c, a, b, m, n, k, stream);
-  return text(cudaGetLastError());
+  return message_of(cudaGetLastError());
 }

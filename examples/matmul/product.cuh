@@ -1,7 +1,15 @@
 // The top of the ladder: persistent blocks in clusters of two, a producer warp and two groups of
 // consumers, results by TMA. Rung 7 stores the product; gated_linear's epilogue halves it first.
 #pragma once
-#include "hopper.cuh"
+#include "common/divide.h"
+#include "common/instructions.cuh"
+#include "common/launch.cuh"
+#include "common/tensor_map.cuh"
+
+using bf16 = __nv_bfloat16;
+
+constexpr int kDepth = 64;    // columns of A and B per tile: 128 bytes, one period of the swizzle
+constexpr int kHeight = 128;  // rows of A per tile: 64 for each of two warpgroups
 
 // kWidth rows of B per tile. kCluster blocks that lie below each other share the tiles of B.
 template <int kWidth>
@@ -38,20 +46,26 @@ struct Ring {
 };
 
 // x / (1 + exp(-x)). Two instructions of the special function unit; denormals become zero.
-__device__ inline float silu(float x) {
-  float power, inverse;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x * -1.44269504f));
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(1 + power));
-  return x * inverse;
-}
+__device__ inline float silu(float x) { return x * reciprocal(1 + exp_2(x * -1.44269504f)); }
 
 __device__ inline uint32_t round_pair(float x, float y) {
   const __nv_bfloat162 pair = __floats2bfloat162_rn(x, y);
   return reinterpret_cast<const uint32_t&>(pair);
 }
 
-__device__ inline void sync_group(int group) {
-  asm volatile("bar.sync %0, 128;" ::"r"(group + 1) : "memory");
+__device__ inline void sync_group(int group) { sync_some(group + 1, 128); }
+
+// Starts d = a b^T, or d += a b^T, for tiles of kDepth columns. d must not be touched before the
+// wait: ptxas would serialize the products (warning C7510).
+template <int kSums>
+__device__ inline void start_product(float (&d)[kSums], const bf16* a, const bf16* b,
+                                     bool is_first) {
+  begin_products();
+#pragma unroll
+  for (int i = 0; i < kDepth / 16; ++i) {
+    wgmma<bf16>(d, describe(a) + 2 * i, describe(b) + 2 * i, i > 0 || !is_first);
+  }
+  commit_products();
 }
 
 // Rounds a group's sums and stores them, 64 columns at a time: to shared memory as TMA reads it, in
@@ -72,7 +86,7 @@ __device__ void store_result(const CUtensorMap& map, bf16 (*buffers)[64 * 64], i
     sync_group(group);  // the buffer is free
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      [[maybe_unused]] uint32_t x[4];
+      uint32_t x[4];
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         if constexpr (kGated) {
@@ -82,14 +96,12 @@ __device__ void store_result(const CUtensorMap& map, bf16 (*buffers)[64 * 64], i
           x[j] = round_pair(d[start + i * 8 + j * 2], d[start + i * 8 + j * 2 + 1]);
         }
       }
-      [[maybe_unused]] const int piece = (i * 2 + lane / 16) ^ to_row % 8;
-      HOPPER("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
-                 address(buffer + to_row * 64 + piece * 8)),
-             "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]) : "memory");
+      const int piece = (i * 2 + lane / 16) ^ to_row % 8;
+      store_matrices(address(buffer + to_row * 64 + piece * 8), x);
     }
-    HOPPER("fence.proxy.async.shared::cta;" :: : "memory");  // TMA reads what threads wrote
+    publish_to_tma();
     sync_group(group);
-    if (thread == 0) store_tile(map, buffer, column / kShare + start * 2 / kShare, row);
+    if (thread == 0) store_tile(map, buffer, {column / kShare + start * 2 / kShare, row});
   }
 }
 
@@ -116,7 +128,7 @@ __global__ void __launch_bounds__(384, 1)
   sync_cluster();
   Ring<kStages> ring;
   if (group == 2) {
-    HOPPER("setmaxnreg.dec.sync.aligned.u32 40;");
+    give_registers<40>();
     if (thread == 0) {
       for (int i = blockIdx.x / kCluster; i < tiles; i += clusters) {
         const auto [row, column] = find_tile<kWidth, kCluster>(i, m, n);
@@ -125,19 +137,19 @@ __global__ void __launch_bounds__(384, 1)
           uint64_t* full = &s.full[stage];
           wait(&s.empty[stage], ring.phase ^ 1);
           expect_bytes(full, sizeof(s.a[0]) + sizeof(s.b[0]));
-          load_tile(s.a[stage], a_map, full, depth, row + rank * kHeight);
+          load_tile(s.a[stage], a_map, full, {depth, row + rank * kHeight});
           if (kCluster == 1) {
-            load_tile(s.b[stage], b_map, full, depth, column);
+            load_tile(s.b[stage], b_map, full, {depth, column});
           } else {  // each block loads a part of B's tile for both
             const int part = rank * kWidth / kCluster;
-            load_tile_to(3, s.b[stage] + part * kDepth, b_map, full, depth, column + part);
+            load_tile_to(3, s.b[stage] + part * kDepth, b_map, full, {depth, column + part});
           }
         }
       }
     }
     __syncwarp();  // the cluster's barrier below takes whole warps
   } else {
-    HOPPER("setmaxnreg.inc.sync.aligned.u32 232;");
+    take_registers<232>();
     int turn = 0;                            // of the two buffers for results
     const auto give_back = [&](int stage) {  // to the producers of all blocks that fill it
       if (lane < kCluster) arrive_at(&s.empty[stage], lane);
@@ -196,6 +208,19 @@ inline Plan make_plan(int64_t m, int64_t n, int64_t k, int count) {
   return best;
 }
 
+// How TMA finds tiles of box_rows x kDepth in a row-major matrix. Returns NULL or an error message.
+inline const char* describe_matrix(CUtensorMap* map, const bf16* data, int rows, int columns,
+                                   unsigned box_rows) {
+  if (reinterpret_cast<uintptr_t>(data) % 16 != 0 || columns % 8 != 0) {
+    return "TMA needs rows and pointers that are multiples of 16 bytes";
+  }
+  return make_map<2>(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, sizeof(bf16), data,
+                     {cuuint64_t(columns), cuuint64_t(rows)}, {kDepth, box_rows},
+                     CU_TENSOR_MAP_SWIZZLE_128B);
+}
+
+inline bool is_hopper() { return device_attribute(cudaDevAttrComputeCapabilityMajor) == 9; }
+
 template <int kShape, bool kGated>
 const char* launch_multiply(bf16* c, const bf16* a, const bf16* b, int m, int n, int k, Plan plan,
                             cudaStream_t stream) {
@@ -205,13 +230,9 @@ const char* launch_multiply(bf16* c, const bf16* a, const bf16* b, int m, int n,
   if (!error) error = describe_matrix(&b_map, b, n, k, kWidth / kCluster);
   if (!error) error = describe_matrix(&c_map, c, m, kGated ? n / 2 : n, 64);
   if (error) return error;
-  const auto kernel = multiply<kWidth, kCluster, kGated>;
-  const int bytes = sizeof(Shared<kWidth>);
-  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-  cudaLaunchAttribute cluster = {cudaLaunchAttributeClusterDimension};
-  cluster.val.clusterDim = {kCluster, 1, 1};
-  cudaLaunchConfig_t config = {dim3(plan.blocks), dim3(384), size_t(bytes), stream, &cluster, 1};
-  return text(cudaLaunchKernelEx(&config, kernel, a_map, b_map, c_map, m, n, k, plan.tiles));
+  const unsigned blocks = plan.blocks;
+  return launch(multiply<kWidth, kCluster, kGated>, {blocks, 384, sizeof(Shared<kWidth>), kCluster},
+                stream, a_map, b_map, c_map, m, n, k, plan.tiles);
 }
 
 // C = A B^T, or its gated half. Returns NULL or an error message.

@@ -1,21 +1,17 @@
 // rotate(x, cos, sin): rotary position embedding. It reads x where it lies, whatever its strides.
-#include <torch/csrc/stable/accelerator.h>
-#include <torch/csrc/stable/library.h>
-#include <torch/csrc/stable/ops.h>
-#include <torch/csrc/stable/tensor.h>
-
 #include "rope.h"
-using torch::stable::Tensor;
+#include "common/operator.h"
 const char* launch_rotate(float* y, const float* x, View v, const float* cos, const float* sin,
                           void* stream);
+constexpr Operator self = {"rotate"};
+
 Tensor rotate(const Tensor& x, const Tensor& cos, const Tensor& sin) {
-  bool fits = x.defined() && x.dim() == 4 && x.size(3) % 2 == 0;
-  for (const Tensor& t : {cos, sin})
-    fits = fits && t.defined() && t.dim() == 2 && t.size(0) == x.size(2) &&
-           2 * t.size(1) == x.size(3) && t.get_device_index() == x.get_device_index();
-  for (const Tensor& t : {x, cos, sin})
-    fits = fits && t.scalar_type() == torch::headeronly::ScalarType::Float;
-  if (!fits) throw std::runtime_error("rotate: expected float32 x [b, h, n, d], tables [n, d / 2]");
+  self.expect_tensor("x", x);
+  if (x.dim() != 4 || x.size(3) % 2 != 0)
+    self.refuse("x has shape ", text(x.sizes()), ", expected [b, h, n, d] with an even d");
+  self.expect("x", x, x, ScalarType::Float, x.sizes());
+  self.expect("cos", cos, x, ScalarType::Float, {x.size(2), x.size(3) / 2});
+  self.expect("sin", sin, x, ScalarType::Float, {x.size(2), x.size(3) / 2});
   const View v{x.size(1),
                x.size(2),
                x.size(3) / 2,
@@ -33,10 +29,7 @@ Tensor rotate(const Tensor& x, const Tensor& cos, const Tensor& sin) {
     return y;
   }
 #ifdef USE_CUDA
-  const torch::stable::accelerator::DeviceGuard guard(x.get_device_index());
-  void* stream;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(x.get_device_index(), &stream));
-  if (auto error = launch_rotate(out, p, v, c, s, stream)) throw std::runtime_error(error);
+  self.on_gpu(x, [&](void* stream) { return launch_rotate(out, p, v, c, s, stream); });
 #endif
   return y;
 }

@@ -8,7 +8,8 @@ from torch.utils.cpp_extension import CUDA_HOME, load
 
 cuda = torch.cuda.is_available() and CUDA_HOME is not None
 sources = [str(Path(__file__).with_name(name)) for name in ["rope.cpp"] + ["rope_kernel.cu"] * cuda]
-load("rope", sources, extra_cflags=["-O3"] + ["-DUSE_CUDA"] * cuda, is_python_module=False)
+where = {"extra_include_paths": [str(Path(__file__).resolve().parents[1])], "is_python_module": False}
+load("rope", sources, extra_cflags=["-O3"] + ["-DUSE_CUDA"] * cuda, **where)
 rotate = torch.ops.rope.rotate.default
 
 
