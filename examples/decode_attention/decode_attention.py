@@ -6,45 +6,25 @@ builds both operators and checks them. docs/13_decode_attention.md explains the 
 """
 
 import functools
-import operator
-import os
-from functools import partial
+import sys
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.forward_ad import unpack_dual
-from torch.utils import cpp_extension
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from common import operators
 
 HERE = Path(__file__).resolve().parent
 LIBRARY = torch.library.Library("decode_attention", "FRAGMENT")
 
 
-def has_toolkit() -> bool:
-    """Whether torch has CUDA, and a CUDA toolkit is where torch looks for it: $CUDA_HOME, or the nvcc on PATH."""
-    home = cpp_extension.CUDA_HOME
-    return bool(torch.version.cuda and home and Path(home, "include", "cuda_runtime.h").exists())
-
-
 @functools.cache  # a second call must not register everything again
 def build() -> str:
     """Compile and load the operators; for the CPU only where there is no CUDA toolkit. Returns the library's path."""
-    with_cuda = has_toolkit()
-    if torch.cuda.is_available() and not with_cuda:
-        print(f"building for the CPU only: no CUDA toolkit in {cpp_extension.CUDA_HOME} (set CUDA_HOME to its folder)")
-    # Without a GPU torch's load() finds no GPU to compile for: an IndexError. One PTX serves all later GPUs.
-    ptx = not torch.cuda.is_available() and "TORCH_CUDA_ARCH_LIST" not in os.environ
-    sources = ["decode_attention.cpp", "decode_attention_cpu.cpp"] + ["decode_attention_kernel.cu"] * with_cuda
-    path = cpp_extension.load(
-        "decode_attention",
-        [str(HERE / name) for name in sources],
-        extra_cflags=["-O3", "-std=c++17", "-DTORCH_TARGET_VERSION=0x020a000000000000"] + ["-DWITH_CUDA"] * with_cuda,
-        extra_cuda_cflags=["-O3", "-std=c++17"] + ["-gencode=arch=compute_80,code=compute_80"] * ptx,
-        extra_ldflags=["-Wl,--no-as-needed", "-ltorch"],
-        extra_include_paths=[str(HERE.parent)],
-        is_python_module=False,
-    )
+    names = "decode_attention.cpp", "decode_attention_cpu.cpp", "decode_attention_kernel.cu"
+    path = operators.load("decode_attention", [HERE / name for name in names], operators.target_flags(oldest=80))
     register()
     return path
 
@@ -99,86 +79,50 @@ def append(
     return torch.ops.decode_attention.append(q, k, v, cos, sin, lengths, keys, values, key_scale, value_scale, counts)
 
 
-@torch.compiler.disable  # torch.compile calls this to trace through it, and must not compile it by itself
-def _without_gradient(name: str, written: slice, keyset, *args) -> Tensor:
-    """Refuse gradients, call what lies below, and tell autograd which arguments have changed."""
-    for x in (x for x in args if isinstance(x, Tensor)):
-        if (torch.is_grad_enabled() and x.requires_grad) or unpack_dual(x).tangent is not None:
-            raise RuntimeError("decode_attention has no gradient: use it under torch.no_grad(), or detach its inputs")
-    changed = [x for x in args[written] if x is not None]
+def _refuse(*arguments) -> None:
+    raise RuntimeError("decode_attention has no gradient: use it under torch.no_grad(), or detach its inputs")
+
+
+@torch.compiler.disable  # as in register_derivatives
+def _append_in_place(keys, *args) -> Tensor:
+    """Refuse what autograd cannot follow, append, and tell autograd which arguments have changed."""
+    tensors = [x for x in args if isinstance(x, Tensor)]
+    is_recorded = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
+    if (
+        torch.compiler.is_compiling()
+    ):  # has_derivative() of others leaves aliases in the graph, which inductor miscounts
+        tensors = [x for x in tensors if torch.func.debug_unwrap(x) is not x]
+    if is_recorded or any(map(operators.has_derivative, tensors)):
+        _refuse()
+    changed = [x for x in args[6:10] if x is not None]
     if any(x.is_neg() for x in changed):
         raise RuntimeError("decode_attention: the cache is a negative view: append to cache.resolve_neg()")
     if any(x.is_inference() for x in changed) and not torch.is_inference_mode_enabled():
         raise RuntimeError("decode_attention: the cache was made under torch.inference_mode(): append to it there, too")
-    below = keyset.remove(keyset.highestPriorityTypeId())
-    out = getattr(torch.ops.decode_attention, name).default.redispatch(below, *args)
+    below = keys.remove(keys.highestPriorityTypeId())
+    out = torch.ops.decode_attention.append.default.redispatch(below, *args)
     torch.autograd.graph.increment_version([x for x in changed if not x.is_inference()])
     return out
 
 
-def check(q, keys, values, lengths, key_scale, value_scale, *new) -> Tensor:
-    """Refuse what the C++ side refuses: it cannot read symbolic sizes. new: append's k, v, cos, sin, counts."""
-
-    def need(is_right: bool | torch.SymBool, text: str) -> None:
-        torch._check(is_right, partial(str, f"decode_attention: {text}"))  # no `if`: a size may depend on data
-
-    def expect(dtype: torch.dtype, *shape: int | torch.SymInt, **tensors: Tensor | None) -> None:
-        for name, x in tensors.items():
-            need(x is not None, f"{name} is None, expected a tensor")
-            text = f"{name} is {x.dtype}{[*x.shape]} on {x.device}, expected {dtype}{[*shape]} on {q.device}"
-            is_right = (x.dtype, x.dim(), x.device) == (dtype, len(shape), q.device)
-            for right in (is_right, *map(operator.eq, x.shape if is_right else (), shape)):
-                need(right, text)
-
-    dims = 4 if new else 3
-    is_right = q is not None and keys is not None and (q.dim(), keys.dim()) == (dims, 4)
-    need(is_right, f"expected tensors, q with {dims} dimensions and keys with 4")
-    (batch, heads, *tokens, _), (_, key_heads, capacity, d) = q.shape, keys.shape
-    is_int8, group, limit = keys.dtype == torch.int8, heads // torch.sym_max(key_heads, 1), 2**30
-    dtypes = (torch.float16, torch.bfloat16) + (torch.float32,) * (q.device.type != "cuda")
-    need(q.dtype in dtypes, f"{q.dtype} q on {q.device}: expected float16 or bfloat16 (on a CPU also float32)")
-    need((d == 64) | (d == 128), f"keys are {d} wide, expected 64 or 128")
-    text = f"q has {heads} heads and keys {key_heads}, expected 1 to 16 heads for each key head"
-    need((group >= 1) & (group <= 16) & (group * key_heads == heads), text)
-    has_scales = key_scale is not None, value_scale is not None
-    need(has_scales == (is_int8, is_int8), "expected key_scale and value_scale with a cache of int8, and only then")
-    for is_small in (capacity < limit, batch * heads < limit // 64, q.numel() < limit * d * heads):
-        need(is_small, "a size is too large for the kernel's 32-bit indices")
-    expect(q.dtype, batch, heads, *tokens, d, q=q)
-    expect(keys.dtype if is_int8 else q.dtype, batch, key_heads, capacity, d, keys=keys, values=values)
-    expect(torch.int32, batch, lengths=lengths)
-    if is_int8:
-        expect(torch.float32, batch, key_heads, capacity, key_scale=key_scale, value_scale=value_scale)
-    if new:
-        k, v, cos, sin, counts = new
-        positions = torch.sym_max(capacity, cos.shape[0] if cos is not None and cos.dim() == 2 else 0)
-        expect(q.dtype, batch, key_heads, *tokens, d, k=k, v=v)
-        expect(torch.float32, positions, d // 2, cos=cos, sin=sin)
-        expect(torch.int32, batch, counts=lengths if counts is None else counts)
-        for x in (keys, values, key_scale, value_scale)[: 4 if is_int8 else 2]:
-            step = 16 // x.element_size() if x.dim() == 4 else 1
-            text = f"the cache has strides {x.stride()} and offset {x.storage_offset()}: it is expanded, or has"
-            strides = zip(x.shape[:3], x.stride()[:3], strict=True)
-            rows = [(n == 1) | ((stride != 0) & (stride % step == 0)) for n, stride in strides]
-            for right in (*rows, x.stride()[3:] in ((), (1,)), x.storage_offset() % step == 0):
-                need(right, f"{text} no dense rows that start at multiples of 16 bytes")
-        is_shared = keys is values or (is_int8 and key_scale is value_scale)
-        need(not is_shared, "keys and values, or their scales, share memory: allocate a tensor for each")
+def _like_q(q: Tensor, *others) -> Tensor:
+    """The fake kernel of both; decode_attention.cpp has the checks."""
+    operators.expect_one_device("decode_attention", q, *(x for x in others if isinstance(x, Tensor)))
     return q.new_empty(q.shape)
 
 
 def register() -> None:
     """The operators' Python side: fake kernels, no gradient, no vmap."""
-    for name, key, written in (("attend", "Autograd", slice(0)), ("append", "ADInplaceOrView", slice(6, 10))):
-        LIBRARY.impl(name, partial(_without_gradient, name, written), key, with_keyset=True)
+    operators.register_derivatives(torch.ops.decode_attention.attend.default, _refuse, _refuse)
+    LIBRARY.impl("append", _append_in_place, "ADInplaceOrView", with_keyset=True)
 
     @torch.library.register_fake("decode_attention::attend")
     def _(q, keys, values, lengths, scale=None, key_scale=None, value_scale=None):
-        return check(q, keys, values, lengths, key_scale, value_scale)
+        return _like_q(q, keys, values, lengths, key_scale, value_scale)
 
     @torch.library.register_fake("decode_attention::append")
     def _(q, k, v, cos, sin, lengths, keys, values, key_scale=None, value_scale=None, counts=None):
-        return check(q, keys, values, lengths, key_scale, value_scale, k, v, cos, sin, counts)
+        return _like_q(q, k, v, cos, sin, lengths, keys, values, key_scale, value_scale, counts)
 
     def no_vmap(info, in_dims, *args):
         raise RuntimeError("decode_attention has no vmap: its first dimension is a batch already")
@@ -189,7 +133,7 @@ def register() -> None:
 
 def main() -> None:
     build()
-    for device in ["cpu"] + ["cuda"] * (torch.cuda.is_available() and has_toolkit()):
+    for device in ["cpu"] + ["cuda"] * (torch.cuda.is_available() and operators.has_toolkit()):
         torch.manual_seed(0)  # int8 passes the bound below only with most numbers
         q, k, v = torch.randn(2, 12, 100, 64).half().to(device).split((8, 2, 2), 1)
         turn = torch.randn(100, 32, dtype=torch.complex64).to(device)

@@ -7,51 +7,29 @@ rounds a weight, int4_layer.py has the layer, int4_replace.py puts it in place o
 """
 
 import functools
-import os
+import sys
 from pathlib import Path
 
 import torch
+from torch import Tensor, nn
+from torch.utils import benchmark
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from common import operators
 from int4_autograd import register
 from int4_layer import Int4Linear
 from int4_packing import GROUP, pack, quantize
 from int4_replace import replace_linear_layers
-from torch import Tensor, nn
-from torch.utils import benchmark, cpp_extension
 
 HERE = Path(__file__).resolve().parent
 __all__ = ["GROUP", "Int4Linear", "build", "dequantize", "int4_linear", "pack", "quantize", "replace_linear_layers"]
 
 
-def has_toolkit() -> bool:
-    """Whether torch has CUDA, and a CUDA toolkit is where torch looks for it: $CUDA_HOME, or the nvcc on PATH."""
-    home = cpp_extension.CUDA_HOME
-    return bool(torch.version.cuda and home and Path(home, "include", "cuda_runtime.h").exists())
-
-
-def architecture() -> list[str]:
-    """Without a GPU torch would compile for all that it knows; on a H200 not for sm_90a, which alone has wgmma."""
-    if "TORCH_CUDA_ARCH_LIST" in os.environ:
-        return []
-    if not torch.cuda.is_available():
-        return ["-gencode=arch=compute_80,code=compute_80"]  # the driver compiles the rest
-    return ["-gencode=arch=compute_90a,code=sm_90a"] * (torch.cuda.get_device_capability() == (9, 0))
-
-
 @functools.cache  # a second call must not register everything again
 def build() -> str:
     """Compile and load the operator; for the CPU only where there is no CUDA toolkit. Returns the library's path."""
-    with_cuda = has_toolkit()
-    if torch.cuda.is_available() and not with_cuda:
-        print(f"building for the CPU only: no CUDA toolkit in {cpp_extension.CUDA_HOME} (set CUDA_HOME to its folder)")
-    path = cpp_extension.load(
-        "int4_linear",
-        [str(HERE / "int4_linear.cpp")] + [str(HERE / "int4_linear_kernel.cu")] * with_cuda,
-        extra_cflags=["-O3", "-std=c++17", "-DTORCH_TARGET_VERSION=0x020a000000000000"] + ["-DWITH_CUDA"] * with_cuda,
-        extra_cuda_cflags=["-O3", "-std=c++17", *architecture()],
-        extra_ldflags=["-Wl,--no-as-needed", "-ltorch"],
-        extra_include_paths=[str(HERE.parent)],
-        is_python_module=False,
-    )
+    sources = [HERE / "int4_linear.cpp", HERE / "int4_linear_kernel.cu"]
+    path = operators.load("int4_linear", sources, operators.target_flags(oldest=80, hopper=True))
     register()
     return path
 
@@ -77,7 +55,7 @@ def int4_linear(
 
 def main() -> None:
     build()
-    for device in ["cpu"] + ["cuda"] * (torch.cuda.is_available() and has_toolkit()):
+    for device in ["cpu"] + ["cuda"] * (torch.cuda.is_available() and operators.has_toolkit()):
         n, k = (512, 1024) if device == "cpu" else (8192, 8192)
         linear = nn.Linear(k, n, bias=False, dtype=torch.bfloat16, device=device).requires_grad_(False)
         layer, x = Int4Linear.from_linear(linear), torch.randn(1, k, dtype=torch.bfloat16, device=device)

@@ -7,14 +7,16 @@ checks it. docs/11_matmul.md explains the kernel, ladder.py shows the way to it,
 
 import ctypes
 import functools
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd import forward_ad
-from torch.utils import cpp_extension
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from common import operators
 
 HERE = Path(__file__).resolve().parent
 LIBRARY = torch.library.Library("gated_linear", "DEF")
@@ -24,16 +26,11 @@ LIBRARY.define("gated_linear(Tensor x, Tensor w) -> Tensor")
 @functools.cache
 def load(name: str) -> Callable | None:
     """Compile NAME.cu and return its launch_NAME(). None without a CUDA toolkit: in $CUDA_HOME, or the nvcc on PATH."""
-    home = cpp_extension.CUDA_HOME
-    if not (torch.version.cuda and home and Path(home, "include", "cuda_runtime.h").exists()):
-        if torch.cuda.is_available():
-            print(f"{name}.cu is not compiled: no CUDA toolkit in {home} (set CUDA_HOME to its folder)")
+    if not operators.has_toolkit():
         return None
     # Machine code for Hopper, and for other GPUs PTX that the driver compiles: without Hopper's instructions.
-    flags = ["-O3", "-std=c++17", "-gencode=arch=compute_80,code=compute_80", "-gencode=arch=compute_90a,code=sm_90a"]
-    where = {"extra_include_paths": [str(HERE.parent)], "is_python_module": False}
-    path = cpp_extension.load(name, [str(HERE / f"{name}.cu")], extra_cuda_cflags=flags, **where)
-    function = ctypes.CDLL(path)[f"launch_{name}"]
+    flags = ["-gencode=arch=compute_80,code=compute_80", "-gencode=arch=compute_90a,code=sm_90a"]
+    function = ctypes.CDLL(operators.load(name, [HERE / f"{name}.cu"], flags))[f"launch_{name}"]
     function.restype = ctypes.c_char_p
     return function
 
@@ -81,7 +78,7 @@ def _check(x: Tensor, w: Tensor) -> None:
         return f"gated_linear: x is {found[0]}, w is {found[1]}; expected [..., K] and [2 H, K] on one device, of one \
 dtype (float32, float64, float16 or bfloat16), H a multiple of 8: use interleave()"
 
-    is_known = x.dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+    is_known = x.dtype in operators.FLOATS
     torch._check(is_known and x.dtype == w.dtype and x.device == w.device, message)
     torch._check(x.dim() > 0 and w.dim() == 2, message)
     torch._check(x.shape[-1] == w.shape[1], message)
@@ -125,9 +122,9 @@ def _(info, in_dims, x: Tensor, w: Tensor):
 
 class _WithGradient(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, keys, x: Tensor, w: Tensor) -> Tensor:
+    def forward(ctx, below: Callable, x: Tensor, w: Tensor) -> Tensor:
         ctx.save_for_backward(x, w)
-        return torch.ops.gated_linear.gated_linear.default.redispatch(keys, x, w)
+        return below(x, w)
 
     @staticmethod
     def backward(ctx, dy: Tensor) -> tuple[None, Tensor | None, Tensor | None]:
@@ -137,25 +134,6 @@ class _WithGradient(torch.autograd.Function):
         dx = grad @ w if ctx.needs_input_grad[1] else None
         dw = grad.reshape(-1, len(w)).t() @ x.reshape(-1, w.shape[1]) if ctx.needs_input_grad[2] else None
         return None, dx, dw
-
-
-def _autograd(keys, x: Tensor, w: Tensor) -> Tensor:
-    """docs/4_gradients.md has this pattern."""
-    if _has_derivative(x) or _has_derivative(w):
-        _check(x, w)
-        return reference(x, w)
-    below = keys.remove(keys.highestPriorityTypeId())
-    if torch.is_grad_enabled() and (x.requires_grad or w.requires_grad):
-        return _WithGradient.apply(below, x, w)
-    return torch.ops.gated_linear.gated_linear.default.redispatch(below, x, w)
-
-
-def _has_derivative(x: Tensor) -> bool:
-    """A forward derivative, or any derivative that a transform of torch.func takes."""
-    is_wrapped = torch.func.debug_unwrap(x) is not x
-    if is_wrapped or torch.compiler.is_compiling():  # compiled code does not set unpack_dual's default level
-        return (is_wrapped and x.requires_grad) or forward_ad.unpack_dual(x, level=0).tangent is not None
-    return forward_ad.unpack_dual(x).tangent is not None
 
 
 def _autocast(x: Tensor, w: Tensor) -> Tensor:
@@ -168,7 +146,7 @@ def _autocast(x: Tensor, w: Tensor) -> Tensor:
 for device in ("CPU", "CUDA"):
     LIBRARY.impl("gated_linear", _forward, device)
     LIBRARY.impl("gated_linear", _autocast, f"Autocast{device}")
-LIBRARY.impl("gated_linear", _autograd, "Autograd", with_keyset=True)
+operators.register_derivatives(torch.ops.gated_linear.gated_linear.default, reference, _WithGradient.apply)
 
 
 def main() -> None:

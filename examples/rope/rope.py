@@ -1,15 +1,15 @@
 """Rotary position embedding of x [batch, heads, tokens, d], of any strides, by cos and sin [tokens, d / 2]; float32."""
 
+import sys
 from pathlib import Path
 
 import torch
-from torch.autograd.forward_ad import unpack_dual
-from torch.utils.cpp_extension import CUDA_HOME, load
 
-cuda = torch.cuda.is_available() and CUDA_HOME is not None
-sources = [str(Path(__file__).with_name(name)) for name in ["rope.cpp"] + ["rope_kernel.cu"] * cuda]
-where = {"extra_include_paths": [str(Path(__file__).resolve().parents[1])], "is_python_module": False}
-load("rope", sources, extra_cflags=["-O3"] + ["-DUSE_CUDA"] * cuda, **where)
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from common import operators
+
+HERE = Path(__file__).resolve().parent
+operators.load("rope", [HERE / "rope.cpp", HERE / "rope_kernel.cu"], operators.target_flags(oldest=75))
 rotate = torch.ops.rope.rotate.default
 
 
@@ -19,7 +19,7 @@ def by_torch(x, cos, sin):
 
 
 def fake(x, cos, sin):
-    torch._check(x.device == cos.device == sin.device, lambda: "rotate: tensors on several devices")
+    operators.expect_one_device("rotate", x, cos, sin)
     return x.new_empty(x.shape)  # contiguous: empty_like would promise x's strides
 
 
@@ -34,7 +34,7 @@ class Gradient(torch.autograd.Function):
     @staticmethod
     def forward(ctx, below, x, cos, sin):
         ctx.save_for_backward(cos, sin)
-        return rotate.redispatch(below, x, cos, sin)
+        return below(x, cos, sin)
 
     @staticmethod
     def backward(ctx, grad):  # rotates back, and reads grad where it lies
@@ -42,22 +42,12 @@ class Gradient(torch.autograd.Function):
         return None, rotate(grad, cos, -sin), None, None
 
 
-@torch.compiler.disable
-def autograd(keys, x, cos, sin):
-    level = 0 if torch.compiler.is_compiling() else None
-    below = keys.remove(keys.highestPriorityTypeId())
-    for t in (x, cos, sin):
-        if torch.func.debug_unwrap(t) is not t or unpack_dual(t, level=level).tangent is not None:
-            rotate.redispatch(below, x, cos, sin)  # refuses what it always refuses
-            return by_torch(x, cos, sin)
-    if torch.is_grad_enabled() and (cos.requires_grad or sin.requires_grad):
+def with_gradient(below, x, cos, sin):
+    if cos.requires_grad or sin.requires_grad:
         raise RuntimeError("rotate: cos or sin requires a gradient, and has none: detach it")
-    if torch.is_grad_enabled() and x.requires_grad:
-        return Gradient.apply(below, x, cos, sin)
-    return rotate.redispatch(below, x, cos, sin)
+    return Gradient.apply(below, x, cos, sin)
 
 
 torch.library.register_fake("rope::rotate", fake)
 torch.library.register_vmap("rope::rotate", vmap)
-library = torch.library.Library("rope", "FRAGMENT")
-library.impl("rotate", autograd, "Autograd", with_keyset=True)
+operators.register_derivatives(rotate, by_torch, with_gradient)

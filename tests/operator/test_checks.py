@@ -239,6 +239,8 @@ def test_library_of_another_version(add2, library, run, tmp_path):
     text = (folder / "__init__.py").read_text()
     assert add2.__version__ in text
     (folder / "__init__.py").write_text(text.replace(add2.__version__, "99.0"))
-    code = f"import torch; torch.ops.load_library({str(library)!r})\ntry: import add2\nexcept ImportError as e: print(e)"
+    code = (
+        f"import torch; torch.ops.load_library({str(library)!r})\ntry: import add2\nexcept ImportError as e: print(e)"
+    )
     said = run("-c", code, cwd=tmp_path).stdout
     assert re.search(f"add2 99.0 cannot use .* {add2.__version__}: build it again", said)

@@ -1,0 +1,111 @@
+"""What the lessons' operators share in Python: how a library is built, and how an operator gets its derivatives."""
+
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import torch
+from filelock import FileLock  # torch depends on it
+from torch import Tensor
+from torch.autograd.forward_ad import unpack_dual
+from torch.utils import cpp_extension
+
+FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+FLAGS = ["-O3", "-std=c++17", "-DTORCH_TARGET_VERSION=0x020a000000000000"]  # runs on torch 2.10 and later
+
+
+def has_toolkit() -> bool:
+    """Whether torch has CUDA, and a CUDA toolkit is where torch looks for it: $CUDA_HOME, or the nvcc on PATH."""
+    home = cpp_extension.CUDA_HOME
+    return bool(torch.version.cuda and home and Path(home, "include", "cuda_runtime.h").exists())
+
+
+def target_flags(oldest: int, hopper: bool = False) -> list[str]:
+    """nvcc's flags for the GPUs to compile for, where TORCH_CUDA_ARCH_LIST does not name them and torch's own are not
+    right: it finds none without a GPU (IndexError), and on an H100 or H200 not sm_90a, which alone has wgmma."""
+    if "TORCH_CUDA_ARCH_LIST" in os.environ:
+        return []
+    if not torch.cuda.is_available():  # PTX, which the driver of any later GPU finishes compiling
+        return [f"-gencode=arch=compute_{oldest},code=compute_{oldest}"]
+    is_hopper = hopper and torch.cuda.get_device_capability() == (9, 0)
+    return ["-gencode=arch=compute_90a,code=sm_90a"] * is_hopper
+
+
+def load(name: str, sources: list[Path], cuda_flags: list[str]) -> str:
+    """Compile what is out of date and load it; CUDA sources only where there is a toolkit. Returns the library's path.
+
+    Where CUDA sources are part of the library, WITH_CUDA is defined, and USE_CUDA: torch's headers then declare what
+    they have for CUDA.
+    """
+    with_cuda = has_toolkit()
+    if torch.cuda.is_available() and not with_cuda:
+        print(f"building for the CPU only: no CUDA toolkit in {cpp_extension.CUDA_HOME} (set CUDA_HOME to its folder)")
+    folder = Path(cpp_extension._get_build_directory(name, verbose=False))
+    with FileLock(folder.with_name(f"{name}.lock")):
+        # load() of torch up to 2.13 waits for this file forever, whether a killed build has left it or a later torch,
+        # which locks the file and leaves it (https://github.com/pytorch/pytorch/issues/189245).
+        (folder / "lock").unlink(missing_ok=True)
+        return cpp_extension.load(
+            name,
+            [str(path) for path in sources if with_cuda or path.suffix != ".cu"],
+            extra_cflags=FLAGS + ["-DWITH_CUDA", "-DUSE_CUDA"] * with_cuda,
+            extra_cuda_cflags=["-O3", "-std=c++17", *cuda_flags],
+            extra_ldflags=["-Wl,--no-as-needed", "-ltorch"],
+            extra_include_paths=[str(Path(__file__).parents[1])],
+            is_python_module=False,
+        )
+
+
+def expect(name: str, is_right: bool, message: str) -> None:
+    """For fake kernels. No `if`: a size may depend on data, and the compiler then assumes what is checked here."""
+    torch._check(is_right, lambda: f"{name}: {message}")
+
+
+def expect_one_device(name: str, *tensors: Tensor | None) -> None:
+    """For fake kernels: a call with one tensor on "meta" comes there, too, and would return uninitialized memory."""
+    devices = sorted({str(x.device) for x in tensors if x is not None})
+    expect(name, len(devices) == 1, f"tensors on {' and '.join(devices)}, expected one device")
+
+
+def unpack(x: Tensor):
+    """x without its forward derivative, and that: primal, tangent. unpack_dual's default level is wrong while
+    torch.compile traces."""
+    return unpack_dual(x, level=0 if torch.compiler.is_compiling() else None)
+
+
+def has_derivative(x: object) -> bool:
+    """Whether x has a forward derivative, or any that a transform of torch.func takes."""
+    if not isinstance(x, Tensor):
+        return False
+    is_wrapped = torch.func.debug_unwrap(x) is not x
+    if is_wrapped:
+        return x.requires_grad or unpack_dual(x, level=0).tangent is not None
+    return unpack(x).tangent is not None
+
+
+def register_derivatives(op: torch._ops.OpOverload, by_torch: Callable, with_gradient: Callable) -> None:
+    """Every derivative for an operator, as docs/4_gradients.md explains it.
+
+    by_torch(*arguments): the same by torch's own functions, for torch.func and forward derivatives.
+    with_gradient(below, *arguments): for an ordinary gradient; apply() of an autograd.Function that calls `below`.
+    Either may raise an error instead.
+    """
+
+    @torch.compiler.disable  # torch.compile runs this to trace the operator, and must not compile it by itself as well
+    def autograd(keys, *arguments):
+        below = partial(op.redispatch, keys.remove(keys.highestPriorityTypeId()))
+        if any(map(has_derivative, arguments)):
+            below(*(unpack(x).primal if isinstance(x, Tensor) else x for x in arguments))  # only for its checks
+            return by_torch(*arguments)
+        if torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in arguments):
+            return with_gradient(below, *arguments)
+        return below(*arguments)
+
+    namespace, name = op.name().split("::")
+    library = torch.library.Library(namespace, "FRAGMENT")
+    library.impl(name, autograd, "Autograd", with_keyset=True)
+    _libraries.append(library)
+
+
+_libraries: list[torch.library.Library] = []  # what they have registered goes with them
