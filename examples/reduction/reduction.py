@@ -48,10 +48,8 @@ def measure(functions: dict[str, Callable], environment: dict) -> Iterator[dict]
         calls[name] = [partial(call, function, x, TORCH[name](x)) for x in xs]
         once = xs[0].nbytes + TORCH[name](xs[0]).nbytes  # the floor: each element read once, each result written once
         for kernel, each in calls.items():
-            row = {"kernel": kernel, "us": clock.gpu(each * 8).median_us}
-            row["gb_per_s"] = once / row["us"] * 1e-3
-            print(f"{kernel:<16}{row['us']:>8.1f} us {row['gb_per_s']:>6.0f} GB/s", flush=True)
-            yield row
+            us = clock.gpu(each * 8).median_us
+            yield {"kernel": kernel, "us": us, "gb_per_s": once / us * 1e-3}
 
 
 def main() -> None:

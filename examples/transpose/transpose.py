@@ -86,11 +86,11 @@ def measure(library: ctypes.CDLL, environment: dict) -> Iterator[dict]:
         found = {name: clock.gpu(each * 8).median_us for name, each in calls.items()}
         for name, us in found.items():
             row = {"dtype": str(dtype).removeprefix("torch."), "kernel": name, "us": us}
-            row |= {"gb_per_s": 2 * xs[0].nbytes / us * 1e-3}
-            row |= {"of_torch": found[TORCH] / us, "of_copy": found[COPY] / us}
-            shares = f"{row['of_torch']:.3f} of torch, {row['of_copy']:.3f} of a copy"
-            print(f"{row['dtype']:>8}  {name:<32}{row['gb_per_s']:>6.0f} GB/s  {shares}", flush=True)
-            yield row
+            yield row | {
+                "gb_per_s": 2 * xs[0].nbytes / us * 1e-3,
+                "of_torch": found[TORCH] / us,
+                "of_copy": found[COPY] / us,
+            }
 
 
 def main() -> None:
