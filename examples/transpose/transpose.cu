@@ -25,23 +25,53 @@ __global__ void through_tile(T* y, const T* x, int64_t height, int64_t width, in
 }
 
 // 4. A thread moves four elements: it starts four loads, and then waits once.
-// 5. The same with tiles of 64 x 64: pieces of x and y are twice as long.
-template <typename T, int kTile>
+template <typename T>
 __global__ void four_each(T* y, const T* x, int64_t height, int64_t width, int across) {
-  __shared__ T tile[kTile][kTile + 4 / sizeof(T)];
-  const int64_t top = int64_t(blockIdx.x / across) * kTile;
-  const int64_t left = int64_t(blockIdx.x % across) * kTile;
+  __shared__ T tile[32][32 + 4 / sizeof(T)];
+  const int64_t top = int64_t(blockIdx.x / across) * 32, left = int64_t(blockIdx.x % across) * 32;
   const int j = threadIdx.x;
 #pragma unroll
   for (int k = 0; k < 4; ++k) {
-    const int i = threadIdx.y + k * kTile / 4;
+    const int i = threadIdx.y + 8 * k;
     if (top + i < height && left + j < width) tile[i][j] = x[(top + i) * width + left + j];
   }
   __syncthreads();
 #pragma unroll
   for (int k = 0; k < 4; ++k) {
-    const int i = threadIdx.y + k * kTile / 4;
+    const int i = threadIdx.y + 8 * k;
     if (left + i < width && top + j < height) y[(left + i) * height + top + j] = tile[j][i];
+  }
+}
+
+// 5. Larger tiles, no conditions where the whole tile is inside of x, and always words of 4 bytes.
+template <typename T>
+__global__ void large_tile(T* y, const T* x, int64_t height, int64_t width, int across) {
+  constexpr int kWide = 4 / sizeof(T), kSide = 64 * kWide, kStep = kSide / 16;
+  __shared__ alignas(4) T tile[kSide][kSide + kWide];
+  const int64_t top = int64_t(blockIdx.x / across) * kSide;
+  const int64_t left = int64_t(blockIdx.x % across) * kSide;
+  const int j = threadIdx.x * kWide;
+  if (top + kSide > height || left + kSide > width) {  // at an edge: as kernel 1
+    for (int64_t row = top + threadIdx.y; row < min(top + kSide, height); row += kStep) {
+      for (int64_t column = left + threadIdx.x; column < min(left + kSide, width); column += 64) {
+        y[column * height + row] = x[row * width + column];
+      }
+    }
+    return;  // the whole block
+  }
+#pragma unroll
+  for (int k = 0; k < 16; ++k) {
+    const int i = threadIdx.y + kStep * k;
+    const T* from = x + (top + i) * width + left + j;
+    *reinterpret_cast<uint32_t*>(&tile[i][j]) = *reinterpret_cast<const uint32_t*>(from);
+  }
+  __syncthreads();
+#pragma unroll
+  for (int k = 0; k < 16; ++k) {
+    const int i = threadIdx.y + kStep * k;
+    uint32_t word = tile[j][i];
+    if (kWide == 2) word |= static_cast<uint32_t>(tile[j + 1][i]) << 16;
+    *reinterpret_cast<uint32_t*>(y + (left + i) * height + top + j) = word;
   }
 }
 
@@ -49,39 +79,40 @@ template <typename T>
 const char* launch(int64_t rung, T* y, const T* x, int64_t height, int64_t width,
                    cudaStream_t stream) {
   constexpr int kPad = 4 / sizeof(T);  // 4 bytes: one bank
-  const int side = rung == 5 ? 64 : 32;
+  const uintptr_t addresses = reinterpret_cast<uintptr_t>(x) | reinterpret_cast<uintptr_t>(y);
+  if (rung == 5 && (height % kPad || width % kPad || addresses % 4)) rung = 4;  // no whole words
+  const int side = rung == 5 ? 64 * kPad : 32;
   const int64_t across = (width + side - 1) / side, down = (height + side - 1) / side;
   if (across * down == 0) return nullptr;  // a grid of no blocks is an error
   if (across * down > INT32_MAX) return "more tiles than a grid can have blocks";
   const unsigned blocks = static_cast<unsigned>(across * down);
-  const dim3 threads(side, rung <= 3 ? side : side / 4);
+  const dim3 square(32, 32), low(32, 8), wide(64, side / 16);  // the threads of a block
   switch (rung) {
     case 1:
-      one_each<<<blocks, threads, 0, stream>>>(y, x, height, width, across);
+      one_each<<<blocks, square, 0, stream>>>(y, x, height, width, across);
       break;
     case 2:
-      through_tile<T, 0><<<blocks, threads, 0, stream>>>(y, x, height, width, across);
+      through_tile<T, 0><<<blocks, square, 0, stream>>>(y, x, height, width, across);
       break;
     case 3:
-      through_tile<T, kPad><<<blocks, threads, 0, stream>>>(y, x, height, width, across);
+      through_tile<T, kPad><<<blocks, square, 0, stream>>>(y, x, height, width, across);
       break;
     case 4:
-      four_each<T, 32><<<blocks, threads, 0, stream>>>(y, x, height, width, across);
+      four_each<<<blocks, low, 0, stream>>>(y, x, height, width, across);
       break;
     default:
-      four_each<T, 64><<<blocks, threads, 0, stream>>>(y, x, height, width, across);
+      large_tile<<<blocks, wide, 0, stream>>>(y, x, height, width, across);
   }
   const cudaError_t error = cudaGetLastError();
   return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
 }
 
-extern "C" const char* launch_float(int64_t rung, float* y, const float* x, int64_t height,
-                                    int64_t width, cudaStream_t stream) {
+extern "C" const char* launch_4_bytes(int64_t rung, uint32_t* y, const uint32_t* x, int64_t height,
+                                      int64_t width, cudaStream_t stream) {
   return launch(rung, y, x, height, width, stream);
 }
 
-// For bfloat16 and float16.
-extern "C" const char* launch_half(int64_t rung, uint16_t* y, const uint16_t* x, int64_t height,
-                                   int64_t width, cudaStream_t stream) {
+extern "C" const char* launch_2_bytes(int64_t rung, uint16_t* y, const uint16_t* x, int64_t height,
+                                      int64_t width, cudaStream_t stream) {
   return launch(rung, y, x, height, width, stream);
 }

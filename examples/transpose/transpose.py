@@ -26,7 +26,7 @@ RUNGS = {
     2: "through a tile in shared memory",
     3: "rows of the tile 4 bytes longer",
     4: "four elements per thread",
-    5: "tiles of 64 x 64",
+    5: "larger tiles, whole words",
 }
 COPY, TORCH = "y.copy_(x)", "x.t().contiguous()"
 DTYPES = (torch.float32, torch.bfloat16)
@@ -60,7 +60,7 @@ def launch(function: Callable, *arguments: Tensor | int) -> None:
 
 def transpose(library: ctypes.CDLL, rung: int, x: Tensor, y: Tensor) -> Tensor:
     """Write x transposed to y, by one rung. Both: contiguous, on a GPU, elements of 4 or of 2 bytes."""
-    launch(library.launch_float if x.element_size() == 4 else library.launch_half, rung, y, x, *x.shape)
+    launch(library.launch_4_bytes if x.element_size() == 4 else library.launch_2_bytes, rung, y, x, *x.shape)
     return y
 
 
