@@ -87,22 +87,11 @@ const char* launch(int64_t rung, T* y, const T* x, int64_t height, int64_t width
   if (across * down > INT32_MAX) return "more tiles than a grid can have blocks";
   const unsigned blocks = static_cast<unsigned>(across * down);
   const dim3 square(32, 32), low(32, 8), wide(64, side / 16);  // the threads of a block
-  switch (rung) {
-    case 1:
-      one_each<<<blocks, square, 0, stream>>>(y, x, height, width, across);
-      break;
-    case 2:
-      through_tile<T, 0><<<blocks, square, 0, stream>>>(y, x, height, width, across);
-      break;
-    case 3:
-      through_tile<T, kPad><<<blocks, square, 0, stream>>>(y, x, height, width, across);
-      break;
-    case 4:
-      four_each<<<blocks, low, 0, stream>>>(y, x, height, width, across);
-      break;
-    default:
-      large_tile<<<blocks, wide, 0, stream>>>(y, x, height, width, across);
-  }
+  if (rung == 1) one_each<<<blocks, square, 0, stream>>>(y, x, height, width, across);
+  if (rung == 2) through_tile<T, 0><<<blocks, square, 0, stream>>>(y, x, height, width, across);
+  if (rung == 3) through_tile<T, kPad><<<blocks, square, 0, stream>>>(y, x, height, width, across);
+  if (rung == 4) four_each<<<blocks, low, 0, stream>>>(y, x, height, width, across);
+  if (rung == 5) large_tile<<<blocks, wide, 0, stream>>>(y, x, height, width, across);
   const cudaError_t error = cudaGetLastError();
   return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
 }

@@ -43,7 +43,8 @@ def load(source: Path) -> ctypes.CDLL | None:
     with tempfile.TemporaryDirectory() as folder:
         library = Path(folder, "kernels.so")
         flags = ["-O3", f"-arch={arch}", "-shared", "-Xcompiler", "-fPIC", "-o", library]
-        subprocess.run([nvcc, *flags, source], check=True)
+        if subprocess.run([nvcc, *flags, source]).returncode:
+            sys.exit(f"{source.name} is not compiled: nvcc's errors stand above")
         if torch.cuda.is_available():
             return ctypes.CDLL(str(library))
     print(f"{source.name} is compiled. There is no GPU here to run it.")
