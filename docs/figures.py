@@ -268,6 +268,9 @@ TABLES |= {  # those that one call makes
     "rms-norm-steps": lambda: pivot(
         load("h200-add-rms-norm-steps"), "step", "{pass}: {step}", "{rows} x {width}", "{us}"
     ),
+    "transpose": lambda: pivot(
+        load("h200-transpose"), "kernel", "{kernel}", "{dtype}", "{gb_per_s:.0f} ({of_copy:.2f})"
+    ),
     "int4-linear": lambda: int4("h200-int4", "N x K", "{n} x {k}", "{int4_linear}, {linear}"),
     "int4-linear-steps": lambda: int4("h200-int4-steps", "step", "{step}", "{us}"),
     "decode-attention-steps": lambda: pivot(

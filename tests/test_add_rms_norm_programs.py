@@ -1,4 +1,4 @@
-"""examples/add_rms_norm and examples/reduction: programs, nvcc's reports, and what torch traces."""
+"""examples/add_rms_norm, transpose and reduction: programs, nvcc's reports, and what torch traces."""
 
 import json
 import os
@@ -32,7 +32,8 @@ def test_program(run):
 def test_no_warning_and_no_spill(arch, tmp_path):
     nvcc = Path(CUDA_HOME, "bin", "nvcc")
     warnings = ["-Werror=all-warnings", "-Xptxas=-v,--warning-as-error", "-Xcompiler=-Wall,-Werror"]
-    for source in (FOLDER / "add_rms_norm_kernel.cu", *(FOLDER.parent / "reduction").glob("*.cu")):
+    first = [path for name in ("transpose", "reduction") for path in (FOLDER.parent / name).glob("*.cu")]
+    for source in (FOLDER / "add_rms_norm_kernel.cu", *first):
         command = [nvcc, "-O3", "-std=c++17", f"-I{FOLDER.parent}", f"-arch=sm_{arch}", *warnings]
         command += ["-c", source, "-o", tmp_path / "kernel.o"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -1,6 +1,6 @@
 """examples/: each is built as its README says, in a copy of the project, and run."""
 
-import ctypes
+import importlib
 import json
 import os
 import re
@@ -91,24 +91,34 @@ def test_articles(run, tmp_path):
     assert ("torch_launch_add2: the same sums" in told) == torch.cuda.is_available()
 
 
+@pytest.mark.skipif(toolchain.find_nvcc() is None, reason="needs nvcc")
+@pytest.mark.parametrize(("name", "count"), [("transpose", 1), ("reduction", 2)])
+def test_first_kernels(name, count, run, tmp_path):
+    """The programs of the pages: on a GPU they end in an error if a kernel is wrong."""
+    told = run(f"examples/{name}/{name}.py", "--json", tmp_path / "x.json").stdout
+    if torch.cuda.is_available():
+        assert {row["kernel"] for row in json.loads((tmp_path / "x.json").read_text())["results"]}
+    else:
+        assert told.count(".cu is compiled") == count
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize("name", ["row_sum", "softmax"])
-def test_reduction(name, tmp_path):
-    """The kernels of docs/9_reduction.md: rows shorter and longer than a block, -inf, and a NaN wherever it stands."""
-    command = [toolchain.find_nvcc(), "-arch=native", "-shared", "-Xcompiler", "-fPIC", "-o", tmp_path / "kernel.so"]
-    subprocess.run([*command, ROOT / "examples/reduction" / f"{name}.cu"], check=True)
-    launch = getattr(ctypes.CDLL(str(tmp_path / "kernel.so")), f"launch_{name}")
-    launch.restype = ctypes.c_char_p
-    for width in (1, 33, 5001):
-        x = torch.randn(50, width, device="cuda")
-        x[1, 0], x[2, -1], x[3, width // 2] = float("nan"), float("nan"), float("-inf")
-        right = (x.double().softmax(1) if name == "softmax" else x.double().sum(1)).float()
-        out = torch.empty_like(right)
-        torch.cuda.synchronize()
-        pointers = [ctypes.c_void_p(each.data_ptr()) for each in (out, x)]
-        assert launch(*pointers, ctypes.c_int64(50), ctypes.c_int64(width), None) is None
-        torch.cuda.synchronize()
-        torch.testing.assert_close(out, right, equal_nan=True, rtol=1e-5, atol=1e-4)
+@pytest.mark.parametrize("dtype", [torch.int32, torch.float16])
+def test_transpose(dtype, monkeypatch):
+    """Every rung at random sizes, NaN's bits included, and nothing is written outside of y."""
+    monkeypatch.syspath_prepend(ROOT / "examples" / "transpose")
+    lesson = importlib.import_module("transpose")
+    library = lesson.load(ROOT / "examples" / "transpose" / "transpose.cu")
+    bits = {2: torch.int16, 4: torch.int32}[dtype.itemsize]
+    for height, width in torch.randint(0, 300, (20, 2)).tolist():
+        x = torch.randint(-(2**15), 2**15, (height, width), dtype=bits, device="cuda")
+        for rung in lesson.RUNGS:
+            around = torch.full((x.numel() + 2000,), 7, dtype=bits, device="cuda")
+            start = 1000 + height % 2  # halves that do not begin at a word
+            y = around[start : start + x.numel()].view(width, height)
+            lesson.transpose(library, rung, x.view(dtype), y.view(dtype))
+            assert torch.equal(y, x.t())
+            assert (torch.cat((around[:start], around[start + x.numel() :])) == 7).all()
 
 
 @pytest.mark.thorough

@@ -1,7 +1,42 @@
 """Solutions of docs/9_reduction.md."""
 
+import tempfile
+from pathlib import Path
+
 import torch
-from workshop import main
+from workshop import ROOT, main
+
+ROW_MAXIMUM = {  # what changes in row_sum.cu
+    "constexpr int kThreads": """// NaN if one of them is NaN, as torch.amax; fmaxf would return the other.
+__device__ float maximum(float a, float b) { return a > b || isnan(a) ? a : b; }
+
+constexpr int kThreads""",
+    "x += __shfl_xor_sync(0xffffffff, x, distance)": "x = maximum(x, __shfl_xor_sync(0xffffffff, x, distance))",
+    "total = 0": "total = -INFINITY",
+    "total += shared[warp]": "total = maximum(total, shared[warp])",
+    "float sum = 0": "float sum = -INFINITY",
+    "sum += row[i]": "sum = maximum(sum, row[i])",
+}
+
+
+def exercise_1():
+    """A row maximum: row_sum.cu with `maximum` for + and -INFINITY for 0. It keeps NaN."""
+    from transpose import launch, load  # of examples/transpose
+
+    source = Path(ROOT, "examples", "reduction", "row_sum.cu").read_text()
+    for old, new in ROW_MAXIMUM.items():
+        assert source.count(old) == 1, old
+        source = source.replace(old, new)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "row_maximum.cu")
+        file.write_text(source)
+        library = load(file)
+    for width in (1, 33, 5001) if library else ():
+        x = torch.randn(50, width, device="cuda")
+        x[1, 0], x[2, -1], x[3, width // 2], x[4] = float("nan"), float("nan"), float("-inf"), float("-inf")
+        out = torch.empty(50, device="cuda")
+        launch(library.launch_row_sum, out, x, *x.shape)
+        assert torch.equal(out.nan_to_num(nan=7), x.amax(1).nan_to_num(nan=7)), width
 
 
 def exercise_3():
