@@ -20,7 +20,7 @@ struct Gpu {
   int clusters[5] = {};  // how many clusters of 1, 2, 4, 8, 16 blocks run at the same time
 };
 
-inline const Gpu& current_gpu() {
+const Gpu& current_gpu() {
   static std::mutex mutex;
   static Gpu gpus[128];
   int device = 0;
@@ -28,14 +28,10 @@ inline const Gpu& current_gpu() {
   const std::lock_guard<std::mutex> lock(mutex);
   Gpu& gpu = gpus[device];
   if (gpu.multiprocessors > 0) return gpu;
-  cudaDeviceGetAttribute(&gpu.multiprocessors, cudaDevAttrMultiProcessorCount, device);
+  gpu.multiprocessors = device_attribute(cudaDevAttrMultiProcessorCount);
   gpu.clusters[0] = gpu.multiprocessors;
   const auto kernel = backward_rows<__nv_bfloat16, 2>;  // no kernel needs more
-  // A library that was compiled for older GPUs has no clusters and no overlap in it, even if the
-  // driver has compiled it for a newer one.
-  cudaFuncAttributes compiled = {};
-  cudaFuncGetAttributes(&compiled, kernel);
-  if (compiled.ptxVersion < 90) return gpu;
+  if (!has_hopper_code(kernel)) return gpu;
   cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
   for (int k = 1; k < 5; ++k) {
     cudaLaunchAttribute cluster = {};

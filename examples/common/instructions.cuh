@@ -207,7 +207,8 @@ INSTRUCTION(SM_90, sync_cluster, "barrier.cluster.arrive;\nbarrier.cluster.wait;
 
 // mbarrier.init: a phase ends when `count` threads have arrived and all expected bytes have come.
 __device__ inline void init_barrier(uint64_t* barrier, int count) {
-  SM_90(ptx::mbarrier_init(barrier, count));
+  SM_90(asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(address(barrier)),
+                     "r"(count) : "memory"));
 }
 
 // fence.mbarrier_init: makes new barriers visible to TMA and to the other blocks of the cluster.
@@ -290,8 +291,8 @@ INSTRUCTION_OF(SM_90A, take_registers, "setmaxnreg.inc.sync.aligned.u32 %0;")
 
 // A tile in shared memory: its address, 1024 bytes from 8 rows to the next 8, the 128-byte swizzle.
 // 16 columns further are 32 bytes, 2 in the descriptor.
-__device__ inline uint64_t describe(const void* tile) {
-  return address(tile) >> 4 | 1ull << 16 | 64ull << 32 | 1ull << 62;
+__device__ inline uint64_t describe(uint32_t tile) {
+  return tile >> 4 | 1ull << 16 | 64ull << 32 | 1ull << 62;
 }
 
 template <typename T>

@@ -147,7 +147,7 @@ __global__ void __launch_bounds__(S::kThreads, 1)
         const char* codes = all_codes + slot * S::kCodes + (warp / 4 * CHUNKS + chunk) * 2048;
         make_fragments<T>(a[half], reinterpret_cast<const Words*>(codes)[warp % 4 * 32 + lane],
                           scale, m_zero);
-        const uint64_t b = describe(ring + slot * S::kX + chunk * BATCH * 128);
+        const uint64_t b = describe(address(ring + slot * S::kX + chunk * BATCH * 128));
         begin_products();
 #pragma unroll
         for (int j = 0; j < 4; ++j) wgmma<T>(sums, a[half][j], b + j * 2, true);

@@ -63,7 +63,8 @@ __device__ inline void start_product(float (&d)[kSums], const bf16* a, const bf1
   begin_products();
 #pragma unroll
   for (int i = 0; i < kDepth / 16; ++i) {
-    wgmma<bf16>(d, describe(a) + 2 * i, describe(b) + 2 * i, i > 0 || !is_first);
+    const uint64_t left = describe(address(a) & 0x3ffff), right = describe(address(b) & 0x3ffff);
+    wgmma<bf16>(d, left + 2 * i, right + 2 * i, i > 0 || !is_first);
   }
   commit_products();
 }
