@@ -32,17 +32,8 @@ def plan(tmp_path_factory):
           const long long tiles = tiles_of(s, p.splits, n, p.batch, 132) * divide_up(p.batch, s.batch);
           *out = {p, tiles, slots_of(s, 1, 132), slots_of(s, p.splits, 132)};
         }""")
-    command = [
-        toolchain.host_compiler(),
-        "-O1",
-        "-std=c++17",
-        "-Wall",
-        "-Werror",
-        f"-I{FOLDER}",
-        f"-I{FOLDER.parent}",
-        "-shared",
-        "-fPIC",
-    ]
+    command = [toolchain.host_compiler(), "-O1", "-std=c++17", "-Wall", "-Werror", "-shared", "-fPIC"]
+    command += [f"-I{FOLDER}", f"-I{FOLDER.parent}"]
     subprocess.run([*command, folder / "plan.cpp", "-o", folder / "plan.so"], check=True)
     function = ctypes.CDLL(folder / "plan.so").make
 

@@ -13,9 +13,9 @@ using torch::headeronly::ScalarType;
 using torch::stable::Tensor;
 using Sizes = torch::headeronly::IntHeaderOnlyArrayRef;
 
-// Weak: a torch without CUDA does not define it. (torch declares it only under USE_CUDA.)
-extern "C" __attribute__((weak)) AOTITorchError aoti_torch_get_current_cuda_stream(int32_t device,
-                                                                                   void** stream);
+// torch declares it where USE_CUDA is defined. Only on_gpu() calls it, so a library for the CPU
+// does not refer to it. (Not weak: then the linker would leave out the library that has it.)
+extern "C" AOTITorchError aoti_torch_get_current_cuda_stream(int32_t device, void** stream);
 struct CUstream_st;  // a cudaStream_t points to it
 
 inline std::string text(Sizes sizes) {
