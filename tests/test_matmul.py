@@ -110,14 +110,8 @@ def test_refuses(lib):
 def test_compiles_without_warning(arch, tmp_path):
     """No spilled register, and no wgmma that ptxas has serialized (C7510)."""
     flags = ["-std=c++17", "-O3", f"-I{FOLDER.parent}", f"-gencode=arch=compute_{arch},code=sm_{arch}"]
-    flags += [
-        "-Werror=all-warnings",
-        "-Xptxas=-v,--warning-as-error",
-        "-Xcompiler=-Wall,-Werror",
-        "-cubin",
-        "-o",
-        tmp_path / "cubin",
-    ]
+    flags += ["-Werror=all-warnings", "-Xptxas=-v,--warning-as-error", "-Xcompiler=-Wall,-Werror"]
+    flags += ["-cubin", "-o", tmp_path / "cubin"]
     for source in ("ladder.cu", "gated_linear.cu"):
         command = [toolchain.find_nvcc(), *flags, FOLDER / source]
         done = subprocess.run(command, capture_output=True, text=True, check=False)

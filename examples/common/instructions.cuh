@@ -11,8 +11,8 @@
 
 namespace ptx = cuda::ptx;
 
-// Older GPUs have no clusters, no early start and no TMA: there these compile to nothing, and wgmma
-// to a trap. The launchers ask for the GPU's architecture first.
+// Older GPUs have no clusters and no early start: there these compile to nothing. TMA and wgmma, in
+// lessons for Hopper, compile to a trap elsewhere; launchers ask for the GPU's architecture first.
 #if __CUDA_ARCH__ >= 900
 #define SM_90(...) __VA_ARGS__
 #else
@@ -261,27 +261,27 @@ __device__ inline void send(float x, float* to, uint64_t* barrier, int block) {
 template <int kDims>
 __device__ inline void load_tile(void* to, const CUtensorMap& map, uint64_t* barrier,
                                  const int (&at)[kDims]) {
-  SM_90(ptx::cp_async_bulk_tensor(ptx::space_cluster, ptx::space_global, to, &map, at, barrier));
+  SM_90A(ptx::cp_async_bulk_tensor(ptx::space_cluster, ptx::space_global, to, &map, at, barrier));
 }
 
 // The same into all blocks of `mask`, at the same place; each block's own barrier counts the bytes.
 __device__ inline void load_tile_to(uint16_t mask, void* to, const CUtensorMap& map,
                                     uint64_t* barrier, const int (&at)[2]) {
-  SM_90(ptx::cp_async_bulk_tensor(ptx::space_cluster, ptx::space_global, to, &map, at, barrier,
-                                  mask));
+  SM_90A(ptx::cp_async_bulk_tensor(ptx::space_cluster, ptx::space_global, to, &map, at, barrier,
+                                   mask));
 }
 
 // fence.proxy.async: TMA sees what this thread has written to shared memory.
-__device__ inline void publish_to_tma() { SM_90(ptx::fence_proxy_async(ptx::space_shared)); }
+__device__ inline void publish_to_tma() { SM_90A(ptx::fence_proxy_async(ptx::space_shared)); }
 
 // The copy back. Elements outside of the tensor are not written.
 __device__ inline void store_tile(const CUtensorMap& map, const void* from, const int (&at)[2]) {
-  SM_90(ptx::cp_async_bulk_tensor(ptx::space_global, ptx::space_shared, &map, at, from),
-        ptx::cp_async_bulk_commit_group());
+  SM_90A(ptx::cp_async_bulk_tensor(ptx::space_global, ptx::space_shared, &map, at, from),
+         ptx::cp_async_bulk_commit_group());
 }
 
 // cp.async.bulk.wait_group: until all but kNumber stores of this thread have read shared memory.
-INSTRUCTION_OF(SM_90, wait_stores, "cp.async.bulk.wait_group.read %0;")
+INSTRUCTION_OF(SM_90A, wait_stores, "cp.async.bulk.wait_group.read %0;")
 
 // ---- wgmma: matrices of a warpgroup, 4 warps.
 
