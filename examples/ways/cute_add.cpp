@@ -1,4 +1,5 @@
-// cute_kernel.py's object file as an operator. The library needs no Python, and nothing of CuTe DSL.
+// cute_kernel.py's object file as an operator. The library needs no Python, and nothing of CuTe
+// DSL.
 #include <torch/csrc/stable/accelerator.h>
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>

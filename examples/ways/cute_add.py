@@ -3,6 +3,7 @@
 a and b are contiguous float32 of the same shape and GPU, at multiples of 16 bytes: a real operator would check that.
 """
 
+import shlex
 from pathlib import Path
 
 import torch
@@ -12,7 +13,7 @@ HERE = Path(__file__).resolve().parent
 FOLDER = HERE.parents[1] / "build" / "cute"
 if not (FOLDER / "cute_add.o").exists():
     raise ImportError(f"{FOLDER}/cute_add.o is missing: run `python3 examples/ways/cute_kernel.py sm_90` (your GPU's)")
-objects = [f"{FOLDER}/cute_add.o", f"{FOLDER}/libcuda_dialect_runtime_static.a"]
+objects = [shlex.quote(f"{FOLDER}/{name}") for name in ("cute_add.o", "libcuda_dialect_runtime_static.a")]
 load(
     "ways_cute",
     [f"{HERE}/cute_add.cpp"],

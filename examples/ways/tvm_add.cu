@@ -15,7 +15,8 @@ void add(TensorView c, TensorView a, TensorView b) {
     const bool is_float32 = dtype.code == kDLFloat && dtype.bits == 32 && dtype.lanes == 1;
     const bool fits = x.device().device_type == kDLCUDA && is_float32 && x.IsContiguous();
     if (!fits || x.numel() != c.numel() || x.device().device_id != c.device().device_id) {
-      TVM_FFI_THROW(ValueError) << "add: expected c, a and b contiguous, float32, of one size and GPU";
+      TVM_FFI_THROW(ValueError)
+          << "add: expected c, a and b contiguous, float32, of one size and GPU";
     }
   }
   const tvm::ffi::CUDADeviceGuard guard(c.device().device_id);
