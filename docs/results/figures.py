@@ -162,14 +162,23 @@ def training() -> str:
 
 
 def ways() -> str:
-    """docs/15_ways.md: the price of each way to make an operator."""
-    found = {row["way"]: row for row in load("h200-ways")["ways"]}
+    """docs/15_ways.md: what each way takes to install, and its price where it was measured."""
+    measured = {row["way"]: row for row in load("h200-ways")[0]["ways"]}
     lines = []
-    for way in ("torch.add", "torch.compile", "triton_op", "nvrtc", "jit", "setup", "cmake"):
-        row = found[way]
-        host = f"{row['us']:.1f} ({row['torch_us']:.1f})"
-        lines.append([way, f"{row['first_s']:.2g}", host, f"{row['gb_per_s']:.0f}"])
-    return table(["way", "first result, s", "us per call", "GB/s at 2^26"], lines)
+    for row in load("ways-packages")["packages"]:
+        lines.append([f"[{row['way']}]({row['link']})", row["licence"], row["to_install"], row["without_gpu"]])
+        found = measured.get(row["way"])
+        times = [f"{found['first_s']:.2g}", f"{found['us']:.0f} ({found['torch_us']:.1f})"] if found else ["-", "-"]
+        lines[-1] += [row["from_cpp"], *times]
+    head = ["way", "licence", "to install", "compiles without a GPU", "from C++, ahead of time"]
+    return table([*head, "first result, s", "us per call"], lines)
+
+
+def layers() -> str:
+    """docs/15_ways.md: the host's price of each layer between Python and C++."""
+    rows = load("h200-ways")[1]["host_cost"]
+    lines = [[row["call"], *(f"{row[key]:.2f}" if key in row else "" for key in ("us", "grad_us"))] for row in rows]
+    return table(["the same C++ function, as", "no gradient", "with gradient"], lines)
 
 
 def digits(x: float) -> str:

@@ -36,7 +36,7 @@ GPU = {  # end of the file's name: the commands whose results it has
     "float16": [f"{SWEEP} --dtype float16"],
     "bfloat16": [f"{SWEEP} --dtype bfloat16"],
     "clocks": ["time.py --clocks --dtype all --sizes 2^10,2^14,2^22,2^26"],
-    "ways": ["examples/ways/ways.py"],
+    "ways": ["examples/ways/ways.py", "examples/ways/ways.py --host-cost"],
     "training": [
         "train.py --check --epochs 1000",
         "train.py --check --epochs 1000 --cuda-graph",
@@ -90,7 +90,7 @@ def main() -> None:
     parts = CPU if args.machine == "cpu" else GPU
     for name in args.only or parts:
         found = [run(command) for command in parts[name]] or [measure_headers()]
-        content = found if name == "training" else found[0]
+        content = found if name in ("training", "ways") else found[0]
         files.write(RESULTS / f"{args.machine}-{name}.json", files.to_json(content))
 
 

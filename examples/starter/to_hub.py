@@ -1,5 +1,5 @@
-"""Write hub/, which Hugging Face's package `kernels` loads: python3 to_hub.py, after a build. The library is the same for
-every backend, each of which has a folder of its own: python3 to_hub.py cpu cu126 cu130 (default: this torch's)."""
+"""Write hub/, which Hugging Face's package `kernels` loads: python3 to_hub.py, after a build. Every backend has a folder,
+with the same library: python3 to_hub.py cpu cu126 cu130 (default: this torch's)."""
 
 import json
 import platform
