@@ -1,4 +1,4 @@
-"""Write hub/, which Hugging Face's package `kernels` loads: python3 to_hub.py, after a build. Every backend has a folder,
+"""Write hub/, which Hugging Face's package `kernels` loads: python3 to_hub.py, after a build. Each backend has a folder
 with the same library: python3 to_hub.py cpu cu126 cu130 (default: this torch's)."""
 
 import json
