@@ -163,7 +163,7 @@ def training() -> str:
 
 def ways() -> str:
     """docs/15_ways.md: what each way takes to install, and its price where it was measured."""
-    measured = {row["way"]: row for row in load("h200-ways")[0]["ways"]}
+    measured = {row["way"]: row for run in load("h200-ways") for row in run.get("ways", [])}
     lines = []
     for row in load("ways-packages")["packages"]:
         lines.append([f"[{row['way']}]({row['link']})", row["licence"], row["to_install"], row["without_gpu"]])
@@ -176,7 +176,7 @@ def ways() -> str:
 
 def layers() -> str:
     """docs/15_ways.md: the host's price of each layer between Python and C++."""
-    rows = load("h200-ways")[1]["host_cost"]
+    rows = [row for run in load("h200-ways") for row in run.get("host_cost", [])]
     lines = [[row["call"], *(f"{row[key]:.2f}" if key in row else "" for key in ("us", "grad_us"))] for row in rows]
     return table(["the same C++ function, as", "no gradient", "with gradient"], lines)
 
