@@ -35,8 +35,9 @@ class Number(float):
 
 
 def load(name: str, part: str = "results") -> list[dict]:
-    """The rows of a file."""
-    return json.loads((RESULTS / f"{name}.json").read_text(), parse_float=Number)[part]
+    """The rows of a file, or of all runs in it."""
+    content = json.loads((RESULTS / f"{name}.json").read_text(), parse_float=Number)
+    return [row for run in content for row in run.get(part, [])] if isinstance(content, list) else content[part]
 
 
 def us(microseconds: float) -> str:
@@ -250,14 +251,25 @@ def llama_kernels() -> str:
 
 
 def ways() -> str:
-    """The price of each way to make an operator."""
-    found = {row["way"]: row for row in load("h200-ways", "ways")}
-    shown = ("torch.add", "torch.compile", "triton_op", "nvrtc", "jit", "setup", "cmake")
-    columns = {"way": "{way}", "first result, s": "{first_s:.2g}", "us per call": "{us:.1f} ({torch_us:.1f})"}
-    return listed(map(found.get, shown), columns | {"GB/s at 2^26": "{gb_per_s:.0f}"})
+    """What each way takes to install, and its price where it was measured."""
+    measured, rows = {row["way"]: row for row in load("h200-ways", "ways")}, load("ways-packages", "packages")
+    for row in rows:
+        row |= {"first": "-", "call": "-"}
+        if found := measured.get(row["way"]):
+            row |= {"first": f"{found['first_s']:.2g}", "call": f"{found['us']:.0f} ({found['torch_us']:.1f})"}
+    columns = {"way": "[{way}]({link})", "licence": "{licence}", "to install": "{to_install}"}
+    columns |= {"compiles without a GPU": "{without_gpu}", "from C++, ahead of time": "{from_cpp}"}
+    return listed(rows, columns | {"first result, s": "{first}", "us per call": "{call}"})
 
 
-FUNCTIONS = (first_run, clocks, study, steps, life, others, ratios, host_cost, training, ways, rms_norm, matmul)
+def layers() -> str:
+    """The host's price of each layer between Python and C++."""
+    rows = load("h200-ways", "host_cost")
+    lines = [[row["call"], *(f"{row[key]:.2f}" if key in row else "" for key in ("us", "grad_us"))] for row in rows]
+    return table(["the same C++ function, as", "no gradient", "with gradient"], lines)
+
+
+FUNCTIONS = (first_run, clocks, study, steps, life, others, ratios, host_cost, training, ways, layers, rms_norm, matmul)
 FUNCTIONS += (decode_attention, llama_prize, llama, llama_steps, llama_kernels)
 TABLES = {function.__name__.replace("_", "-"): function for function in FUNCTIONS}
 TABLES |= {  # those that one call makes

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.utils import cpp_extension
 
 from lab.build import toolchain
 
@@ -40,26 +41,76 @@ def test_cpp(project, tmp_path):
 @pytest.mark.thorough
 @pytest.mark.anywhere
 def test_ways(run, project, tmp_path):
-    """Each way that can run here gives torch's result: ways.py ends in an error otherwise."""
+    """Each way that can run here gives torch's result, each layer its gradient, too; otherwise ways.py fails."""
     on_gpu = torch.cuda.is_available()
     some = ("torch.add", "torch.compile", "jit")
     words = [] if on_gpu else [word for way in some for word in ("--way", way)]
-    words += ["--json", tmp_path / "ways.json"]
-    run("examples/ways/ways.py", *words, root=project, ADD2_WITH_CUDA=str(int(on_gpu)))
-    rows = {row["way"]: row for row in json.loads((tmp_path / "ways.json").read_text())["ways"]}
-    assert on_gpu or set(rows) == {*some}
+    files = [tmp_path / "ways.json", tmp_path / "layers.json"]
+    for file, asked in zip(files, (words, ["--host-cost"]), strict=True):
+        run("examples/ways/ways.py", *asked, "--json", file, root=project, ADD2_WITH_CUDA=str(int(on_gpu)))
+    ways, layers = (json.loads(file.read_text()) for file in files)
+    assert on_gpu or {row["way"] for row in ways["ways"]} == {*some}
+    has_gradient = {row["call"]: "grad_us" in row for row in layers["host_cost"]}
+    assert has_gradient["custom_op"]
+    assert [name for name, has in has_gradient.items() if not has] == [
+        "C++ function, called from C++",
+        "stable operator",
+        "define, impl",
+    ]
+
+
+@pytest.fixture
+def a_way(monkeypatch):
+    """Import one file of examples/ways by its name; it may build."""
+
+    def a_way(name):
+        env = toolchain.environment()
+        monkeypatch.setenv("PATH", env["PATH"])
+        monkeypatch.setattr(cpp_extension, "CUDA_HOME", env.get("CUDA_HOME"))
+        monkeypatch.syspath_prepend(ROOT / "examples" / "ways")
+        return pytest.importorskip(name, exc_type=ImportError)
+
+    return a_way
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize("name", ["triton_add", "nvrtc_add"])
-def test_ways_in_python(name, monkeypatch):
-    """The two operators in one Python file: gradient, contract, torch.compile."""
-    monkeypatch.syspath_prepend(ROOT / "examples" / "ways")
-    add = pytest.importorskip(name).add
-    a, b = torch.randn(2, 1000, device="cuda")
+@pytest.mark.parametrize("name", ["triton_add", "nvrtc_add", "tvm_add", "cute_add"])
+def test_ways_in_python(name, a_way):
+    """The operators of one file: values, gradient, contract, torch.compile, the current stream."""
+    add = a_way(name).add
+    for n in (1, 1000, 1003, 100_001):
+        a, b = (torch.randn(n, device="cuda") for _ in range(2))  # each at a multiple of 16 bytes
+        assert torch.equal(add(a, b), a + b)
     a.requires_grad_()
     torch.library.opcheck(add, (a, b))
     assert torch.equal(torch.compile(add, fullgraph=True)(a, b), a + b)
+    with torch.cuda.stream(torch.cuda.Stream()):
+        torch.cuda._sleep(10_000_000)
+        doubled = 2 * b
+        assert torch.equal(add(doubled, b), 3 * b)
+
+
+@pytest.mark.skipif(toolchain.find_nvcc() is None, reason="needs nvcc")
+def test_tvm_ffi_builds(a_way, monkeypatch, tmp_path):
+    """Without a GPU: the launcher builds, loads, takes torch's tensors, and refuses those of a CPU."""
+    monkeypatch.setenv("TVM_FFI_CUDA_ARCH_LIST", "9.0")
+    monkeypatch.setenv("TVM_FFI_CACHE_DIR", str(tmp_path))
+    way = a_way("tvm_add")
+    with pytest.raises(ValueError, match="expected c, a and b contiguous, float32, of one size and GPU"):
+        way.plain(torch.ones(3), torch.ones(3))
+
+
+@pytest.mark.skipif(toolchain.find_nvcc() is None, reason="needs CUDA's headers")
+def test_cute_is_compiled_ahead(run, project):
+    """Without a GPU: an object file; then an operator whose library needs neither the DSL nor a CUDA runtime."""
+    pytest.importorskip("cutlass.cute", exc_type=ImportError)
+    run(project / "examples/ways/cute_kernel.py", "sm_90")
+    use = "import sys; sys.modules['cutlass'] = None; import cute_add, torch; x = torch.ones(5, device='meta')"
+    env = toolchain.environment() | {"PYTHONPATH": str(project / "examples/ways")}
+    run("-c", f"{use}; assert cute_add.add(x, x).shape == (5,)", cwd=project, **env)
+    library = Path(env["TORCH_EXTENSIONS_DIR"], "ways_cute", "ways_cute.so")
+    needed = subprocess.check_output(["readelf", "--dynamic", library], text=True)
+    assert re.findall(r"NEEDED.*\[lib(torch_cuda|cudart|cute|cuda)\b", needed) == ["torch_cuda"]
 
 
 def test_nvrtc_compiles(monkeypatch):

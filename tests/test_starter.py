@@ -190,3 +190,18 @@ def test_it_builds_and_passes(python, project, tmp_path):
     # Where there is nvcc, the kernel is compiled for named GPUs, also with a torch without CUDA.
     assert ("SKIPPED" in said) != has_nvcc, said
     assert "my_op" in python("benchmark.py", PYTHONPATH="src").stdout
+
+
+@pytest.mark.anywhere
+def test_hub(python, cpu_build, project):
+    """Hugging Face's `kernels` loads the folder that to_hub.py writes, where the package itself is not installed."""
+    pytest.importorskip("kernels", reason="needs the package kernels")
+    cpu_build()
+    python("to_hub.py")
+    use = "import torch, kernels, pathlib; a = torch.tensor([1.0, -3.0], requires_grad=True)"
+    use += "; y = kernels.get_local_kernel(pathlib.Path('hub')).scaled_relu(a, a, 0.5); y.sum().backward()"
+    done = python("-c", f"{use}; print(y.tolist(), a.grad.tolist())", cwd=project, HF_HUB_OFFLINE="1")
+    assert "[1.0, 0.0] [1.0, 0.0]" in done.stdout
+    checker = pytest.importorskip("kernel_abi_check", reason="needs the package kernel-abi-check")
+    [library] = project.glob("hub/build/*/_C.so")
+    assert checker.ObjectFile(library).check_python_abi("3.10") == []
