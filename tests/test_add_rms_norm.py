@@ -165,36 +165,19 @@ def test_shapes_and_strides(device):
 
 
 def test_refusals():
-    """By the operator, and by its fake kernels on `meta`, which must not promise what the operator refuses."""
+    """What tests/test_contract.py does not ask: scalars, eps, and the operator of the gradient."""
     a, w = torch.ones(2, 3), torch.ones(3)
-    wrong = [
-        ((a, torch.ones(2, 4), w), r"b is Float\[2, 4\], expected Float\[2, 3\]"),
-        ((a, a, torch.ones(2)), r"weight is Float\[2\], expected Float\[3\]"),
-        ((a, a, torch.ones(1, 3)), r"weight is Float\[1, 3\]"),
+    for inputs, message in [
         ((torch.ones(()), torch.ones(()), w), "no last dimension"),
         ((torch.ones(2, 0), torch.ones(2, 0), torch.ones(0)), "no last dimension, or it is empty"),
-        ((a, a.double(), w), r"b is Double\[2, 3\]"),
-        ((a, a, w.half()), r"weight is Half\[3\]"),
-        ((a.int(), a.int(), w.int()), "expected float32, float64, float16 or bfloat16"),
-        ((a, a, None), "weight is None, expected a tensor"),
-        ((a, None, w), "b is None, expected a tensor"),
         ((a, a, w, torch.tensor(EPS)), "eps is a Tensor, expected a number"),  # its gradient would be lost
-        ((a, a, w.to("meta")), "add_rms_norm"),  # a weight that was never materialized
-        ((a.to("meta"), a, w), "add_rms_norm"),
         ((a, None, a, w, torch.ones(3)), r"rstd is Float\[3\], expected Float\[2\]"),
         ((torch.ones(2, 4), None, a, w, torch.ones(2)), r"dy is Float\[2, 4\]"),
-        ((a, None, a, w.to("meta"), torch.ones(2)), "add_rms_norm"),
-        ((a, None, a, w, torch.ones(2, device="meta")), "add_rms_norm"),
-    ]
-    if torch.cuda.is_available():
-        wrong += [((a.cuda(), a.cuda(), w), "weight is on cpu, expected cuda:0")]
-    for inputs, message in wrong:
-        function = OPS.add_rms_norm_backward if len(inputs) == 5 else lib.add_rms_norm
+        ((a, None, a, w.to("meta"), torch.ones(2)), "expected one device"),
+        ((a, None, a, w, torch.ones(2, device="meta")), "expected one device"),
+    ]:
         with pytest.raises(RuntimeError, match=message):
-            function(*inputs)
-        if message != "add_rms_norm" and "cuda" not in message:
-            with pytest.raises(RuntimeError, match="add_rms_norm"):
-                function(*(None if x is None else x.to("meta") for x in inputs))
+            (OPS.add_rms_norm_backward if len(inputs) == 5 else lib.add_rms_norm)(*inputs)
 
 
 def test_gradcheck(device):
@@ -205,16 +188,6 @@ def test_gradcheck(device):
     assert torch.autograd.gradcheck(lambda b: lib.add_rms_norm(a.detach(), b, weight.detach()), (b,))
     jacobian = torch.autograd.functional.jacobian  # vectorized, it is a vmap of the gradient
     torch.testing.assert_close(*(jacobian(f, inputs, vectorize=True) for f in (lib.add_rms_norm, lib.reference)))
-
-
-def test_contract(device):
-    for dtype in (torch.float32, torch.bfloat16):
-        a, b, weight, dy, ds = make((3, 4, 16), dtype, device)
-        torch.library.opcheck(OPS.add_rms_norm.default, (*(x.clone().requires_grad_() for x in (a, b, weight)), EPS))
-        torch.library.opcheck(OPS.add_rms_norm.default, (a.transpose(0, 1), b.view(4, 3, 16), weight, EPS))
-        _, s, rstd = OPS.add_rms_norm.default(a, b, weight, EPS)
-        for more in (ds, None):
-            torch.library.opcheck(OPS.add_rms_norm_backward.default, (dy, more, s, weight, rstd))
 
 
 @pytest.mark.parametrize("batch", [3, 0])

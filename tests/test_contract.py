@@ -94,14 +94,18 @@ class Contract:
                 self.call(lib, first.requires_grad_(), *inputs[1:])
             return
         ours, theirs = (self.of_leaves(lib, function, inputs) for function in (self.call, self.by_torch))
+        every = tuple(range(len(leaves)))
+
+        def loss(function):
+            return lambda *leaves: sum(y.float().square().sum() for y in function(*leaves))
+
         transforms = {
-            "autograd": lambda f: torch.autograd.grad(
-                sum(y.float().square().sum() for y in f(*(x.requires_grad_() for x in leaves))), leaves
-            ),
+            "autograd": lambda f: torch.autograd.grad(loss(f)(*(x.requires_grad_() for x in leaves)), leaves),
             "jvp": lambda f: torch.func.jvp(f, tuple(leaves), tuple(leaves))[1],
-            "grad": lambda f: torch.func.grad(
-                lambda *x: sum(y.float().square().sum() for y in f(*x)), tuple(range(len(leaves)))
-            )(*leaves),
+            "grad": lambda f: torch.func.grad(loss(f), every)(*leaves),
+            "vmap of grad": lambda f: torch.vmap(torch.func.grad(loss(f), every), (0, *[None] * (len(leaves) - 1)))(
+                torch.stack((leaves[0], -leaves[0])), *leaves[1:]
+            ),
         }
         for transform in transforms.values():
             self.assert_close(transform(ours), transform(theirs))

@@ -222,59 +222,23 @@ def test_append_refuses_shared_elements(lib, device):
     assert min(found.values()) > 50
 
 
-@pytest.mark.parametrize("device", [*DEVICES, "meta"])  # fake kernels promise no more than the operators do
+@everywhere
 def test_refuses(lib, device):
+    """What tests/test_contract.py does not ask: caches of 8 bits, scalars, vmap."""
     (q, keys, values, lengths), _ = make([40, 17], device=device)
     scale, table, new = (torch.ones(shape, device=device) for shape in ((2, 2, 40), (40, 32), (2, 2, 1, 64)))
-    new, with_grad, eight = new.half(), q.clone().requires_grad_(), (keys.char(), values.char())
-    into = q[:, :, None], new, new, table, table, lengths
-    names = {torch.half: "Half", torch.bfloat16: "BFloat16", torch.float: "Float", torch.double: "Double"}
-    names |= {torch.int: "Int", torch.long: "Long", torch.int8: "Char", torch.cfloat: "ComplexFloat"}
-    # The operators name a dtype as C++ does, their fake kernels as Python does.
-    half, bfloat, single, double, integer, long, char, cfloat = map(str, names) if device == "meta" else names.values()
-    on, either = (" on meta", "float16 or bfloat16") if device == "meta" else ("", "Half or BFloat16")
-    wide, late = keys.new_zeros(2, 2, 40, 65)[..., 1:], keys.new_zeros(keys.numel() + 1)[1:].view_as(keys)
+    eight = keys.char(), values.char()
+    into = q[:, :, None], new.half(), new.half(), table, table, lengths
     for arguments, message in (
-        ((q[:, :7], keys, values, lengths), "q has 7 heads and keys 2"),
-        ((q[:, :0], keys, values, lengths), "q has 0 heads and keys 2"),
-        ((q, keys[:, :0], values[:, :0], lengths), "q has 8 heads and keys 0"),
-        ((q.repeat(1, 5, 1), keys, values, lengths), "q has 40 heads and keys 2, expected 1 to 16 heads"),
-        (
-            (q, keys, values[:, :, 1:], lengths),
-            rf"values is {half}\[2, 2, 39, 64\]{on}, expected {half}\[2, 2, 40, 64\]",
-        ),
-        ((q, keys, values, lengths.long()), rf"lengths is {long}\[2\]{on}, expected {integer}\[2\]"),
-        ((q.bfloat16(), keys, values, lengths), f"keys is {half}.*expected {bfloat}"),
-        ((q.double(), keys, values, lengths), f"{double} q{on}: expected {either}"),
-        ((q.cfloat(), keys.cfloat(), values.cfloat(), lengths), f"{cfloat} q{on}: expected {either}"),
-        ((q.char(), *eight, lengths, None, scale, scale), f"{char} q{on}: expected {either}"),
-        ((q, *eight, lengths), "expected key_scale and value_scale"),
-        ((q, *eight, lengths, None, scale, scale[:, :, 1:]), rf"value_scale is {single}\[2, 2, 39\]"),
+        ((q.char(), *eight, lengths, None, scale, scale), "Char q: expected Half or BFloat16"),
+        ((q, *eight, lengths, None, scale, scale[:, :, 1:]), r"value_scale is Float\[2, 2, 39\]"),
         ((q, keys, values, lengths, None, scale, scale), "expected key_scale and value_scale"),
-        ((q[..., :32], keys[..., :32], values[..., :32], lengths), "32 wide, expected 64 or 128"),
-        ((q, None, values, lengths), "expected tensors, q with 3 dimensions and keys with 4"),
-        ((q, keys, values, None), "lengths is None, expected a tensor"),
-        ((with_grad, keys, values, lengths), "has no gradient"),
-        (
-            (*into[:3], table[1:], table[1:], lengths, keys, values),
-            rf"cos is {single}\[39, 32\]{on}, expected {single}\[40, 32\]",
-        ),
-        ((*into, new.expand(keys.shape), values), "expanded|shares memory with itself"),
-        ((*into, *eight, scale, scale[:1].expand(scale.shape)), "expanded|shares memory with itself"),
-        ((*into, torch._neg_view(keys), values), "negative view"),
         ((q, keys, values, lengths, torch.tensor(0.1, requires_grad=True)), "scale is a Tensor, expected a number"),
-        ((*into, wide, values), "dense rows that start at multiples of 16 bytes"),
-        ((*into, keys, late), "dense rows that start at multiples of 16 bytes"),
-        ((*into, keys, keys), "shares? memory"),
-        ((*into, *eight, scale, scale), "shares? memory"),
-        ((with_grad[:, :, None], *into[1:], keys, values), "has no gradient"),
+        ((*into, *eight, scale, scale[:1].expand(scale.shape)), "value_scale shares memory with itself"),
+        ((*into, *eight, scale, scale), "value_scale shares memory with key_scale"),
     ):
-        with pytest.raises(RuntimeError, match=message) as caught:
+        with pytest.raises(RuntimeError, match=message):
             (lib.append if arguments[0].dim() == 4 else lib.attend)(*arguments)
-        assert "\n" not in str(caught.value)
-    for transform in (torch.func.grad, lambda f: lambda q: torch.func.jvp(f, (q,), (q,))):
-        with pytest.raises(RuntimeError, match="has no gradient"):  # not a silent zero
-            transform(lambda q: lib.attend(q, keys, values, lengths).float().sum())(q)
     with pytest.raises(RuntimeError, match="has no vmap"):
         torch.vmap(lib.attend, (0, None, None, None))(torch.stack((q, q)), keys, values, lengths)
 

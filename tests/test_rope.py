@@ -55,40 +55,16 @@ def test_values(rope, device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_contract(rope, device):
-    x = torch.randn(2, 7, 4, 16, device=device).transpose(1, 2)
-    cos, sin = tables(7, 8, device)
-    torch.library.opcheck(rope.rotate, (x, cos, sin))
-    torch.library.opcheck(rope.rotate, (x.detach().requires_grad_(), cos, sin))
-    y = torch.compile(lambda x: rope.rotate(x, cos, sin) + 1, fullgraph=True)(x)
-    torch.testing.assert_close(y, rope.by_torch(x, cos, sin) + 1)
-
-
-@pytest.mark.parametrize("device", DEVICES)
-def test_derivatives(rope, device):
-    """float32: compared with those of torch's own functions, not with finite differences."""
+def test_second_derivative(rope, device):
+    """float32: compared with those of torch's own functions, not with finite differences. The input is a view."""
     x, grad = torch.randn(2, 2, 7, 4, 16, device=device).transpose(2, 3)
     cos, sin = tables(7, 8, device)
-    for call in (rope.rotate, torch.compile(lambda *inputs: rope.rotate(*inputs), fullgraph=True)):
-        is_eager = call is rope.rotate  # torch.compile has no second derivative of anything
-        results = []
-        for function in (call, rope.by_torch):
-            t = x.detach().clone().requires_grad_()
-            (first,) = torch.autograd.grad(function(t, cos, sin).square(), t, grad, create_graph=is_eager)
-            second = torch.autograd.grad(first.sin().sum(), t) if is_eager else ()
-            results.append((first, *second))
-        torch.testing.assert_close(*results)
-    f, g = (lambda x, call=call: call(x, cos, sin).sin() for call in (rope.rotate, rope.by_torch))
-    for transform in (
-        lambda f, x: torch.func.grad(lambda x: f(x).sum())(x),
-        lambda f, x: torch.func.jvp(f, (x,), (2 * x,))[1],
-        lambda f, x: torch.func.vmap(torch.func.grad(lambda x: f(x).sum()))(torch.stack([x, grad])),
-    ):
-        torch.testing.assert_close(transform(f, x), transform(g, x))
-        # contiguous: compiled, a jvp of torch's own chunk of a transposed tensor fails (torch 2.13)
-        dense = x.contiguous()
-        compiled = torch.compile(lambda x, t=transform: t(f, x), fullgraph=True)
-        torch.testing.assert_close(compiled(dense), transform(g, dense))
+    results = []
+    for function in (rope.rotate, rope.by_torch):
+        t = x.detach().clone().requires_grad_()
+        (first,) = torch.autograd.grad(function(t, cos, sin).square(), t, grad, create_graph=True)
+        results.append((first, *torch.autograd.grad(first.sin().sum(), t)))
+    torch.testing.assert_close(*results)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -106,16 +82,6 @@ def test_vmap(rope, device):
 def test_refusals(rope, device):
     x = torch.randn(2, 4, 7, 16, device=device)
     cos, sin = tables(7, 8, device)
-    for name, *wrong in (
-        ("x", x.double(), cos, sin),
-        ("x", x[0], cos, sin),
-        ("cos", x, cos[1:], sin),
-        ("sin", x, cos, sin[:, 1:]),
-    ):
-        with pytest.raises(RuntimeError, match=f"rotate: {name} (is|has) .*, expected"):
-            rope.rotate(*wrong)
-    with pytest.raises(RuntimeError, match="several devices"):
-        rope.rotate(x, cos.to("meta"), sin)
     with pytest.raises(RuntimeError, match="detach it"):  # no gradient is lost without a word
         rope.rotate(x, cos, sin.requires_grad_())
     sin = sin.detach()
