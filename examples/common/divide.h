@@ -1,12 +1,10 @@
-// Plain C++, so that tests can compile the plan of a launch without a GPU.
+// For kernels, launchers, and the plan of a launch, which tests compile as plain C++.
 #pragma once
 
-#ifndef __CUDACC__
-#define __host__
-#define __device__
-#endif
-
 template <typename X, typename Y>
-__host__ __device__ constexpr auto divide_up(X x, Y y) {
+#ifdef __CUDACC__
+__host__ __device__
+#endif
+    constexpr auto divide_up(X x, Y y) {
   return (x + y - 1) / y;
 }
