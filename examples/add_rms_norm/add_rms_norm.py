@@ -36,8 +36,8 @@ def add_rms_norm(a: Tensor, b: Tensor, weight: Tensor, eps: float = 1e-6) -> tup
     a, b: one shape with any leading dimensions and strides; weight: [a.shape[-1]]. One device, and one dtype: float32,
     float64, float16 or bfloat16. With halves weight may be float32, and then its gradient is. Else RuntimeError.
     y and s have a's dtype; s is rounded once, sums are float32 (float64 for float64). Under CUDA's autocast all become
-    float32; under a CPU's, a and b get their common dtype. Differentiable once, backward: y and s may have gradients;
-    eps is a number and gets none. Two runs give the same bits. Call build() first.
+    float32; under a CPU's, a and b get their common dtype. Differentiable once, under torch.func any number of
+    times; eps is a number and gets no gradient. Two runs give the same bits. Call build() first.
     """
     if isinstance(eps, Tensor):  # torch would convert it, and drop its gradient
         raise RuntimeError("add_rms_norm: eps is a Tensor, expected a number, which has no gradient: pass eps.item()")
@@ -73,8 +73,14 @@ class _Gradient(torch.autograd.Function):
         return None, dx, dx, dweight, None  # d(a + b) is the same for a and b
 
 
-def _refuse_second(*arguments) -> None:
-    raise RuntimeError("add_rms_norm has no second derivative: its gradient is a kernel without one")
+class _NoSecond(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, below, *arguments):
+        return below(*arguments)
+
+    @staticmethod
+    def backward(*arguments):
+        raise RuntimeError("add_rms_norm has no second derivative: its gradient is a kernel without one")
 
 
 def _autocast_on_cpu(a: Tensor, b: Tensor, weight: Tensor, eps: float):
@@ -102,7 +108,7 @@ def register() -> None:
     forward = torch.ops.add_rms_norm.add_rms_norm.default
     backward = torch.ops.add_rms_norm.add_rms_norm_backward.default
     operators.register_derivatives(forward, _by_torch, _Gradient.apply)
-    operators.register_derivatives(backward, _refuse_second, _refuse_second)
+    operators.register_derivatives(backward, _NoSecond.backward, _NoSecond.apply)
     torch.library.register_autocast("add_rms_norm::add_rms_norm", "cuda", torch.float32)  # as F.rms_norm is
     LIBRARY.impl(forward, _autocast_on_cpu, "AutocastCPU")
 

@@ -87,7 +87,11 @@ def measure(library: ctypes.CDLL, environment: dict) -> Iterator[dict]:
         found = {name: clock.gpu(each * 8).median_us for name, each in calls.items()}
         for name, us in found.items():
             row = {"dtype": str(dtype).removeprefix("torch."), "kernel": name, "us": us}
-            row |= {"gb_per_s": 2 * xs[0].nbytes / us * 1e-3, "of_torch": found[TORCH] / us, "of_copy": found[COPY] / us}
+            row |= {
+                "gb_per_s": 2 * xs[0].nbytes / us * 1e-3,
+                "of_torch": found[TORCH] / us,
+                "of_copy": found[COPY] / us,
+            }
             yield row
 
 
