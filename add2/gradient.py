@@ -4,7 +4,6 @@ torch.library.register_autograd makes such a function, too. It is shorter, but d
 and torch.func.grad over it fails. This one has every derivative: page 4 says how.
 """
 
-from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -20,7 +19,7 @@ class WithGradient(torch.autograd.Function):
     """c = a + b; dc/da = dc/db = 1. add: what computes it."""
 
     @staticmethod
-    def forward(ctx, add: Callable, a: Tensor, b: Tensor) -> Tensor:
+    def forward(ctx, add, a: Tensor, b: Tensor) -> Tensor:
         ctx.set_materialize_grads(False)  # where no gradient arrives, backward gets None and passes it on
         return add(a, b)
 

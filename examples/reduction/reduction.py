@@ -49,7 +49,6 @@ def measure(functions: dict[str, Callable], environment: dict) -> Iterator[dict]
         once = xs[0].nbytes + TORCH[name](xs[0]).nbytes  # the floor: each element read once, each result written once
         for kernel, each in calls.items():
             us = clock.gpu(each * 8).median_us
-            print(f"{kernel:<16}{us:>6.1f} us, {once / us * 1e-3:.0f} GB/s", flush=True)
             yield {"kernel": kernel, "us": us, "gb_per_s": once / us * 1e-3}
 
 
