@@ -71,14 +71,33 @@ Tensor careful(const Tensor& a, const Tensor& b, int64_t threads) {
   return c;
 }
 
+// c[i] = a[i] + a[n-1-i]: each element is read twice, so c must not be a. (Both functions are for
+// contiguous float32 tensors of one length on the CPU.)
+void careless_mirror(const Tensor& c, const Tensor& a) {
+  auto* out = c.mutable_data_ptr<float>();
+  const auto* x = a.const_data_ptr<float>();
+  for (int64_t i = 0; i < a.numel(); ++i) out[i] = x[i] + x[a.numel() - 1 - i];
+}
+
+void careful_mirror(const Tensor& c, const Tensor& a) {
+  const auto *out = c.const_data_ptr<float>(), *x = a.const_data_ptr<float>();
+  const bool is_apart = out + c.numel() <= x || x + a.numel() <= out;
+  check(is_apart, "c shares memory with a");  // prevents: overlap
+  careless_mirror(c, a);
+}
+
 STABLE_TORCH_LIBRARY(mistakes, m) {
   m.def("careless(Tensor a, Tensor b, int threads=256) -> Tensor");
   m.def("careful(Tensor a, Tensor b, int threads=256) -> Tensor");
+  m.def("careless_mirror(Tensor(a!) c, Tensor a) -> ()");
+  m.def("careful_mirror(Tensor(a!) c, Tensor a) -> ()");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(mistakes, CPU, m) {
   m.impl("careless", TORCH_BOX(&careless));
   m.impl("careful", TORCH_BOX(&careful));
+  m.impl("careless_mirror", TORCH_BOX(&careless_mirror));
+  m.impl("careful_mirror", TORCH_BOX(&careful_mirror));
 }
 
 #ifdef __CUDACC__

@@ -33,6 +33,8 @@ def backward(ctx, grad):
 
 
 torch.library.register_autograd("mistakes::careful", backward)  # prevents: gradient
+for mirror in ("careless_mirror", "careful_mirror"):
+    torch.library.register_fake(f"mistakes::{mirror}", lambda c, a: None)
 
 
 def attempt(call, *arguments):
@@ -102,6 +104,24 @@ def compiled():
     return three(call, lambda add: torch.compile(lambda a, b: add(a, b) + 1, **options)(a, a))
 
 
+def overlap():
+    """c is a clone of a, and torch.compile leaves the clone out, so the loop reads what it has written"""
+
+    def mirror(write, a):
+        x = 2 * a
+        c = x.clone()
+        write(c, x)
+        return c
+
+    a, operators = torch.arange(1.0, 5), torch.ops.mistakes
+    return {
+        "inputs": f"{values(a=a)}; torch.compile of x = 2 * a; c = x.clone(); mirror(c, x), c[i] = x[i] + x[3-i]",
+        "careless": attempt(torch.compile(mirror), operators.careless_mirror, a),
+        "expected": attempt(mirror, operators.careless_mirror, a),
+        "careful": attempt(torch.compile(mirror), operators.careful_mirror, a),
+    }
+
+
 def stream():
     """the kernel is queued on the default stream; its input is written on another one"""
     a, b, big = torch.zeros(2, device="cuda"), torch.zeros(2, device="cuda"), torch.ones(8192, 8192, device="cuda")
@@ -155,7 +175,9 @@ def gpu():
     return in_a_child("a = b = torch.ones(2, device='cuda:1')")
 
 
-MISTAKES = {f.__name__: f for f in (transposed, short, dtype, length, gradient, compiled, stream, launch, cpu, gpu)}
+MISTAKES = {
+    f.__name__: f for f in (transposed, short, dtype, length, gradient, compiled, overlap, stream, launch, cpu, gpu)
+}
 NEEDS = {"stream": 1, "launch": 1, "cpu": 1, "gpu": 2}  # GPUs
 
 

@@ -13,9 +13,13 @@
 #include <torch/headeronly/core/TensorAccessor.h>
 #include <torch/headeronly/util/BFloat16.h>
 #include <torch/headeronly/util/Exception.h>
+#include <torch/headeronly/util/Float4_e2m1fn_x2.h>
+#include <torch/headeronly/util/Float8_e4m3fn.h>
+#include <torch/headeronly/util/Float8_e8m0fnu.h>
 #include <torch/headeronly/util/Half.h>
 
 #include <optional>
+#include <tuple>
 #include <vector>
 #if defined(TORCH_VERSION_2_13_0) && TORCH_FEATURE_VERSION >= TORCH_VERSION_2_13_0
 #include <torch/csrc/stable/generator.h>
@@ -71,9 +75,37 @@ Tensor names(const Tensor& x, std::optional<Tensor> maybe, std::vector<Tensor> l
 #endif
 #if defined(TORCH_VERSION_2_14_0) && TORCH_FEATURE_VERSION >= TORCH_VERSION_2_14_0
   torch::stable::tensor_from_pyobject(stream);
+  STD_TORCH_CHECK(x.has_storage(), "x is sparse");
+#endif
+#if defined(TORCH_VERSION_2_15_0) && TORCH_FEATURE_VERSION >= TORCH_VERSION_2_15_0
+  if (torch::stable::is_tensor_pyobject(stream)) return y;
+  torch::stable::empty({2}, torch::stable::dtype_from_pyobject(stream), std::nullopt,
+                       torch::stable::device_from_pyobject(stream));
 #endif
   return y;
 }
 
-STABLE_TORCH_LIBRARY(names, m) { m.def("names(Tensor x, Tensor? maybe, Tensor[] list) -> Tensor"); }
+// Their names compile with every target. Passing one of the last two as a dtype needs target 2.11.
+using Dtypes = std::tuple<torch::headeronly::Float8_e4m3fn, torch::headeronly::Float8_e8m0fnu,
+                          torch::headeronly::Float4_e2m1fn_x2>;
+constexpr ScalarType kDtypes[] = {ScalarType::Float8_e4m3fn, ScalarType::Float8_e8m0fnu,
+                                  ScalarType::Float4_e2m1fn_x2};
+
+// Not in the headers of 2.10 to 2.13. Those of 2.14 and later have it for every target.
+#ifdef TORCH_DYNAMIC_VERSION_CALL
+const char* no_message() { return nullptr; }
+const char* last_message() {
+  return TORCH_DYNAMIC_VERSION_CALL(TORCH_VERSION_2_13_0, torch_exception_get_what, no_message);
+}
+#endif
+
+STABLE_TORCH_LIBRARY(names, m) {
+  m.def("names(Tensor x, Tensor? maybe, Tensor[] list) -> Tensor");
+#if defined(TORCH_VERSION_2_12_0) && TORCH_FEATURE_VERSION >= TORCH_VERSION_2_12_0
+  m.def("tagged(Tensor x) -> Tensor", {at::Tag::cudagraph_unsafe, at::Tag::needs_exact_strides});
+#endif
+#if defined(TORCH_VERSION_2_13_0) && TORCH_FEATURE_VERSION >= TORCH_VERSION_2_13_0
+  m.set_python_module("port.names");
+#endif
+}
 STABLE_TORCH_LIBRARY_IMPL(names, CPU, m) { m.impl("names", TORCH_BOX(&names)); }
