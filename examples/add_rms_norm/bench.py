@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from add_rms_norm import add_rms_norm, build, reference
+from add_rms_norm import add_rms_norm, build, operators, reference
 from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -128,4 +128,4 @@ if __name__ == "__main__":
     for name, default in (("--rows", "1,64,2048,16384"), ("--widths", "256,1024,4096,8192,16384,32768,65536,131072")):
         parser.add_argument(name, default=default, metavar="N,N", type=lambda text: [int(n) for n in text.split(",")])
     args = parser.parse_args()
-    lesson.report(args, build, partial(measure, args), plot)
+    lesson.report(args, partial(operators.is_ready, build), partial(measure, args), plot)

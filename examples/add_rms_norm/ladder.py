@@ -7,17 +7,14 @@ The steps are in ladder.cu, which has no torch in it: they are called as C funct
 
 import ctypes
 import itertools
-import tempfile
 import textwrap
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 
 import torch
-from add_rms_norm import HERE, build
+from add_rms_norm import HERE, build, operators
 from bench import Inputs, lesson
 from torch import Tensor
-from torch.utils import cpp_extension
 
 SHAPES = [(16384, 4096), (65536, 256), (64, 4096), (2048, 65536)]
 STEPS = {
@@ -34,10 +31,7 @@ STEPS = {
 
 
 def compile_steps() -> ctypes.CDLL:
-    with tempfile.TemporaryDirectory() as folder:
-        where = {"build_directory": folder, "extra_include_paths": [str(HERE.parent)], "is_python_module": False}
-        cpp_extension.load("ladder", [str(HERE / "ladder.cu")], extra_cuda_cflags=["-O3"], **where)
-        return ctypes.CDLL(str(Path(folder, "ladder.so")))
+    return ctypes.CDLL(operators.load("rms_norm_ladder", [HERE / "ladder.cu"], operators.target_flags(oldest=75)))
 
 
 def call(function: Callable, step: int, tensors: list[Tensor], *sizes: int) -> None:
@@ -104,4 +98,6 @@ def plot(figure, content: dict) -> None:
 
 
 if __name__ == "__main__":
-    lesson.report(lesson.options(__doc__, has_plot=True).parse_args(), build, measure, plot)
+    lesson.report(
+        lesson.options(__doc__, has_plot=True).parse_args(), partial(operators.is_ready, build), measure, plot
+    )

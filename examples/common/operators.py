@@ -21,6 +21,11 @@ def has_toolkit() -> bool:
     return bool(torch.version.cuda and home and Path(home, "include", "cuda_runtime.h").exists())
 
 
+def is_ready(build: Callable[[], str]) -> bool:
+    """Whether build() has made the kernels, too: for programs that measure them."""
+    return has_toolkit() and bool(build())
+
+
 def target_flags(oldest: int, hopper: bool = False) -> list[str]:
     """nvcc's flags for the GPUs to compile for, where TORCH_CUDA_ARCH_LIST does not name them and torch's own are not
     right: it finds none without a GPU (IndexError), and on an H100 or H200 not sm_90a, which alone has wgmma."""

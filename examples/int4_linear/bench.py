@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from int4_linear import GROUP, build, has_toolkit, int4_linear, quantize
+from int4_linear import GROUP, build, int4_linear, operators, quantize
 from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -99,7 +99,7 @@ def plot(figure, content: dict) -> None:
 
 
 def is_ready() -> bool:
-    return has_toolkit() and bool(build())
+    return operators.is_ready(build)
 
 
 if __name__ == "__main__":

@@ -9,9 +9,8 @@ from functools import partial
 
 import torch
 from bench import floor_us, inputs, is_ready, lesson, time_calls
-from int4_linear import GROUP, HERE, architecture, dequantize, int4_linear, pack
+from int4_linear import GROUP, HERE, dequantize, int4_linear, operators, pack
 from torch import Tensor
-from torch.utils import cpp_extension
 
 N = K = 8192
 FIRST = "one warp per output"
@@ -53,10 +52,9 @@ def row_by_row(codes: Tensor) -> Tensor:
 
 
 def measure(where: dict) -> Iterator[dict]:
-    sources = [str(HERE / "ladder.cu"), str(HERE / "int4_linear_kernel.cu")]
-    flags = ["-O3", "-std=c++17", *architecture()]
-    where = {"extra_include_paths": [str(HERE.parent)], "is_python_module": False}
-    library = ctypes.CDLL(cpp_extension.load("ladder", sources, extra_cuda_cflags=flags, **where))
+    sources = [HERE / "ladder.cu", HERE / "int4_linear_kernel.cu"]
+    flags = operators.target_flags(oldest=80, hopper=True)
+    library = ctypes.CDLL(operators.load("int4_ladder", sources, flags))
     library.launch_step.restype = ctypes.c_char_p
     plain, packed = [], []  # the same weights, row by row and in the operator's order
     for _ in inputs(N, K, 1):

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 
 import torch
 from generate import Generator
-from llama import Cache, Llama, build, int4_linear
+from llama import Cache, Llama, build, operators
 from plain import TorchCache, set_norm
 from run import SIZES
 from steps import load
@@ -126,4 +126,4 @@ def plot(figure, content: dict) -> None:
 
 if __name__ == "__main__":
     args = lesson.options(__doc__, has_plot=True).parse_args()
-    lesson.report(args, lambda: int4_linear.has_toolkit() and build() is None, measure_all, plot)
+    lesson.report(args, lambda: operators.is_ready(build), measure_all, plot)

@@ -20,12 +20,12 @@ for _folder in (".", "examples/add_rms_norm", "examples/int4_linear", "examples/
 import add_rms_norm  # noqa: E402
 import decode_attention  # noqa: E402
 import int4_linear  # noqa: E402
+from common import operators  # noqa: E402, F401
 
 
-def build() -> None:
-    """Compile and load the operators of the three lessons."""
-    for lesson in (add_rms_norm, int4_linear, decode_attention):
-        lesson.build()
+def build() -> list[str]:
+    """Compile and load the operators of the three lessons. Returns the libraries' paths."""
+    return [lesson.build() for lesson in (add_rms_norm, int4_linear, decode_attention)]
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 from generate import Generator, check_logits, greedy, sampler
-from llama import Cache, Config, Llama, add_rms_norm, build, int4_linear
+from llama import Cache, Config, Llama, add_rms_norm, build, operators
 from load import Checkpoint, Loader, read_config
 from plain import TorchCache, set_norm
 from steps import kernels, ladder
@@ -138,7 +138,7 @@ def write(args: argparse.Namespace, device: torch.device) -> dict:
 
 def main() -> None:
     args = options()
-    is_gpu = torch.cuda.is_available() and int4_linear.has_toolkit() and args.weights != "float32"
+    is_gpu = torch.cuda.is_available() and operators.has_toolkit() and args.weights != "float32"
     device = torch.device("cuda" if is_gpu else "cpu")
     args.weights = args.weights or ("bf16" if is_gpu else "float32")
     if (args.steps or args.profile) and not is_gpu:
