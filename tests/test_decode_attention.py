@@ -22,6 +22,7 @@ from lab import toolchain
 FOLDER = Path(__file__).resolve().parents[1] / "examples" / "decode_attention"
 DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
 everywhere = pytest.mark.parametrize("device", DEVICES)
+need_nvcc = pytest.mark.skipif(not toolchain.find_nvcc(), reason="needs nvcc")
 either_cache = pytest.mark.parametrize("int8", [False, True])
 
 
@@ -287,8 +288,28 @@ def test_far_end(lib, device):
         assert right.amin() > 0
 
 
+@need_nvcc
+def test_ladder(tmp_path):
+    """nvcc alone compiles it. The reference on the CPU is right and, on a GPU with clusters, each rung."""
+    command = [toolchain.find_nvcc(), "-O3", "-std=c++17", "-arch=sm_90", f"-I{FOLDER.parent}", "-shared"]
+    subprocess.run([*command, "-Xcompiler=-fPIC", FOLDER / "ladder.cu", "-o", tmp_path / "ladder.so"], check=True)
+    launch = ctypes.CDLL(str(tmp_path / "ladder.so")).launch_ladder
+    launch.restype = ctypes.c_char_p
+    assert b"multiple of 4" in launch(1, *[None] * 4, 6, 1, None)
+    has_clusters = torch.cuda.is_available() and torch.cuda.get_device_capability() >= (9, 0)
+    for rung, tokens in itertools.product(range(6 if has_clusters else 1), (1, 7, 16, 129, 1000)):
+        torch.manual_seed(tokens)
+        sizes = (3, 8, 1, 128), (3, 2, tokens, 128), (3, 2, tokens, 128)
+        inputs = [torch.randn(size).bfloat16().to("cuda" if rung else "cpu") for size in sizes]
+        inputs[0] *= 4  # few tokens have large weights
+        right = F.scaled_dot_product_attention(*(x.double() for x in inputs), enable_gqa=True)
+        out = torch.full_like(inputs[0], math.nan)
+        assert launch(rung, *(ctypes.c_void_p(x.data_ptr()) for x in (out, *inputs)), 24, tokens, None) is None
+        assert ((out - right).norm(dim=-1) / right.norm(dim=-1)).max() <= 0.006, (rung, tokens)
+
+
 @pytest.mark.thorough
-@pytest.mark.skipif(not toolchain.find_nvcc(), reason="needs nvcc")
+@need_nvcc
 @pytest.mark.parametrize("arch", [80, 90, *(pytest.param(x, marks=pytest.mark.slow) for x in (86, 89, 100, 120))])
 def test_no_warning_and_no_spill(arch, tmp_path):
     options = ["-Werror=all-warnings", "-Xptxas=-v,--warning-as-error", "-Xcompiler=-Wall,-Werror"]

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from decode_attention import append, attend, build, has_toolkit
+from decode_attention import append, attend, build, operators
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
@@ -140,7 +140,7 @@ def measure_error(outliers: bool) -> dict:
 
 
 def is_ready() -> bool:
-    return has_toolkit() and bool(build())
+    return operators.has_toolkit() and bool(build())
 
 
 def measure_all(where: dict) -> Iterator[dict]:

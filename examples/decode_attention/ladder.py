@@ -1,58 +1,94 @@
-"""Time the steps of docs/13_decode_attention.md, from one block per head to the operator. Needs a GPU and nvcc.
+"""Check and time the rungs of docs/13_decode_attention.md, and the operator. Needs nvcc, and a Hopper GPU or newer.
 
-python3 examples/decode_attention/ladder.py --json FILE
+    python3 examples/decode_attention/ladder.py --json FILE
+    python3 examples/decode_attention/ladder.py --once 4096      # each rung once, for 4096 tokens: for a profiler
+
+GPU time without launches, by CUDA graphs. The cache of a call comes from memory, as in bench.py.
 """
 
 import ctypes
+import functools
+import statistics
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 
 import torch
-from bench import LLAMA, is_ready, lesson, make, quantized, rotate_sets, time_calls
-from decode_attention import HERE, attend
+import torch.nn.functional as F
+from bench import LLAMA, is_ready, lesson, make, rotate_sets, time_calls
+from decode_attention import HERE, attend, operators
 from torch import Tensor
-from torch.utils import cpp_extension
+
+RUNGS = {
+    1: "one warp per head",
+    2: "tokens split over warps",
+    3: "16-byte loads, eight tokens at a time",
+    4: "tensor cores, four heads together",
+    5: "copies ahead",
+}
+OPERATOR = "attend"
+SIZES = [(1, 4096), (16, 1024)]  # batch, tokens
 
 
-def call_step(
-    launch: Callable, lengths: Tensor, is_shared: bool, blocks: int, q: Tensor, keys: Tensor, values: Tensor, _
-):
+@functools.cache
+def load() -> Callable:
+    """Compile ladder.cu and return its launch_ladder()."""
+    launch = ctypes.CDLL(operators.load("attention_ladder", [HERE / "ladder.cu"], ["-arch=sm_90"])).launch_ladder
+    launch.restype = ctypes.c_char_p
+    return launch
+
+
+def attend_by(rung: int, q: Tensor, keys: Tensor, values: Tensor, _: Tensor) -> Tensor:
+    """attend() over a full cache, by one rung; RuntimeError if it does not run here."""
     out = torch.empty_like(q)
-    scratch = q.new_empty(q.shape[1] * blocks * 130, dtype=torch.float32)
-    pointers = [ctypes.c_void_p(x.data_ptr()) for x in (out, q, keys, values, lengths, scratch)]
+    pointers = [ctypes.c_void_p(x.data_ptr()) for x in (out, q, keys, values)]
     stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-    if error := launch(*pointers, keys.shape[2], is_shared, blocks, stream):
-        raise RuntimeError(error.decode())
+    if error := load()(rung, *pointers, q.shape[0] * q.shape[1], keys.shape[2], stream):
+        raise RuntimeError(f"rung {rung}: {error.decode()}")
     return out
 
 
-def measure(where: dict) -> Iterator[dict]:
-    flags = ["-O3", "-std=c++17"]
-    where = {"extra_include_paths": [str(HERE.parent)], "is_python_module": False}
-    path = cpp_extension.load("steps", [str(HERE / "ladder.cu")], extra_cuda_cflags=flags, **where)
-    launch = ctypes.CDLL(path).launch_step
-    launch.restype = ctypes.c_char_p
-    _, key_heads, d = LLAMA
-    for tokens in (512, 4096, 32768):
-        size, splits = 4 * key_heads * tokens * d, min(16, tokens // 128)
-        step = partial(call_step, launch, torch.full((key_heads,), tokens, dtype=torch.int32, device="cuda"))
-        steps = {
-            "one block per head": partial(step, False, 1),
-            "tokens split over blocks, joined by a second kernel": partial(step, False, splits),
-            "the query heads of a key head together": partial(step, True, splits),
-            "copies ahead; a cluster joins, or a second kernel that starts early": attend,
-            "int8": attend,
-        }
-        inputs = rotate_sets(partial(make, 1, tokens, *LLAMA), size)
-        right = attend(*inputs[0])
-        for name, function in steps.items():
-            if name == "int8":
-                inputs, size = [quantized(*x) for x in inputs * 2], size / 2 * (1 + 4 / d)
-            torch.testing.assert_close(function(*inputs[0]), right, rtol=0.03, atol=0.03 * right.abs().max().item())
-            us = time_calls(function, inputs)
-            of_peak = size / where["peak_gb_per_s"] * 1e-3 / us
-            yield {"tokens": tokens, "step": name, "us": us, "of_peak": of_peak}
+CALLS = {name: partial(attend_by, rung) for rung, name in RUNGS.items()} | {OPERATOR: attend}
+
+
+def relative_error(x: Tensor, q: Tensor, keys: Tensor, values: Tensor, _: Tensor) -> float:
+    """Error of a head against float64, by its norm: the largest of all heads."""
+    exact = (x.double() for x in (q[:, :, None], keys, values))
+    right = F.scaled_dot_product_attention(*exact, enable_gqa=True)[:, :, 0]
+    return ((x - right).norm(dim=-1) / right.norm(dim=-1)).max().item()
+
+
+def measure_size(batch: int, tokens: int, peak: float) -> Iterator[dict]:
+    size = 4 * batch * LLAMA[1] * tokens * LLAMA[2]
+    inputs = rotate_sets(partial(make, batch, tokens, *LLAMA), size)
+    for name, call in CALLS.items():
+        if not (error := relative_error(call(*inputs[0]), *inputs[0])) <= 0.006:
+            sys.exit(f"{name} is wrong at {batch} x {tokens}: a head's error is {error:.2%}, expected 0.6% at most")
+    rounds = [{name: time_calls(call, inputs) for name, call in CALLS.items()} for _ in range(3)]
+    for name in CALLS:
+        us = statistics.median(each[name] for each in rounds)
+        of_attend = statistics.median(each[OPERATOR] / each[name] for each in rounds)
+        row = {"batch": batch, "tokens": tokens, "rung": name, "us": us}
+        yield row | {"of_peak": size / peak * 1e-3 / us, "of_attend": of_attend}
+
+
+def main() -> None:
+    parser = lesson.options(__doc__)
+    parser.add_argument("--once", type=int, metavar="N", help="only run each rung once, for N tokens; no results")
+    args = parser.parse_args()
+
+    def measure(where: dict) -> Iterator[dict]:
+        if args.once:
+            inputs = make(1, args.once, *LLAMA)
+            for call in CALLS.values():
+                call(*inputs)
+            torch.cuda.synchronize()
+            sys.exit()
+        for size in SIZES:
+            yield from measure_size(*size, where["peak_gb_per_s"])
+
+    lesson.report(args, is_ready, measure)
 
 
 if __name__ == "__main__":
-    lesson.report(lesson.options(__doc__).parse_args(), is_ready, measure)
+    main()
