@@ -34,9 +34,9 @@ def _earlier(text: str) -> dict:
     raise argparse.ArgumentTypeError(f"{text} holds no results of this program")
 
 
-def rotate_sets(make: Callable, bytes_each: float) -> list:
-    """Inputs that calls take in turn, so that they come from memory: four times the L2 cache, 2 to 256 sets."""
-    count = math.ceil(4 * clock.cache_size(torch.device("cuda")) / bytes_each)
+def rotate_sets(make: Callable, bytes_each: float, caches: int = 4) -> list:
+    """Inputs that calls take in turn, so that they come from memory: as much as so many L2 caches, 2 to 256 sets."""
+    count = math.ceil(caches * clock.cache_size(torch.device("cuda")) / bytes_each)
     return [make() for _ in range(min(max(2, count), 256))]
 
 
@@ -84,4 +84,3 @@ def report(args: argparse.Namespace, is_ready: Callable[[], bool], measure: Call
             figure = Figure(layout="constrained")
             plot(figure, content)
             files.draw(args.plot, figure, metadata={"Date": None} if args.plot.suffix == ".svg" else None)
-    return content

@@ -61,6 +61,15 @@ def test_files_are_tested_first(program, run, tmp_path):
         assert (tmp_path / "no.json").read_text() == "[1]"
 
 
+@pytest.mark.thorough
+@pytest.mark.anywhere
+@pytest.mark.skipif(torch.cuda.is_available(), reason="would measure for minutes")
+@pytest.mark.parametrize("program", ["*/bench.py", "*/ladder.py", "int4_linear/model.py", "llama/compare.py"])
+def test_without_a_gpu(program, run):
+    for path in FOLDER.parent.glob(program):
+        assert "needs a GPU" in run(path, status=1).stderr, path
+
+
 def test_cut_short(monkeypatch, tmp_path):
     """The rows that a program has measured are in its file, even if it does not reach its end."""
 

@@ -2,7 +2,7 @@
 
     python3 examples/decode_attention/bench.py --json FILE
 
-GPU time without launches, by CUDA graphs. The cache of a call comes from memory: calls rotate among caches of four
+GPU time without launches, by CUDA graphs. The cache of a call comes from memory: calls rotate among caches of three
 times the L2 cache. "exact" is torch on a cache of just the right length; "mask" is what a CUDA graph needs, as its
 lengths live on the device. FlexAttention is compiled for three sizes only.
 """
@@ -24,7 +24,6 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from lab import lesson  # of the workbench only what runs a lesson's programs,
 from lab.bench import clock  # and a clock
-from lab.lesson import rotate_sets
 
 warnings.filterwarnings("ignore", module="torch")  # a backend that cannot do something says so, and is left out
 BACKENDS = {"flash": "FLASH_ATTENTION", "cuDNN": "CUDNN_ATTENTION", "efficient": "EFFICIENT_ATTENTION", "math": "MATH"}
@@ -33,6 +32,7 @@ NAMED = [(1, 512), (1, 4096), (1, 32768), (1, 131072), (8, 4096), (64, 512), (64
 POINTS = [(*point, *LLAMA) for point in NAMED]
 POINTS += [(1, 4096, 32, 8, 64), (8, 4096, 32, 32, 128), (1, 4096, 64, 8, 128), (8, 4096, 16, 1, 128)]
 POINTS += [(1, 1300, *LLAMA), (3, 10000, *LLAMA), (20, 700, *LLAMA), (12, 3000, *LLAMA), (64, 1111, *LLAMA)]
+rotate_sets = partial(lesson.rotate_sets, caches=3)
 WITH_FLEX = [POINTS[i] for i in (1, 4, 5)]  # each size is compiled for seconds
 
 
