@@ -206,21 +206,24 @@ __device__ void copy_tile(const Tile& to, const Problem& p, int head, int first)
   for (int i = threadIdx.x / 16 % 2; i < kTile; i += 2) {
     const bool is_inside = first + i < p.tokens;
     const int token = is_inside ? first + i : 0;
-    copy_16(address_of(to.keys, i, piece), row_of(p.keys, p, head, token) + piece * 8, is_inside);
-    copy_16(address_of(to.values, i, piece), row_of(p.values, p, head, token) + piece * 8,
-            is_inside);
+    const bf16* key = row_of(p.keys, p, head, token) + piece * 8;
+    const bf16* value = row_of(p.values, p, head, token) + piece * 8;
+    copy_16_once(address_of(to.keys, i, piece), key, is_inside);
+    copy_16_once(address_of(to.values, i, piece), value, is_inside);
   }
 }
 
-// What a lane holds. mma.sync multiplies 16 rows, here the heads, of which there are only four, by
-// 8 columns. Of a product lane 9 gets row 9 / 4 = 2, and of every 8 columns number 9 % 4 * 2 = 2
-// and the next; and the same of row 2 + 8, which is empty. So a lane serves one head.
+// What a lane holds. mma.sync multiplies 16 rows, of which the heads fill four, by 8 columns. Of
+// the product lane 9 gets row 9 / 4 = 2, columns 9 % 4 * 2 = 2 and 3, in [0] and [1]; and the same
+// of row 2 + 8, which is empty, in [2] and [3]. So a lane serves one head. Its part of `out`, as of
+// q, is columns 2 and 3 of every eight.
 struct Lane {
   uint32_t q[kColumns / 16][4] = {};
   float out[kColumns / 8][4] = {};
   float maximum = -INFINITY, sum = 0;
 };
 
+// Rows 4 to 7 repeat the last head; store_lane() leaves them out.
 __device__ void load_query(Lane& my, const Problem& p, int first_head) {
   const int lane = threadIdx.x % 32, head = first_head + min(lane / 4, kGroup - 1);
   for (int i = 0; i < kColumns / 8; ++i) {
@@ -229,7 +232,8 @@ __device__ void load_query(Lane& my, const Problem& p, int first_head) {
   }
 }
 
-// scores += q keys^T, 16 columns at a time. ldmatrix brings them of 16 keys.
+// scores += q keys^T, 16 columns at a time, which ldmatrix loads of 16 keys. scores[0] are those of
+// tokens 0 to 7 of the tile, scores[1] of 8 to 15.
 __device__ void multiply_keys(float (&scores)[2][4], const Lane& my, const Tile& tile) {
   const int lane = threadIdx.x % 32;
   for (int i = 0; i < kColumns / 16; ++i) {
@@ -240,8 +244,7 @@ __device__ void multiply_keys(float (&scores)[2][4], const Lane& my, const Tile&
   }
 }
 
-// Makes weights of a lane's four scores. Only `tokens` of the tile's count. Four lanes share a
-// head.
+// Makes weights of the scores. Four lanes share a head. Of the last tile only `tokens` count.
 __device__ void weigh(float (&scores)[2][4], Lane& my, int tokens) {
   float maximum = my.maximum;
   for (int i = 0; i < 4; ++i) {
@@ -262,7 +265,8 @@ __device__ void weigh(float (&scores)[2][4], Lane& my, int tokens) {
   }
 }
 
-// out += weights values. A lane's weights are where mma.sync wants them in a left factor.
+// out += weights values, 16 columns at a time. mma.sync wants a left factor as it leaves a product,
+// so a lane has its weights already.
 __device__ void multiply_values(Lane& my, const float (&weights)[2][4], const Tile& tile) {
   const int lane = threadIdx.x % 32;
   uint32_t left[4] = {};  // weights in bfloat16; rows 8 to 15 stay 0
@@ -336,8 +340,8 @@ __global__ void __launch_bounds__(32 * kWarps) copies_ahead(Problem p) {
   join_parts(p, parts);
 }
 
-// Launches a cluster of blocks for each of `count` heads, or groups of heads: as many as all run at
-// once, if a multiprocessor has room for `room` of them.
+// Launches a cluster for each of `count` heads, or groups of heads: of as many blocks as all run at
+// once. A multiprocessor has room for `room` of them.
 const char* launch_clusters(void (*kernel)(Problem), unsigned count, unsigned room, size_t shared,
                             const Problem& p, cudaStream_t stream) {
   const unsigned at_once = device_attribute(cudaDevAttrMultiProcessorCount) * room;
@@ -364,7 +368,7 @@ extern "C" const char* launch_ladder(int rung, bf16* out, const bf16* q, const b
   if (device_attribute(cudaDevAttrComputeCapabilityMajor) < 9)
     return "needs compute capability 9.0 (Hopper) or newer, which has clusters";
   if (rung == 1) return launch(one_warp_per_head, {heads, 32}, stream, p);
-  if (rung == 2) return launch_clusters(tokens_split, heads, 4, 0, p, stream);
+  if (rung == 2) return launch_clusters(tokens_split, heads, 8, 0, p, stream);
   if (rung == 3) return launch_clusters(wide_loads, heads, 4, 0, p, stream);
   const size_t bytes = kWarps * sizeof(Tile);
   if (rung == 4) return launch_clusters(tensor_cores, groups, 1, bytes, p, stream);
