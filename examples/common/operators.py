@@ -89,6 +89,17 @@ def has_derivative(x: object) -> bool:
     return unpack(x).tangent is not None
 
 
+def is_tangent_hidden(*arguments: object) -> bool:
+    """Whether torch.compile would lose a forward derivative: torch 2.10 and 2.11 hide it from register_derivatives. An
+    operator's public function asks, and then computes by torch's own functions. Not needed from torch 2.13 on."""
+    if not _HIDES_TANGENTS or not torch.compiler.is_compiling():
+        return False
+    return any(isinstance(x, Tensor) and unpack_dual(x).tangent is not None for x in arguments)
+
+
+_HIDES_TANGENTS = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 13)
+
+
 def register_derivatives(op: torch._ops.OpOverload, by_torch: Callable, with_gradient: Callable) -> None:
     """Every derivative for an operator, as docs/4_gradients.md explains it.
 

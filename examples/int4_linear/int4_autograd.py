@@ -29,11 +29,16 @@ def _gate(y: Tensor, gated: bool) -> Tensor:
     return F.silu(y[..., 0::2]) * y[..., 1::2] if gated else y
 
 
-def _by_torch(x, packed, scale, zero, bias, gated=False) -> Tensor:
-    if operators.has_derivative(scale):
-        _refuse_trained_scale()
+def by_torch(x, packed, scale, zero, bias, gated=False) -> Tensor:
+    """The operator by torch's own functions."""
     y = F.linear(x, torch.ops.int4_linear.dequantize(packed, scale, zero), bias)
     return _gate(y.to(x.dtype), gated)  # autocast may have changed it
+
+
+def _with_every_derivative(x, packed, scale, *others) -> Tensor:
+    if operators.has_derivative(scale):
+        _refuse_trained_scale()
+    return by_torch(x, packed, scale, *others)
 
 
 def _with_gradient(below, x, packed, scale, zero, bias, gated=False) -> Tensor:
@@ -62,7 +67,7 @@ def register() -> None:
     LIBRARY.impl("int4_linear", _autocast, "AutocastCPU", with_keyset=True)
     LIBRARY.impl("int4_linear", _autocast, "AutocastCUDA", with_keyset=True)
     ops = torch.ops.int4_linear
-    operators.register_derivatives(ops.int4_linear.default, _by_torch, _with_gradient)
+    operators.register_derivatives(ops.int4_linear.default, _with_every_derivative, _with_gradient)
     operators.register_derivatives(ops.dequantize.default, _refuse_trained_scale, _refuse_trained_scale)
 
     @torch.library.register_fake("int4_linear::int4_linear")
