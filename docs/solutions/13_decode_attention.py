@@ -30,12 +30,12 @@ def exercise_2():
 
 
 def exercise_3():
-    """A byte becomes a float16 without a conversion."""
-    x = torch.arange(-128, 128, dtype=torch.int16)
-    bits = 0x6400 | ((x + 128) & 0xFF)
-    halves = bits.view(torch.float16)
-    print("code 5 is", hex(bits[133].item()), "and reads", halves[133].item())
-    assert torch.equal(halves - 1152, x.half())
+    """The lane and the place of each score of a tile, by head and token."""
+    scores = [(lane, i, j) for lane in range(32) for i in range(2) for j in range(2)]
+    places = {(lane // 4, i * 8 + lane % 4 * 2 + j): (lane, i, j) for lane, i, j in scores}
+    print("head 3, token 13: lane {}, scores[{}][{}]".format(*places[3, 13]))
+    assert places[3, 13] == (14, 1, 1)
+    assert len(places) == 128  # 8 rows of 16 tokens
 
 
 main()

@@ -206,10 +206,9 @@ __device__ void copy_tile(const Tile& to, const Problem& p, int head, int first)
   for (int i = threadIdx.x / 16 % 2; i < kTile; i += 2) {
     const bool is_inside = first + i < p.tokens;
     const int token = is_inside ? first + i : 0;
-    const bf16* key = row_of(p.keys, p, head, token) + piece * 8;
-    const bf16* value = row_of(p.values, p, head, token) + piece * 8;
-    copy_16_once(address_of(to.keys, i, piece), key, is_inside);
-    copy_16_once(address_of(to.values, i, piece), value, is_inside);
+    copy_16(address_of(to.keys, i, piece), row_of(p.keys, p, head, token) + piece * 8, is_inside);
+    copy_16(address_of(to.values, i, piece), row_of(p.values, p, head, token) + piece * 8,
+            is_inside);
   }
 }
 
@@ -341,7 +340,7 @@ __global__ void __launch_bounds__(32 * kWarps) copies_ahead(Problem p) {
 }
 
 // Launches a cluster for each of `count` heads, or groups of heads: of as many blocks as all run at
-// once. A multiprocessor has room for `room` of them.
+// once, if a multiprocessor has room for `room` of them.
 const char* launch_clusters(void (*kernel)(Problem), unsigned count, unsigned room, size_t shared,
                             const Problem& p, cudaStream_t stream) {
   const unsigned at_once = device_attribute(cudaDevAttrMultiProcessorCount) * room;
@@ -368,7 +367,7 @@ extern "C" const char* launch_ladder(int rung, bf16* out, const bf16* q, const b
   if (device_attribute(cudaDevAttrComputeCapabilityMajor) < 9)
     return "needs compute capability 9.0 (Hopper) or newer, which has clusters";
   if (rung == 1) return launch(one_warp_per_head, {heads, 32}, stream, p);
-  if (rung == 2) return launch_clusters(tokens_split, heads, 8, 0, p, stream);
+  if (rung == 2) return launch_clusters(tokens_split, heads, 4, 0, p, stream);
   if (rung == 3) return launch_clusters(wide_loads, heads, 4, 0, p, stream);
   const size_t bytes = kWarps * sizeof(Tile);
   if (rung == 4) return launch_clusters(tensor_cores, groups, 1, bytes, p, stream);
