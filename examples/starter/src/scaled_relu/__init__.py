@@ -11,6 +11,7 @@ if not (_library := Path(__file__).with_name("_C.so")).exists():
     raise ImportError(f"{_library} is missing: run `python3 setup.py build_ext --inplace`")
 torch.ops.load_library(_library)
 _op = torch.ops.scaled_relu.scaled_relu.default
+_HIDES_TANGENTS = torch.__version__ < "2.13"  # torch 2.10 and 2.11, while they compile, hide them from _autograd below
 
 
 def scaled_relu(a: Tensor, b: Tensor, scale: float = 1.0) -> Tensor:
@@ -21,7 +22,14 @@ def scaled_relu(a: Tensor, b: Tensor, scale: float = 1.0) -> Tensor:
     """
     if isinstance(scale, Tensor):
         raise TypeError("scaled_relu: scale is a tensor, expected a number: it gets no gradient")
+    if _HIDES_TANGENTS and torch.compiler.is_compiling() and any(unpack_dual(x).tangent is not None for x in (a, b)):
+        return _by_torch(a, b, scale)
     return _op(a, b, scale)
+
+
+def _by_torch(a: Tensor, b: Tensor, scale: float) -> Tensor:
+    wide = torch.promote_types(a.dtype, torch.float32)  # the kernel's `Wide`, for the same bits
+    return torch.relu(scale * (a.to(wide) + b.to(wide))).to(a.dtype)  # slower, but has every derivative
 
 
 @torch.library.register_fake("scaled_relu::scaled_relu")
@@ -65,8 +73,7 @@ def _autograd(keyset, a: Tensor, b: Tensor, scale: float) -> Tensor:
     for x in tensors:  # inside torch.func (grad, jvp, ...), or with a forward derivative?
         if torch.func.debug_unwrap(x) is not x or unpack_dual(x, level=level).tangent is not None:
             _op.redispatch(below, a, b, scale)  # computed for its checks: they stand only in C++
-            wide = torch.promote_types(a.dtype, torch.float32)  # the kernel's `Wide`, for the same bits
-            return torch.relu(scale * (a.to(wide) + b.to(wide))).to(a.dtype)  # slower, but has every derivative
+            return _by_torch(a, b, scale)
     if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
         return _Gradient.apply(below, a, b, scale)
     return _op.redispatch(below, a, b, scale)
