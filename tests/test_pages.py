@@ -123,7 +123,7 @@ def test_options_of_measure(run):
     """The programs that measure.py calls have these options; it calls those of the pages that time add2."""
     find_commands = runpy.run_path(str(RESULTS.parent / "measure.py"))["find_commands"]
     found = {record.stem: find_commands(record) for record in RESULTS.glob("*.json")}
-    assert found["h200-ways"] == ["python3 examples/ways/ways.py --json FILE.json"]
+    assert found["h200-transpose"] == ["python3 examples/transpose/transpose.py --json FILE"]
     assert len(found["h200-training"]) == 6
     assert found["h200-rope"] == found["h200-matmul-ncu"] == found["h200-others"] == []
     commands = [each.removeprefix("python3 ") for part in found.values() for each in part]
