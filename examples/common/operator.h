@@ -1,5 +1,5 @@
-// What an operator in C++ needs besides its kernels, on torch's ABI-stable headers: to refuse, to
-// check its arguments, to find the current stream. kernel/add2.cpp shows the same in one file.
+// For operators in C++, on torch's ABI-stable headers: refuse a call, check its arguments, find the
+// current stream. kernel/add2.cpp shows the same in one file.
 #pragma once
 #include <torch/csrc/stable/accelerator.h>
 #include <torch/csrc/stable/library.h>

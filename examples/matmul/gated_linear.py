@@ -59,6 +59,7 @@ def gated_linear(x: Tensor, w: Tensor) -> Tensor:
     both products again.
     """
     if operators.is_tangent_hidden(x, w):
+        torch.ops.gated_linear.gated_linear(x, w)  # for its checks
         return reference(x, w)
     return torch.ops.gated_linear.gated_linear(x, w)
 

@@ -23,6 +23,7 @@ def scaled_relu(a: Tensor, b: Tensor, scale: float = 1.0) -> Tensor:
     if isinstance(scale, Tensor):
         raise TypeError("scaled_relu: scale is a tensor, expected a number: it gets no gradient")
     if _HIDES_TANGENTS and torch.compiler.is_compiling() and any(unpack_dual(x).tangent is not None for x in (a, b)):
+        _op(a, b, scale)  # for its checks
         return _by_torch(a, b, scale)
     return _op(a, b, scale)
 
