@@ -35,12 +35,13 @@ def on_page_markdown(markdown, page, config, files):
         if target in uris:
             return link[1] + relpath(uris[target], dirname(page.file.src_uri) or ".") + mark + anchor
         kind = "tree" if isdir(target) else "blob"
-        return f"{link[1]}{config.repo_url}/{kind}/{config.extra['ref']}/{relpath(target, ROOT)}{mark}{anchor}"
+        base = f"{config.repo_url}/{kind}/{config.extra['ref']}" if config.repo_url else ROOT.as_uri()
+        return f"{link[1]}{base}/{relpath(target, ROOT)}{mark}{anchor}"
 
     parts = re.split(r"(^```.*?^```$)", markdown, flags=re.MULTILINE | re.DOTALL)  # text, code, text, ...
     parts[::2] = [re.sub(r'(\]\(|src=")([^)"]+)', lead, part) for part in parts[::2]]
     markdown = re.sub(r"^```(\w+) \w+\n", r"```\1\n", "".join(parts), flags=re.MULTILINE)  # marks for the tests
-    return markdown.replace("<details>", "<details markdown>").replace("https://github.com/OWNER/add2", config.repo_url)
+    return markdown.replace("<details>", "<details markdown>")
 
 
 def on_post_page(output, page, config):

@@ -16,7 +16,7 @@ from lab.build import leftovers
 
 ROOT = Path(__file__).resolve().parent.parent
 PORT = ROOT / "examples" / "port"
-PAGE = (ROOT / "docs" / "16_port.md").read_text()
+PAGE, TABLES = ((ROOT / "docs" / name).read_text() for name in ("16_port.md", "stable.md"))
 PATCHES = sorted((PORT / "steps").glob("*.patch"))
 SLOW = [pytest.mark.thorough, pytest.mark.slow]  # a minute each, for torch's large headers; two with nvcc
 
@@ -107,7 +107,7 @@ def test_new_names_compile(target):
 def test_table_is_compiled():
     """Each new name and header of the two tables is in names.cpp."""
     text = (PORT / "names.cpp").read_text()
-    rows = re.findall(r"^\| (?:`|2\.).*?\| (.*?) \| (.*?) \| .*?\|.*\|$", PAGE, re.MULTILINE)
+    rows = re.findall(r"^\| (?:`|2\.).*?\| (.*?) \| (.*?) \| .*?\|.*\|$", TABLES, re.MULTILINE)
     names = [name for new, _ in rows for name in re.findall(r"`(?:\w+::)*(\w+)", new)]
     headers = [path for _, header in rows for path in re.findall(r"`(\S+\.h)`", header)]
     assert len(rows) >= 23

@@ -2,7 +2,7 @@
 
     python3 examples/articles/articles.py
 
-docs/articles.md compares it with the way of today. The first run compiles for half a minute.
+docs/articles.md compares it with the way of today. The first run compiles for some twenty seconds.
 """
 
 import functools

@@ -1,5 +1,5 @@
 // c = a + b, twice. careless() leaves out everything that an operator must check; careful() is the
-// same operator with one line against each mistake, marked `// prevents: NAME`.
+// same operator with a line against nearly every mistake, marked `// prevents: NAME`.
 // nvcc compiles all of it, with -DUSE_CUDA for torch's headers; without nvcc, g++ takes the CPU
 // half.
 #include <torch/csrc/stable/accelerator.h>
