@@ -8,10 +8,11 @@
 
 namespace four_bit {
 
-template <int R_, int NT_, int WR_, int WK_, int STAGES_, int CLUSTER_, int BLOCKS_>
+template <int R_, int NT_, int WR_, int WK_, int STAGES_, bool kCluster, int BLOCKS_>
 struct Shape {
-  static constexpr int R = R_, NT = NT_, WR = WR_, WK = WK_, STAGES = STAGES_, CLUSTER = CLUSTER_;
-  static constexpr int BLOCKS = BLOCKS_;  // that should fit on a multiprocessor
+  static constexpr int R = R_, NT = NT_, WR = WR_, WK = WK_, STAGES = STAGES_;
+  static constexpr int BLOCKS = BLOCKS_;        // that should fit on a multiprocessor
+  static constexpr bool is_cluster = kCluster;  // its blocks share K
   static constexpr int kRows = WR * R * kTile, kBatch = NT * 8, kThreads = 32 * WR * WK;
   static constexpr int kStride = kRows + 4;  // floats from one row of x to the next: banks differ
   struct Slot {
@@ -24,25 +25,27 @@ struct Shape {
   static constexpr int kSums = WK * kBatch * kStride * 4;
   // Where there is room for both, a block computes several tiles, and copies ahead from tile to
   // tile.
-  static constexpr bool kLoops = BLOCKS == 1 && CLUSTER == 1 && kRing + kSums <= 227 * 1024;
+  static constexpr bool kLoops = BLOCKS == 1 && !is_cluster && kRing + kSums <= 227 * 1024;
   static constexpr int kOwn = kLoops ? kRing + kSums : kRing > kSums ? kRing : kSums;
-  static constexpr int kShared = kOwn + (CLUSTER > 1 ? kRows * kBatch * 4 : 0);  // sums of others
+  static constexpr int kShared = kOwn + (is_cluster ? kRows * kBatch * 4 : 0);  // sums of others
 };
 
 // Which groups of columns, rows of x and pieces of W a warp works on, and which part a lane.
 template <typename S>
 struct Place {
   int lane = threadIdx.x % 32, wr = threadIdx.x / 32 % S::WR, wk = threadIdx.x / 32 / S::WR;
-  int g = lane / 4, t = lane % 4;  // as mma.sync numbers its lanes
-  int rank = blockIdx.x % S::CLUSTER, m0 = blockIdx.y * S::kBatch, rows_of_x;
+  int g = lane / 4, t = lane % 4;                            // as mma.sync numbers its lanes
+  int splits, rank, m0 = blockIdx.y * S::kBatch, rows_of_x;  // rank: of a cluster's blocks
   int first_group, end_group;  // of the block, whose warps take them in turn
   int my_groups, turns;        // groups of this warp; turns of its loop
   int share, more;             // pieces of a tile; so many tiles have one more
 
-  __device__ Place(const Int4Call& p, int tiles) {
+  __device__ Place(const Int4Call& p, int tiles, int of_cluster) {
+    splits = S::is_cluster ? of_cluster : 1;
+    rank = blockIdx.x % splits;
     rows_of_x = min(p.batch - m0, S::kBatch);
-    first_group = groups_of(p) * rank / S::CLUSTER;
-    end_group = groups_of(p) * (rank + 1) / S::CLUSTER;
+    first_group = groups_of(p) * rank / splits;
+    end_group = groups_of(p) * (rank + 1) / splits;
     my_groups = (end_group - first_group + S::WK - 1 - wk) / S::WK;
     // As many turns for all warps: compute-sanitizer's racecheck counts barriers per warp.
     turns = S::WR > 1 ? (end_group - first_group + S::WK - 1) / S::WK : my_groups;
@@ -74,7 +77,7 @@ struct Copies {
   const T* from_x[kMine];
   // The next copy: of `group` of the tile before `ahead`, of which this warp has so many `pieces`.
   // The first ones, `near`, are neighbours in memory; the others lie `far` on, in the next 64 rows.
-  int ahead = blockIdx.x / S::CLUSTER, group = 0, pieces = 0, near = 0;
+  int ahead = blockIdx.x / at.splits, group = 0, pieces = 0, near = 0;
   const int far = (p.k / 64 - 1) * 128;
   uint32_t offsets[R] = {};  // of pieces, in Words
   bool is_affine = false;
@@ -115,7 +118,7 @@ struct Copies {
                             : static_cast<const char*>(p.zero) + row + (at.lane - 2 * R) * 16;
     is_affine = (has_scale ? at.lane / 2 : at.lane - 2 * R) < pieces;
     group = at.first_group + at.wk;
-    ahead += gridDim.x / S::CLUSTER;
+    ahead += gridDim.x / at.splits;
   }
 
   // While the kernel before ends: moves the first weights into L2. This is right even if that

@@ -95,20 +95,20 @@ template <typename T, typename S>
 __device__ inline void finish_cluster(const Sums<S>& sums, float2* parts, const Int4Call& p,
                                       const Place<S>& at) {
 #if __CUDA_ARCH__ >= 900
-  constexpr int kPairs = S::kRows / 2, kOwned = kPairs / S::CLUSTER;
+  constexpr int kPairs = S::kRows / 2;
+  const int shift = __ffs(kPairs / at.splits) - 1, owned = 1 << shift;  // splits: a power of 2
   const auto cluster = cooperative_groups::this_cluster();
   wait_for_cluster();  // all blocks have started
   for (int e = threadIdx.x; e < kPairs * at.rows_of_x; e += S::kThreads) {
     const int m = e / kPairs, pair = e % kPairs;
-    float2* to = parts + (at.rank * S::kBatch + m) * kOwned + pair % kOwned;
-    *cluster.map_shared_rank(to, pair / kOwned) = sums.of_warps(m, pair);
+    float2* to = parts + ((at.rank * S::kBatch + m) << shift) + (pair & (owned - 1));
+    *cluster.map_shared_rank(to, pair >> shift) = sums.of_warps(m, pair);
   }
   cluster.sync();
-  for (int e = threadIdx.x; e < kOwned * at.rows_of_x; e += S::kThreads) {
-    const int m = e / kOwned, pair = at.rank * kOwned + e % kOwned;
+  for (int e = threadIdx.x; e < at.rows_of_x << shift; e += S::kThreads) {
+    const int m = e >> shift, own = e & (owned - 1), pair = at.rank * owned + own;
     float2 sum = {0, 0};
-    for (int i = 0; i < S::CLUSTER; ++i)
-      sum = sum + parts[(i * S::kBatch + m) * kOwned + e % kOwned];
+    for (int i = 0; i < at.splits; ++i) sum = sum + parts[((i * S::kBatch + m) << shift) + own];
     if (pair < sums.pairs) finish<T>(p, at.m0 + m, sums.first + 2 * pair, sum);
   }
 #endif
@@ -116,21 +116,21 @@ __device__ inline void finish_cluster(const Sums<S>& sums, float2* parts, const 
 
 template <typename T, typename S>
 __global__ void __launch_bounds__(S::kThreads, S::BLOCKS)
-    few_rows(const Int4Call p, const int tiles) {
+    few_rows(const Int4Call p, const int tiles, const int splits) {
 #ifndef __CUDA_ARCH_FEAT_SM90_ALL
   if (S::BLOCKS == 1) return;  // plan.h takes such a shape only on an H100 or H200
 #endif
   extern __shared__ uint4 memory[];
-  const Place<S> at(p, tiles);
+  const Place<S> at(p, tiles, splits);
   Copies<T, S> copies(p, at, tiles, memory);
-  const int first_tile = copies.ahead, step = gridDim.x / S::CLUSTER;
+  const int first_tile = copies.ahead, step = gridDim.x / at.splits;
   copies.point();
 #if __CUDA_ARCH__ >= 900
   copies.prefetch_first();
 #endif
   start_next_kernel();
   wait_for_kernel_before();
-  if constexpr (S::CLUSTER > 1) arrive_at_cluster();
+  if constexpr (S::is_cluster) arrive_at_cluster();
 
   float* all = reinterpret_cast<float*>(memory) + (S::kLoops ? S::kRing / 4 : 0);
 #pragma unroll 1
@@ -141,7 +141,7 @@ __global__ void __launch_bounds__(S::kThreads, S::BLOCKS)
     const Sums<S> of_tile = {all, first * kTile, (end - first) * (kTile / 2)};
     of_tile.store(sums, at, tile);
     __syncthreads();
-    if constexpr (S::CLUSTER > 1) {
+    if constexpr (S::is_cluster) {
       finish_cluster<T>(of_tile, reinterpret_cast<float2*>(memory + S::kOwn / 16), p, at);
     } else {
       constexpr int kPairs = S::kRows / 2;  // at most

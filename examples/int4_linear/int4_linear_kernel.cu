@@ -10,31 +10,31 @@
 
 namespace four_bit {
 
-template <typename T, typename S>
-const char* few(const Int4Call& p, const BlockShape& shape, cudaStream_t stream) {
-  const int processors = device_attribute(cudaDevAttrMultiProcessorCount);
-  const int tiles = static_cast<int>(tiles_of(shape, S::CLUSTER, p.n, p.batch, processors));
-  const unsigned tiles_of_x = divide_up(p.batch, S::kBatch);
-  const unsigned blocks =
-      S::kLoops ? std::min(tiles, std::max(processors / int(tiles_of_x), 1)) : tiles * S::CLUSTER;
-  const auto kernel = few_rows<T, S>;
-  const Launch how = {
-      {blocks, tiles_of_x}, S::kThreads, S::kShared, S::CLUSTER, has_hopper_code(kernel)};
-  return launch(kernel, how, stream, p, tiles);
-}
-
 // Shape I of kShapes: up to R pieces of 16 rows per warp, STAGES slots.
 template <int I, int R, int STAGES>
 struct Few {
   static constexpr BlockShape B = kShapes[I];
-  template <typename T, int CLUSTER = 1>
+  template <bool kCluster>
+  using S = Shape<R, B.batch / 8, B.rows / kTile / R, B.along_k, STAGES, kCluster, B.per_processor>;
+  static_assert(S<false>::kLoops == B.loops);
+
+  template <typename T, bool kCluster = false>
   static const char* start(const Int4Call& p, const Plan& plan, cudaStream_t stream) {
-    using S =
-        Shape<R, B.batch / 8, B.rows / kTile / R, B.along_k, STAGES, CLUSTER, B.per_processor>;
-    static_assert(CLUSTER > 1 || S::kLoops == B.loops);
-    if constexpr (CLUSTER < B.most_splits)
-      if (plan.splits > CLUSTER) return start<T, CLUSTER * 2>(p, plan, stream);
-    return few<T, S>(p, B, stream);
+    if constexpr (!kCluster && B.most_splits > 1)
+      if (plan.splits > 1) return start<T, true>(p, plan, stream);
+    using Block = S<kCluster>;
+    int splits = 1;
+    while (splits < plan.splits && splits < B.most_splits) splits *= 2;
+    const int processors = device_attribute(cudaDevAttrMultiProcessorCount);
+    const int tiles = static_cast<int>(tiles_of(B, splits, p.n, p.batch, processors));
+    const int tiles_of_x = divide_up(p.batch, B.batch);
+    const int blocks =
+        Block::kLoops ? std::min(tiles, std::max(processors / tiles_of_x, 1)) : tiles * splits;
+    const auto kernel = few_rows<T, Block>;
+    Launch how = {dim3(blocks, tiles_of_x), Block::kThreads, Block::kShared};
+    how.cluster = splits;
+    how.is_early = has_hopper_code(kernel);
+    return launch(kernel, how, stream, p, tiles, splits);
   }
 };
 
