@@ -2,6 +2,7 @@
 // groups of columns a warp takes, and the copies into the warp's ring.
 #pragma once
 #include "few_products.cuh"
+#include "plan.h"
 
 #include <cuda_pipeline.h>
 #include <stddef.h>
@@ -34,18 +35,18 @@ struct Shape {
 template <typename S>
 struct Place {
   int lane = threadIdx.x % 32, wr = threadIdx.x / 32 % S::WR, wk = threadIdx.x / 32 / S::WR;
-  int g = lane / 4, t = lane % 4;                            // as mma.sync numbers its lanes
-  int splits, rank, m0 = blockIdx.y * S::kBatch, rows_of_x;  // rank: of a cluster's blocks
+  int g = lane / 4, t = lane % 4;                                // as mma.sync numbers its lanes
+  int log_splits, rank, m0 = blockIdx.y * S::kBatch, rows_of_x;  // rank: of a cluster's blocks
   int first_group, end_group;  // of the block, whose warps take them in turn
   int my_groups, turns;        // groups of this warp; turns of its loop
   int share, more;             // pieces of a tile; so many tiles have one more
 
-  __device__ Place(const Int4Call& p, int tiles, int of_cluster) {
-    splits = S::is_cluster ? of_cluster : 1;
-    rank = blockIdx.x % splits;
+  __device__ Place(const Int4Call& p, int tiles, int log_of_cluster) {
+    log_splits = S::is_cluster ? log_of_cluster : 0;
+    rank = blockIdx.x & ((1 << log_splits) - 1);
     rows_of_x = min(p.batch - m0, S::kBatch);
-    first_group = groups_of(p) * rank / splits;
-    end_group = groups_of(p) * (rank + 1) / splits;
+    first_group = groups_of(p) * rank >> log_splits;
+    end_group = groups_of(p) * (rank + 1) >> log_splits;
     my_groups = (end_group - first_group + S::WK - 1 - wk) / S::WK;
     // As many turns for all warps: compute-sanitizer's racecheck counts barriers per warp.
     turns = S::WR > 1 ? (end_group - first_group + S::WK - 1) / S::WK : my_groups;
@@ -77,7 +78,7 @@ struct Copies {
   const T* from_x[kMine];
   // The next copy: of `group` of the tile before `ahead`, of which this warp has so many `pieces`.
   // The first ones, `near`, are neighbours in memory; the others lie `far` on, in the next 64 rows.
-  int ahead = blockIdx.x / at.splits, group = 0, pieces = 0, near = 0;
+  int ahead = blockIdx.x >> at.log_splits, group = 0, pieces = 0, near = 0;
   const int far = (p.k / 64 - 1) * 128;
   uint32_t offsets[R] = {};  // of pieces, in Words
   bool is_affine = false;
@@ -118,7 +119,7 @@ struct Copies {
                             : static_cast<const char*>(p.zero) + row + (at.lane - 2 * R) * 16;
     is_affine = (has_scale ? at.lane / 2 : at.lane - 2 * R) < pieces;
     group = at.first_group + at.wk;
-    ahead += gridDim.x / at.splits;
+    ahead += gridDim.x >> at.log_splits;
   }
 
   // While the kernel before ends: moves the first weights into L2. This is right even if that

@@ -96,7 +96,7 @@ __device__ inline void finish_cluster(const Sums<S>& sums, float2* parts, const 
                                       const Place<S>& at) {
 #if __CUDA_ARCH__ >= 900
   constexpr int kPairs = S::kRows / 2;
-  const int shift = __ffs(kPairs / at.splits) - 1, owned = 1 << shift;  // splits: a power of 2
+  const int shift = __ffs(kPairs) - 1 - at.log_splits, owned = 1 << shift;
   const auto cluster = cooperative_groups::this_cluster();
   wait_for_cluster();  // all blocks have started
   for (int e = threadIdx.x; e < kPairs * at.rows_of_x; e += S::kThreads) {
@@ -108,7 +108,9 @@ __device__ inline void finish_cluster(const Sums<S>& sums, float2* parts, const 
   for (int e = threadIdx.x; e < at.rows_of_x << shift; e += S::kThreads) {
     const int m = e >> shift, own = e & (owned - 1), pair = at.rank * owned + own;
     float2 sum = {0, 0};
-    for (int i = 0; i < at.splits; ++i) sum = sum + parts[((i * S::kBatch + m) << shift) + own];
+#pragma unroll
+    for (int i = 0; i < kMostSplits; ++i)  // all loads first, so that they wait together
+      if (i >> at.log_splits == 0) sum = sum + parts[((i * S::kBatch + m) << shift) + own];
     if (pair < sums.pairs) finish<T>(p, at.m0 + m, sums.first + 2 * pair, sum);
   }
 #endif
@@ -116,14 +118,14 @@ __device__ inline void finish_cluster(const Sums<S>& sums, float2* parts, const 
 
 template <typename T, typename S>
 __global__ void __launch_bounds__(S::kThreads, S::BLOCKS)
-    few_rows(const Int4Call p, const int tiles, const int splits) {
+    few_rows(const Int4Call p, const int tiles, const int log_splits) {
 #ifndef __CUDA_ARCH_FEAT_SM90_ALL
   if (S::BLOCKS == 1) return;  // plan.h takes such a shape only on an H100 or H200
 #endif
   extern __shared__ uint4 memory[];
-  const Place<S> at(p, tiles, splits);
+  const Place<S> at(p, tiles, log_splits);
   Copies<T, S> copies(p, at, tiles, memory);
-  const int first_tile = copies.ahead, step = gridDim.x / at.splits;
+  const int first_tile = copies.ahead, step = gridDim.x >> at.log_splits;
   copies.point();
 #if __CUDA_ARCH__ >= 900
   copies.prefetch_first();

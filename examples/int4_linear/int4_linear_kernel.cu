@@ -23,8 +23,9 @@ struct Few {
     if constexpr (!kCluster && B.most_splits > 1)
       if (plan.splits > 1) return start<T, true>(p, plan, stream);
     using Block = S<kCluster>;
-    int splits = 1;
-    while (splits < plan.splits && splits < B.most_splits) splits *= 2;
+    int log_splits = 0;
+    while (1 << log_splits < plan.splits && 1 << log_splits < B.most_splits) ++log_splits;
+    const int splits = 1 << log_splits;
     const int processors = device_attribute(cudaDevAttrMultiProcessorCount);
     const int tiles = static_cast<int>(tiles_of(B, splits, p.n, p.batch, processors));
     const int tiles_of_x = divide_up(p.batch, B.batch);
@@ -34,7 +35,7 @@ struct Few {
     Launch how = {dim3(blocks, tiles_of_x), Block::kThreads, Block::kShared};
     how.cluster = splits;
     how.is_early = has_hopper_code(kernel);
-    return launch(kernel, how, stream, p, tiles, splits);
+    return launch(kernel, how, stream, p, tiles, log_splits);
   }
 };
 
@@ -82,7 +83,6 @@ const char* start(const Int4Call& p, const Plan& plan, cudaStream_t stream) {
       Many<12>::start<T>,     Many<13>::start<T>,     Many<14>::start<T>,
       Many<15>::start<T>,     Many<16>::start<T>,     Many<17>::start<T>,
       Many<18>::start<T>,     Many<19>::start<T>,     Many<20>::start<T>,
-      Many<21>::start<T>,
   };
   static_assert(sizeof(kStart) / sizeof(kStart[0]) == kShapeCount);
   return kStart[plan.shape](p, plan, stream);

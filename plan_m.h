@@ -1,0 +1,137 @@
+// Which kernel, which tile and how many blocks along K: the least time by a model, for any size.
+// Plain C++, so that a test calls it without a GPU.
+#pragma once
+#include "common/divide.h"
+
+struct Plan {
+  int shape;   // of kShapes, or kDequantize: torch's matmul with the dequantized weight
+  int splits;  // so many blocks share K in the last wave of tiles
+  int whole;   // and none does in so many tiles before it
+  int batch;   // rows of x that this plan is for; plan again for the others
+  double us;   // of all rows, by the model; 0 where there is none
+};
+
+constexpr int kDequantize = -1, kMostSplits = 8;
+
+// A block computes tiles of up to `rows` rows of W times `batch` rows of x, one after the other if
+// it `loops`. A step is a group of 128 columns for each of its warps along K.
+struct BlockShape {
+  int rows, batch, along_k, per_processor, most_splits;  // few_rows.cuh: splits are powers of 2
+  bool is_wgmma, loops;
+  double step_us;  // with data at hand
+};
+
+// The times are of an H200, fitted to docs/results/h200-int4-plans.json.
+constexpr BlockShape kShapes[] = {
+    {64, 8, 8, 2, 1, false, false, 1.26},  // the first one fits on any GPU from sm_80 on
+    {64, 8, 8, 1, 8, false, true, 0.75},    {128, 8, 8, 1, 1, false, true, 1.54},
+    {64, 16, 8, 1, 8, false, false, 1.16},  {128, 16, 4, 1, 4, false, true, 1.18},
+    {64, 32, 8, 1, 4, false, false, 1.99},  {128, 32, 1, 1, 8, true, true, 0.415},
+    {192, 32, 1, 1, 8, true, true, 0.648},  {64, 64, 1, 1, 8, true, true, 0.335},
+    {128, 64, 1, 1, 8, true, true, 0.475},  {192, 64, 1, 1, 8, true, true, 0.711},
+    {128, 96, 1, 1, 8, true, true, 0.55},   {192, 96, 1, 1, 8, true, true, 0.723},
+    {128, 128, 1, 1, 8, true, true, 0.623}, {192, 128, 1, 1, 8, true, true, 0.838},
+    {128, 160, 1, 1, 8, true, true, 0.749}, {192, 160, 1, 1, 8, true, true, 1.08},
+    {128, 192, 1, 1, 8, true, true, 0.954}, {192, 192, 1, 1, 8, true, true, 1.224},
+    {128, 224, 1, 1, 8, true, true, 1.0},   {128, 256, 1, 1, 8, true, true, 1.09},
+};
+constexpr int kShapeCount = sizeof(kShapes) / sizeof(kShapes[0]);
+constexpr double kStartUs = 0.73, kTileUs = 0.78;  // of a launch, of a tile
+constexpr double kAgainUs = 2.5;                   // until the next block runs, without a loop
+constexpr double kEmptyStep = 0.41;                // of a step's time, whatever a tile's rows
+constexpr double kJoinUs = 0.54;                   // where blocks share K,
+constexpr double kJoinUsPerSum = 0.00024;          // and for each of a tile's sums
+constexpr double kBytesPerUs = 16.2e6;             // fitted: steps hide most of the memory's time
+constexpr double kBytesPerRow = 64 + 2 + 1;        // codes, scale and zero of a group
+
+// Blocks that run at once, of each 132, found by cudaOccupancyMaxActiveClusters: a cluster lies in
+// one part of the chip, so some sizes of it leave some multiprocessors idle.
+constexpr int kResident[kMostSplits + 1] = {0, 132, 132, 117, 120, 110, 102, 105, 120};
+
+// Blocks of a shape that run at once.
+constexpr long long slots_of(const BlockShape& shape, int splits, int processors) {
+  return static_cast<long long>(processors) * kResident[splits] / 132 / splits * splits *
+         shape.per_processor;
+}
+
+// Tiles of W. few_rows.cuh deals pieces of 16 rows out to them evenly, so there are as many tiles
+// as keep all slots busy in as few waves as possible.
+constexpr long long tiles_of(const BlockShape& shape, int splits, int n, int batch,
+                             int processors) {
+  const long long least = divide_up(n, shape.rows), tiles_of_x = divide_up(batch, shape.batch);
+  const long long clusters = slots_of(shape, splits, processors) / splits;
+  if (shape.is_wgmma || clusters == 0) return least;
+  const long long even = divide_up(least * tiles_of_x, clusters) * clusters / tiles_of_x;
+  return even < least ? least : even < n / 16 ? even : n / 16;
+}
+
+// Microseconds of `tiles` tiles, each of so many `rows` of W, while `slots` blocks run at once.
+inline double model_us(const BlockShape& shape, long long tiles, int rows, int splits, int k,
+                       long long slots) {
+  const long long blocks = tiles * splits, waves = blocks / slots, rest = blocks - waves * slots;
+  const double steps = static_cast<double>(divide_up(divide_up(k, 128), splits * shape.along_k));
+  const double bytes = kBytesPerRow * shape.along_k * rows;
+  const double step_us = shape.step_us * (kEmptyStep + (1 - kEmptyStep) * rows / shape.rows);
+  const auto wave = [&](long long running) {
+    return steps * (step_us + static_cast<double>(running) * bytes / kBytesPerUs) + kTileUs;
+  };
+  const double join = splits > 1 ? kJoinUs + kJoinUsPerSum * shape.rows * shape.batch : 0;
+  const double again = shape.loops ? 0 : kAgainUs * static_cast<double>(waves - (rest == 0));
+  const double us = kStartUs + static_cast<double>(waves) * wave(slots) +
+                    (rest > 0 ? wave(rest) : 0) + again + join;
+  // A second wave of less than a tenth of the slots doubles the time: rather any other plan.
+  return waves == 1 && rest > 0 && rest * 10 < slots ? 2 * us : us;
+}
+
+// The best for all rows of x at once.
+unsigned mask = 0;
+inline Plan plan_one(int n, int k, int batch, int processors) {
+  Plan best = {kDequantize, 1, 0, batch, 0};
+  const auto consider = [&](const Plan& plan) {
+    if (best.shape < 0 || plan.us < best.us) best = plan;
+  };
+  for (int i = 0; i < kShapeCount; ++i) {
+    const BlockShape& shape = kShapes[i];
+    if (mask >> i & 1) continue;
+    // A tile of twice the rows that there are mostly computes zeros.
+    if (shape.batch >= 2 * batch && shape.batch > 8) continue;
+    const long long tiles_of_x = divide_up(batch, shape.batch);
+    const long long alone = slots_of(shape, 1, processors);
+    for (int splits = 1; splits <= shape.most_splits; splits += shape.is_wgmma ? 1 : splits) {
+      const long long slots = slots_of(shape, splits, processors);
+      if (splits > divide_up(k, 128) || slots == 0) break;
+      const long long tiles_of_w = tiles_of(shape, splits, n, batch, processors);
+      const long long tiles = tiles_of_w * tiles_of_x;
+      const int rows =
+          shape.is_wgmma ? shape.rows : static_cast<int>(divide_up(n / 16, tiles_of_w)) * 16;
+      // Blocks share K only while all run at once.
+      if (splits == 1 || tiles * splits <= slots)
+        consider({i, splits, 0, batch, model_us(shape, tiles, rows, splits, k, slots)});
+      // Or only the tiles of the last wave, in a second launch.
+      if (!shape.is_wgmma || splits == 1 || tiles <= alone) continue;
+      const long long rest = tiles % alone, whole = tiles - rest;
+      if (rest == 0 || rest * splits > slots) continue;
+      const double first = model_us(shape, whole, rows, 1, k, alone);
+      const double second = model_us(shape, rest, rows, splits, k, slots);
+      consider({i, splits, static_cast<int>(whole), batch, first + second});
+    }
+  }
+  return best;
+}
+
+// All rows of x at once, or the first of two plans: a tile of 128 rows and one of 8 are cheaper
+// than two of 128. has_wgmma: the GPU is an H100 or H200 and the code was compiled for sm_90a.
+// Others get the first shape, or torch's matmul: nothing was measured on them.
+inline Plan make_plan(int n, int k, int batch, int processors, bool has_wgmma) {
+  if (!has_wgmma) return {batch > 128 ? kDequantize : 0, 1, 0, batch, 0};
+  Plan best = plan_one(n, k, batch, processors);
+  for (int tile = 64, before = 0; tile <= 256; tile += 64) {
+    const int first = (batch - 1) / tile * tile;
+    if (first == 0 || first == before) continue;
+    before = first;
+    Plan one = plan_one(n, k, first, processors);
+    if (one.us < best.us) one.us += plan_one(n, k, batch - first, processors).us;
+    if (one.us < best.us) best = one;
+  }
+  return best;
+}
