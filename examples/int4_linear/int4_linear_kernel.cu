@@ -18,7 +18,8 @@ struct Few {
   using S = Shape<R, B.batch / 8, B.rows / kTile / R, B.along_k, STAGES, kCluster, B.per_processor>;
   static_assert(S<false>::kLoops == B.loops);
 
-  template <typename T, bool kCluster = false>
+  // A block without a loop may as well be a cluster of one: a kernel less to compile.
+  template <typename T, bool kCluster = !B.loops && B.most_splits != 1>
   static const char* start(const Int4Call& p, const Plan& plan, cudaStream_t stream) {
     if constexpr (!kCluster && B.most_splits > 1)
       if (plan.splits > 1) return start<T, true>(p, plan, stream);
