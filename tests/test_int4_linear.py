@@ -373,11 +373,38 @@ def test_bench_without_gpu(run, tmp_path):
 def test_no_warning(arch, tmp_path):
     """Nor a spill, nor wgmma made serial; and loops are unrolled, or an array would take stack."""
     options = ["-Werror=all-warnings", "-Xptxas=-v,--warning-as-error", "-Xcompiler=-Wall,-Werror"]
-    for source in FOLDER.glob("*.cu"):
-        command = [toolchain.find_nvcc(), "-O3", "-std=c++17", f"-I{FOLDER.parent}", *options, "-c", source]
+    for source in ["int4_linear_kernel.cu"] + ["ladder.cu"] * (arch == "90a"):
+        command = [toolchain.find_nvcc(), "-O3", "-std=c++17", f"-I{FOLDER.parent}", *options, "-c", FOLDER / source]
         command.append(f"-gencode=arch=compute_{arch},code=sm_{arch}")
         done = subprocess.run([*command, "-o", tmp_path / "kernel.o"], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         for what in ("stack frame", "spill stores"):
             assert set(re.findall(rf"(\d+) bytes {what}", done.stderr)) == {"0"}
         assert "serialized" not in done.stderr
+
+
+@pytest.mark.skipif(not toolchain.find_nvcc(), reason="needs nvcc")
+def test_ladder(lib, tmp_path):
+    """Its reference agrees with torch. On a GPU so does each rung, at sizes of few and of many tiles."""
+    command = [toolchain.find_nvcc(), "-std=c++17", "-shared", "-Xcompiler=-fPIC", f"-I{FOLDER.parent}"]
+    command += ["-gencode=arch=compute_90a,code=sm_90a", FOLDER / "ladder.cu", "-o", tmp_path / "ladder.so"]
+    subprocess.run(command, check=True)
+    for name in ("bench", "ladder"):  # other lessons have modules of these names
+        sys.modules.pop(name, None)
+    sys.path.insert(0, str(FOLDER))
+    ladder = importlib.import_module("ladder")
+    launch = ctypes.CDLL(str(tmp_path / "ladder.so")).launch_ladder
+    launch.restype = ctypes.c_char_p
+    for n, k, m in ((64, 128, 1), (128, 384, 3), (384, 1280, 9), (256, 2176, 150)):
+        x = torch.randn(m, k).bfloat16()
+        plain, packed = ladder.make_weights(n, k, "cpu")
+        right = F.linear(x.double(), lib.dequantize(*packed).double())
+        for rung in [0, *(ladder.RUNGS if torch.cuda.is_available() and (n % 128 == 0) else [])]:
+            device = "cuda" if rung else "cpu"
+            y = torch.full((m, n), torch.nan, dtype=x.dtype, device=device)
+            weight = plain if rung in (0, *ladder.ROW_BY_ROW) else packed
+            tensors = [y, *(each.to(device) for each in (x, *weight))]
+            pointers = [ctypes.c_void_p(each.data_ptr()) for each in tensors]
+            assert launch(rung, *pointers, m, n, k, None) is None
+            torch.testing.assert_close(y.cpu().double(), right, rtol=0, atol=0.01 * right.abs().max().item())
+    assert b"expected" in launch(1, *[None] * 5, 1, 32, 128, None)

@@ -1,47 +1,332 @@
-// The first step of docs/12_int4_linear.md, in bfloat16: a warp per output. It reads codes row by
-// row: word [n, k / 8], column 2 i + j of a word as code 4 j + i. Later steps are the operator's
-// kernels in other shapes than plan.h would choose.
-#include "codes.cuh"
+// y = x W^T with 4-bit weights, in six rungs: each removes what limited the one before. bfloat16, N
+// a multiple of 64 (rungs 5 and 6: 128), K of 128. ladder.py checks and times them;
+// docs/12_int4_linear.md tells the story.
+#include <cooperative_groups.h>
+
+#include "common/divide.h"
+#include "common/instructions.cuh"
 #include "common/launch.cuh"
-#include "plan.h"
+#include "common/tensor_map.cuh"
 
-using T = __nv_bfloat16;
-using namespace four_bit;
+namespace {
 
-// Each lane loads 16 bytes of codes, converts them, and multiplies.
-template <int M>
-__global__ void dot_products(const Int4Call p) {
-  const int n = blockIdx.x * 8 + threadIdx.x / 32, lane = threadIdx.x % 32;
-  float sums[M] = {};
-  for (int at = lane; at < p.k / 32; at += 32) {
-    const Words found =
-        static_cast<const Words*>(p.packed)[n * static_cast<int64_t>(p.k / 32) + at];
-    const int64_t affine = at / 4 * static_cast<int64_t>(p.n) + n;
-    const float scale = __bfloat162float(static_cast<const T*>(p.scale)[affine]),
-                zero = static_cast<const uint8_t*>(p.zero)[affine];
-#pragma unroll
-    for (int m = 0; m < M; ++m) {
-      const auto* x = static_cast<const __nv_bfloat162*>(p.x) + m * p.k / 2 + at * 16;
-      float sum = 0;
-#pragma unroll
-      for (int i = 0; i < 16; ++i) {
-        const uint32_t word = found.at[i / 4] >> i % 4 * 4;
-        const float2 pair = Half<T>::floats(x[i]);
-        sum += (int(word & 15) - zero) * pair.x + (int(word >> 16 & 15) - zero) * pair.y;
-      }
-      sums[m] += scale * sum;
+using bf16 = __nv_bfloat16;
+constexpr int kGroup = 128;  // columns of a row of W that share a scale and a zero
+
+// What every rung gets. weight = (code - zero) * scale. codes: for rungs 1 and 2 row by row, eight
+// columns in a word, the first one in the lowest 4 bits; for the others in the order of fragments.
+struct Problem {
+  bf16* y;                // [m, n]
+  const bf16* x;          // [m, k]
+  const uint32_t* codes;  // [n, k / 8]
+  const bf16* scale;      // [k / kGroup, n]
+  const uint8_t* zero;    // as scale
+  int m, n, k;
+};
+
+// 0. The definition, on the CPU. The pointers are the host's.
+void on_cpu(const Problem& p) {
+  for (int64_t i = 0; i < int64_t{p.m} * p.n; ++i) {
+    const int64_t m = i / p.n, n = i % p.n;
+    double sum = 0;
+    for (int64_t k = 0; k < p.k; ++k) {
+      const int code = p.codes[(n * p.k + k) / 8] >> k % 8 * 4 & 15;
+      const int64_t group = k / kGroup * p.n + n;
+      sum += (code - p.zero[group]) * __bfloat162float(p.scale[group]) *
+             __bfloat162float(p.x[m * p.k + k]);
     }
-  }
-  for (int m = 0; m < M; ++m) {
-    for (int other = 16; other; other /= 2) sums[m] += __shfl_xor_sync(~0u, sums[m], other);
-    if (lane == 0) static_cast<T*>(p.y)[m * p.n + n] = __float2bfloat16(sums[m]);
+    p.y[i] = __double2bfloat16(sum);
   }
 }
 
-// shape: -1 for the kernel above, or of kShapes. 1 or 16 rows of x for the former.
-extern "C" const char* launch_step(int shape, int splits, const Int4Call* call,
-                                   cudaStream_t stream) {
-  if (shape >= 0) return launch_plan(*call, {shape, splits, 0, call->batch, 0}, stream);
-  const auto kernel = call->batch == 1 ? dot_products<1> : dot_products<16>;
-  return launch(kernel, {static_cast<unsigned>(call->n / 8), 256}, stream, *call);
+// 1. One warp per output. A lane takes every 32nd word: it moves each code to the lowest 4 bits,
+// converts it to a float, and multiplies.
+__global__ void one_warp_per_output(Problem p) {
+  const int n = blockIdx.x * 8 + threadIdx.x / 32, m = blockIdx.y, lane = threadIdx.x % 32;
+  const uint32_t* codes = p.codes + int64_t{n} * (p.k / 8);
+  float sum = 0;
+  for (int i = lane; i < p.k / 8; i += 32) {
+    const bf16* x = p.x + int64_t{m} * p.k + i * 8;
+    const int64_t group = int64_t{i} * 8 / kGroup * p.n + n;
+    const float scale = __bfloat162float(p.scale[group]), zero = p.zero[group];
+    for (int j = 0; j < 8; ++j) {
+      const float code = codes[i] >> 4 * j & 15;
+      sum += (code - zero) * scale * __bfloat162float(x[j]);
+    }
+  }
+  for (int distance = 16; distance > 0; distance /= 2) sum += __shfl_xor_sync(~0u, sum, distance);
+  if (lane == 0) p.y[int64_t{m} * p.n + n] = __float2bfloat16(sum);
+}
+
+// 2. 16 bytes of codes per lane, 32 columns, in the same group: the scale is applied once.
+__global__ void wide_loads(Problem p) {
+  const int n = blockIdx.x * 8 + threadIdx.x / 32, m = blockIdx.y, lane = threadIdx.x % 32;
+  const uint4* codes = reinterpret_cast<const uint4*>(p.codes + int64_t{n} * (p.k / 8));
+  float sum = 0;
+#pragma unroll 2
+  for (int i = lane; i < p.k / 32; i += 32) {
+    const uint4 found = codes[i];
+    const uint32_t words[4] = {found.x, found.y, found.z, found.w};
+    const auto* pairs = reinterpret_cast<const __nv_bfloat162*>(p.x + int64_t{m} * p.k) + i * 16;
+    const int64_t group = int64_t{i} * 32 / kGroup * p.n + n;
+    const float zero = p.zero[group];
+    float part = 0;
+    for (int j = 0; j < 16; ++j) {
+      const uint32_t two = words[j / 4] >> j % 4 * 8;
+      const float2 x = __bfloat1622float2(pairs[j]);
+      part += (float(two & 15) - zero) * x.x + (float(two >> 4 & 15) - zero) * x.y;
+    }
+    sum += part * __bfloat162float(p.scale[group]);
+  }
+  for (int distance = 16; distance > 0; distance /= 2) sum += __shfl_xor_sync(~0u, sum, distance);
+  if (lane == 0) p.y[int64_t{m} * p.n + n] = __float2bfloat16(sum);
+}
+
+// Codes in the order of fragments: 16 bytes are a lane's codes of 16 rows and 64 columns, a word
+// for each of four mma.sync. Piece (row / 64, column / 64, row / 16 % 4) has those of a warp, 512
+// bytes.
+struct alignas(16) Words {
+  uint32_t at[4];
+};
+__device__ const Words* words_of(const Problem& p, int row, int column) {
+  const int64_t piece = (int64_t{row / 64} * (p.k / 64) + column / 64) * 4 + row / 16 % 4;
+  return reinterpret_cast<const Words*>(p.codes) + piece * 32;
+}
+
+// Codes i and i + 4 of a word as two bfloat16, without a conversion. 0x4180 is 16, and its lowest
+// bits but three count as ones: so 0x4180 | code << 3 is 16 + code. (The word lies turned left
+// by 3.)
+__device__ uint32_t two_codes(uint32_t word, int i) {
+  const uint32_t turned = i < 3 ? word >> 4 * i : __funnelshift_r(word, word, 12);
+  return lop3<0xea>(turned, 0x00780078, 0x41804180);  // turned & 0x00780078 | 0x41804180
+}
+
+// Sums of 16 rows of W and 8 rows of x, as mma.sync leaves them. A lane has rows 2 g and 2 g + 1 of
+// W (g = lane / 4) for rows 2 t and 2 t + 1 of x (t = lane % 4): [0] and [1] of the even row of W.
+using Sums = float[4];
+
+// Adds a group. sum (code - zero) x = sum (16 + code) x - (16 + zero) sum x: tensor cores make both
+// sums, and scale and zero are needed once for 128 columns.
+__device__ void add_group(Sums& sums, const Problem& p, const Words (&codes)[2], int row,
+                          int group) {
+  const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4,
+            m = min(int(blockIdx.y * 8 + g), p.m - 1);
+  const auto* x = reinterpret_cast<const uint32_t*>(p.x + int64_t{m} * p.k + group * kGroup) + t;
+  const uint32_t ones[4] = {0x3f803f80, 0x3f803f80, 0x3f803f80, 0x3f803f80};
+  Sums part = {}, sum_x = {};
+#pragma unroll
+  for (int j = 0; j < 8; ++j) {  // 16 columns each: of x a lane needs 2 t, 2 t + 1, and 8 further
+    uint32_t a[4];
+    for (int i = 0; i < 4; ++i) a[i] = two_codes(codes[j / 4].at[j % 4], i);
+    const uint32_t low = x[j * 8], high = x[j * 8 + 4];
+    mma<bf16>(part, a, low, high);
+    mma<bf16>(sum_x, ones, low, high);
+  }
+  for (int i = 0; i < 4; ++i) {
+    const int64_t at = int64_t{group} * p.n + row + 2 * g + i / 2;
+    sums[i] += __bfloat162float(p.scale[at]) * (part[i] - (16.f + p.zero[at]) * sum_x[i]);
+  }
+}
+
+// Adds the sums of a block's 8 warps, which had other columns, and stores 16 rows for 8 of x.
+__device__ void join_warps(const Problem& p, const Sums& sums, int row) {
+  __shared__ float all[8][8][16];  // warp, row of x, row of W
+  const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+  for (int i = 0; i < 4; ++i) all[warp][2 * t + i % 2][2 * g + i / 2] = sums[i];
+  __syncthreads();
+  const int m = blockIdx.y * 8 + threadIdx.x / 16, n = threadIdx.x % 16;
+  if (threadIdx.x >= 128 || m >= p.m) return;
+  float sum = 0;
+  for (int i = 0; i < 8; ++i) sum += all[i][threadIdx.x / 16][n];
+  p.y[int64_t{m} * p.n + row + n] = __float2bfloat16(sum);
+}
+
+// 3. Tensor cores multiply: a warp has 16 rows, and 8 rows of x cost no more than one. The 8 warps
+// of a block take its groups of columns in turn.
+__global__ void __launch_bounds__(256) tensor_cores(Problem p) {
+  const int row = blockIdx.x * 16, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  Sums sums = {};
+#pragma unroll 1
+  for (int group = warp; group < p.k / kGroup; group += 8) {
+    const Words codes[2] = {words_of(p, row, group * kGroup)[lane],
+                            words_of(p, row, group * kGroup + 64)[lane]};
+    add_group(sums, p, codes, row, group);
+  }
+  join_warps(p, sums, row);
+}
+
+// 4. Loads ahead: a warp loads the codes of four groups before it uses one, so more bytes are in
+// flight.
+__global__ void __launch_bounds__(256) loads_ahead(Problem p) {
+  constexpr int kAhead = 4;
+  const int row = blockIdx.x * 16, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int groups = p.k / kGroup;
+  Sums sums = {};
+#pragma unroll 1
+  for (int first = warp; first < groups; first += 8 * kAhead) {
+    Words codes[kAhead][2];
+    for (int i = 0; i < kAhead; ++i) {
+      const int column = min(first + i * 8, groups - 1) * kGroup;
+      for (int half = 0; half < 2; ++half)
+        codes[i][half] = words_of(p, row, column + half * 64)[lane];
+    }
+    for (int i = 0; i < kAhead; ++i)
+      if (first + i * 8 < groups) add_group(sums, p, codes[i], row, first + i * 8);
+  }
+  join_warps(p, sums, row);
+}
+
+// Many rows of x: a block has 128 rows of W and of x, and a ring of stages, each with 64 columns.
+constexpr int kStages = 8, kTall = 128;
+struct Ring {
+  bf16 x[kStages][kTall * 64];      // as wgmma reads it: with the 128-byte swizzle
+  Words codes[kStages][2][4 * 32];  // of each of two groups of 128 threads, 64 rows
+  uint64_t full[kStages];
+};
+struct Maps {
+  CUtensorMap x, codes;
+};
+
+// The columns of a block, if `splits` blocks share K; and its tile.
+struct Work {
+  int row, m, first_step, steps;  // a step: 64 columns
+  __device__ Work(const Problem& p, int splits) {
+    row = blockIdx.x / splits * kTall;
+    m = blockIdx.y * kTall;
+    const int groups = p.k / kGroup, part = blockIdx.x % splits;
+    first_step = groups * part / splits * 2;
+    steps = groups * (part + 1) / splits * 2 - first_step;
+  }
+};
+
+__device__ void load_step(Ring& s, const Maps& maps, const Work& work, int step) {
+  const int stage = step % kStages, column = work.first_step + step;
+  expect_bytes(&s.full[stage], sizeof(s.x[0]) + sizeof(s.codes[0]));
+  load_tile(s.x[stage], maps.x, &s.full[stage], {column * 64, work.m});
+  load_tile(s.codes[stage], maps.codes, &s.full[stage], {0, column * 2, work.row / 64});
+}
+
+// Fragments of W, 16 rows and 64 columns: four times what mma.sync and wgmma want. Here each code
+// serves 128 products, so zero and scale go into it.
+__device__ void make_fragments(uint32_t (&a)[4][4], const Words& codes, const float2 (&affine)[2]) {
+  for (int j = 0; j < 16; ++j) {
+    const float2 row = affine[j % 2];  // 16 + zero, scale
+    const auto code = bits<__nv_bfloat162>(two_codes(codes.at[j / 4], j % 4));
+    const auto whole = __hsub2(code, __float2bfloat162_rn(row.x));  // exact
+    a[j / 4][j % 4] = bits<uint32_t>(__hmul2(whole, __float2bfloat162_rn(row.y)));
+  }
+}
+
+// Adds all columns of the block. d: as wgmma leaves it, of each 8 rows of x what Sums has.
+__device__ void add_steps(float (&d)[kTall / 2], Ring& s, const Maps& maps, const Problem& p,
+                          const Work& work) {
+  const int group = threadIdx.x / 128, thread = threadIdx.x % 128;
+  const int row = work.row + group * 64 + thread / 32 * 16 + thread % 32 / 4 * 2;
+  if (threadIdx.x == 0) {
+    for (uint64_t& barrier : s.full) init_barrier(&barrier, 1);
+    publish_barriers();
+    for (int step = 0; step < min(kStages, work.steps); ++step) load_step(s, maps, work, step);
+  }
+  __syncthreads();
+  const auto affine_at = [&](int step, int odd) {
+    const int64_t at = int64_t{(work.first_step + step) / 2} * p.n + row + odd;
+    return float2{16.f + p.zero[at], __bfloat162float(p.scale[at])};
+  };
+  float2 affine[2] = {affine_at(0, 0), affine_at(0, 1)}, next[2] = {affine[0], affine[1]};
+  for (int step = 0; step < work.steps; ++step) {
+    const int stage = step % kStages;
+    if (step % 2 == 0 && step + 2 < work.steps)  // of the next group, while this one is multiplied
+      for (int odd = 0; odd < 2; ++odd) next[odd] = affine_at(step + 2, odd);
+    wait(&s.full[stage], step / kStages % 2);
+    uint32_t a[4][4];
+    make_fragments(a, s.codes[stage][group][thread], affine);
+    const uint64_t x = describe(address(s.x[stage]));
+    begin_products();
+    for (int j = 0; j < 4; ++j) wgmma<bf16>(d, a[j], x + 2 * j, true);
+    commit_products();
+    wait_products<0>();
+    __syncthreads();  // all have read the stage
+    if (threadIdx.x == 0 && step + kStages < work.steps) load_step(s, maps, work, step + kStages);
+    if (step % 2 == 1)
+      for (int odd = 0; odd < 2; ++odd) affine[odd] = next[odd];
+  }
+  release(d);
+}
+
+// 5. wgmma multiplies, TMA fills the ring: a code becomes a number once for 128 rows of x.
+__global__ void __launch_bounds__(256, 1) many_rows(const __grid_constant__ Maps maps, Problem p) {
+  extern __shared__ __align__(1024) uint8_t memory[];
+  const Work work(p, 1);
+  float d[kTall / 2] = {};
+  add_steps(d, *reinterpret_cast<Ring*>(memory), maps, p, work);
+  const int row = work.row + threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4 * 2;
+  const int m = work.m + threadIdx.x % 4 * 2;
+  for (int i = 0; i < kTall / 2; ++i) {
+    const int to_m = m + i / 4 * 8 + i % 2, to_row = row + i % 4 / 2;
+    if (to_m < p.m) p.y[int64_t{to_m} * p.n + to_row] = __float2bfloat16(d[i]);
+  }
+}
+
+// 6. Two blocks share the columns of a tile, as there are fewer tiles than multiprocessors. Each
+// finishes half of the rows of x: it adds the other's sums, which it reads in that block's memory.
+__global__ void __launch_bounds__(256, 1)
+    two_blocks_share(const __grid_constant__ Maps maps, Problem p) {
+  extern __shared__ __align__(1024) uint8_t memory[];
+  constexpr int kStride = kTall + 4;  // floats from one row of x to the next: banks differ
+  const auto cluster = cooperative_groups::this_cluster();
+  const Work work(p, 2);
+  float d[kTall / 2] = {};
+  add_steps(d, *reinterpret_cast<Ring*>(memory), maps, p, work);
+  float* all = reinterpret_cast<float*>(memory);  // in the place of the ring
+  const int row = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4 * 2, m = threadIdx.x % 4 * 2;
+  for (int i = 0; i < kTall / 2; ++i)
+    all[(m + i / 4 * 8 + i % 2) * kStride + row + i % 4 / 2] = d[i];
+  cluster.sync();
+  const float* others = cluster.map_shared_rank(all, cluster.block_rank() ^ 1);
+  for (int i = threadIdx.x; i < kTall / 2 * kTall; i += blockDim.x) {
+    const int at_m = cluster.block_rank() * (kTall / 2) + i / kTall,
+              at = at_m * kStride + i % kTall;
+    if (work.m + at_m < p.m)
+      p.y[int64_t{work.m + at_m} * p.n + work.row + i % kTall] =
+          __float2bfloat16(all[at] + others[at]);
+  }
+  cluster.sync();  // a block must not end while the other reads its sums
+}
+
+const char* launch_many(void (*kernel)(Maps, Problem), unsigned splits, const Problem& p,
+                        cudaStream_t stream) {
+  if (p.n % kTall) return "rungs 5 and 6 need N in multiples of 128";
+  const cuuint64_t m = p.m, n = p.n, k = p.k;
+  Maps maps;
+  const char* error = make_map<2>(&maps.x, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, p.x, {k, m},
+                                  {64, kTall}, CU_TENSOR_MAP_SWIZZLE_128B);
+  if (!error)
+    error = make_map<3>(&maps.codes, CU_TENSOR_MAP_DATA_TYPE_INT32, 4, p.codes,
+                        {256, k / 32, n / 64}, {256, 2, 2});
+  if (error) return error;
+  const dim3 blocks(p.n / kTall * splits, divide_up(p.m, kTall));
+  return launch(kernel, {blocks, 256, sizeof(Ring), splits}, stream, maps, p);
+}
+
+}  // namespace
+
+// Returns NULL, or why this rung does not run here. m: rungs 3 and 4 take 8 rows of x per block.
+extern "C" const char* launch_ladder(int rung, bf16* y, const bf16* x, const uint32_t* codes,
+                                     const bf16* scale, const uint8_t* zero, int m, int n, int k,
+                                     cudaStream_t stream) {
+  const Problem p = {y, x, codes, scale, zero, m, n, k};
+  if (m < 1 || n < 64 || n % 64 || k < 128 || k % 128) return "expected N in 64, K in 128";
+  if (rung == 0) {
+    on_cpu(p);
+    return nullptr;
+  }
+  if (rung > 4 && device_attribute(cudaDevAttrComputeCapabilityMajor) != 9)
+    return "rungs 5 and 6 need compute capability 9.0 (Hopper)";
+  const unsigned rows = m, tiles = divide_up(m, 8);
+  if (rung == 1) return launch(one_warp_per_output, {{n / 8u, rows}, 256}, stream, p);
+  if (rung == 2) return launch(wide_loads, {{n / 8u, rows}, 256}, stream, p);
+  if (rung == 3) return launch(tensor_cores, {{n / 16u, tiles}, 256}, stream, p);
+  if (rung == 4) return launch(loads_ahead, {{n / 16u, tiles}, 256}, stream, p);
+  if (rung == 5) return launch_many(many_rows, 1, p, stream);
+  return launch_many(two_blocks_share, 2, p, stream);
 }

@@ -1,10 +1,15 @@
-"""Time the steps of docs/12_int4_linear.md, from one warp per output to the operator. Needs an H100 or H200, and nvcc.
+"""Check and time the rungs of docs/12_int4_linear.md, and the operator. Needs nvcc, and an H100 or H200.
 
-python3 examples/int4_linear/ladder.py --json FILE
+    python3 examples/int4_linear/ladder.py --json FILE
+
+GPU time without launches, by CUDA graphs. Calls rotate among weights of four times the L2 cache, as in bench.py.
 """
 
 import ctypes
-from collections.abc import Iterator
+import functools
+import statistics
+import sys
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import torch
@@ -12,66 +17,75 @@ from bench import floor_us, inputs, is_ready, lesson, time_calls
 from int4_linear import GROUP, HERE, dequantize, int4_linear, operators, pack
 from torch import Tensor
 
-N = K = 8192
-FIRST = "one warp per output"
-OPERATOR = "the plan: shape and blocks along K by size"
-STEPS = {  # batch: name, an index of kShapes in plan.h, blocks that share K
-    1: [(FIRST, -1, 1), ("tensor cores, copies in the background", 1, 1)],
-    16: [(FIRST, -1, 1), ("mma.sync, 8 rows of x", 1, 1), ("mma.sync, 16 rows of x", 3, 1)],
-    256: [
-        ("mma.sync, 32 rows of x", 5, 1),
-        ("wgmma, 64 rows of x", 10, 1),
-        ("wgmma, 256 rows of x", 21, 1),
-        ("wgmma, 256 rows of x, two blocks share K", 21, 2),
-    ],
+RUNGS = {
+    1: "one warp per output",
+    2: "16 bytes of codes per lane",
+    3: "tensor cores",
+    4: "loads ahead",
+    5: "many rows: wgmma, TMA",
+    6: "two blocks share K",
 }
+ROW_BY_ROW = (1, 2)  # these read plain codes; the others, and the operator, packed ones
+OPERATOR = "int4_linear"
+N = K = 8192
+BATCHES = {1: (1, 2, 3, 4), 128: (3, 4, 5, 6)}  # rows of x: rungs
 
 
-class Int4Call(ctypes.Structure):
-    """As in int4_linear.h."""
+@functools.cache
+def load() -> Callable:
+    """Compile ladder.cu and return its launch_ladder()."""
+    flags = operators.target_flags(oldest=90, hopper=True)
+    launch = ctypes.CDLL(operators.load("int4_ladder", [HERE / "ladder.cu"], flags)).launch_ladder
+    launch.restype = ctypes.c_char_p
+    return launch
 
-    _fields_ = [(name, ctypes.c_void_p) for name in ("packed", "scale", "zero")]
-    _fields_ += [("n", ctypes.c_int), ("k", ctypes.c_int), ("is_float16", ctypes.c_bool), ("is_gated", ctypes.c_bool)]
-    _fields_ += [(name, ctypes.c_void_p) for name in ("y", "x", "bias")] + [("batch", ctypes.c_int)]
 
-
-def call_step(library: ctypes.CDLL, shape: int, splits: int, weight: tuple, x: Tensor) -> Tensor:
-    y = x.new_empty(len(x), N)
-    packed, scale, zero = (each.data_ptr() for each in weight)
-    call = Int4Call(packed, scale, zero, N, K, False, False, y.data_ptr(), x.data_ptr(), None, len(x))
+def multiply(rung: int, weight: tuple[Tensor, ...], x: Tensor) -> Tensor:
+    """x [m, K] times a weight of codes, scales and zeros, by one rung; RuntimeError if it does not run here."""
+    y = x.new_empty(len(x), weight[1].shape[1])
+    pointers = [ctypes.c_void_p(each.data_ptr()) for each in (y, x, *weight)]
     stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-    if error := library.launch_step(shape, splits, ctypes.byref(call), stream):
-        raise RuntimeError(error.decode())
+    if error := load()(rung, *pointers, len(x), y.shape[1], x.shape[1], stream):
+        raise RuntimeError(f"rung {rung}: {error.decode()}")
     return y
 
 
 def row_by_row(codes: Tensor) -> Tensor:
-    """Codes [N, K] as words [N, K/8]: column 2 i + j of a word is code 4 j + i."""
-    eight = codes.view(N, K // 8, 4, 2).transpose(2, 3).reshape(N, K // 8, 8).long()
+    """Codes [N, K] as words [N, K / 8]: the first of eight columns in the lowest 4 bits."""
+    eight = codes.view(len(codes), -1, 8).long()
     return sum(eight[..., i] << 4 * i for i in range(8)).to(torch.uint32).view(torch.int32)
 
 
+def make_weights(n: int, k: int, device: str) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """A random weight [n, k] twice: row by row, and packed as quantize() does it."""
+    codes, zero = (torch.randint(0, 16, shape, device=device) for shape in ((n, k), (n, k // GROUP)))
+    packed = pack(codes, torch.rand(n, k // GROUP, device=device).bfloat16(), zero)
+    return (row_by_row(codes), *packed[1:]), packed
+
+
+def measure_batch(batch: int, weights: list, peak: float) -> Iterator[dict]:
+    xs = inputs(N, K, batch)
+    right = xs[0].float() @ dequantize(*weights[0][1]).float().t()
+    calls = {}
+    for rung in BATCHES[batch]:
+        which = 0 if rung in ROW_BY_ROW else 1
+        calls[RUNGS[rung]] = [partial(multiply, rung, pair[which]) for pair in weights]
+    calls[OPERATOR] = [lambda x, weight=packed: int4_linear(x, *weight) for _, packed in weights]
+    for name, layers in calls.items():
+        if not (error := ((layers[0](xs[0]) - right).norm() / right.norm()).item()) <= 0.01:
+            sys.exit(f"{name} is wrong with {batch} rows: the error is {error:.2%}, expected 1% at most")
+    rounds = [{name: time_calls(layers, xs) for name, layers in calls.items()} for _ in range(3)]
+    for name in calls:
+        us = statistics.median(each[name] for each in rounds)
+        of_operator = statistics.median(each[OPERATOR] / each[name] for each in rounds)
+        row = {"batch": batch, "rung": name, "us": us, "of_peak": floor_us(N, K, batch, peak) / us}
+        yield row | {"of_int4_linear": of_operator}
+
+
 def measure(where: dict) -> Iterator[dict]:
-    sources = [HERE / "ladder.cu", HERE / "int4_linear_kernel.cu"]
-    flags = operators.target_flags(oldest=80, hopper=True)
-    library = ctypes.CDLL(operators.load("int4_ladder", sources, flags))
-    library.launch_step.restype = ctypes.c_char_p
-    plain, packed = [], []  # the same weights, row by row and in the operator's order
-    for _ in inputs(N, K, 1):
-        codes, zero = (torch.randint(0, 16, shape, device="cuda") for shape in ((N, K), (N, K // GROUP)))
-        packed.append(pack(codes, torch.rand(N, K // GROUP, device="cuda").bfloat16(), zero))
-        plain.append((row_by_row(codes), *packed[-1][1:]))
-    for batch, steps in STEPS.items():
-        xs, floor = inputs(N, K, batch), floor_us(N, K, batch, where["peak_gb_per_s"])
-        right = xs[0].float() @ dequantize(*packed[0]).float().t()
-        rungs = {}
-        for name, *shape in steps:
-            rungs[name] = [partial(call_step, library, *shape, each) for each in (plain if name == FIRST else packed)]
-        rungs[OPERATOR] = [lambda x, weight=weight: int4_linear(x, *weight) for weight in packed]
-        for name, layers in rungs.items():
-            torch.testing.assert_close(layers[0](xs[0]).float(), right, rtol=0.02, atol=0.02 * right.abs().max().item())
-            us = time_calls(layers, xs)
-            yield {"batch": batch, "step": name, "us": us, "of_peak": floor / us}
+    weights = [make_weights(N, K, "cuda") for _ in inputs(N, K, 1)]
+    for batch in BATCHES:
+        yield from measure_batch(batch, weights, where["peak_gb_per_s"])
 
 
 if __name__ == "__main__":
