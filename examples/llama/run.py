@@ -152,7 +152,7 @@ def main() -> None:
         found = {name: f"{x:.4g}" if isinstance(x, float) else x for name, x in row.items() if name != "kernels"}
         print("  ".join(f"{name} {x}" for name, x in found.items()))
         for kernel in row.get("kernels", []):
-            print("{us:9.1f} us  {calls:4d} x {name}".format(**kernel))
+            print("{us:9.1f} us  {calls:4d} x  {part:16}{kernel}".format(**kernel))
     if args.json:
         files.write(args.json, files.to_json({"environment": cli.environment(device), "results": results}))
 

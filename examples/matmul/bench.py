@@ -10,14 +10,12 @@ import functools
 import importlib.util
 import statistics
 import sys
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import torch
 from gated_linear import HERE, gate, gated_linear, interleave, load, reference
-from torch.utils import cpp_extension
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from lab import lesson  # of the workbench only what runs a lesson's programs,
@@ -29,22 +27,11 @@ OURS = "gated_linear"
 
 @functools.cache
 def load_cutlass() -> Callable | None:
-    """gated_linear by CUTLASS; None where its headers are not installed."""
-    package = importlib.util.find_spec("cutlass_library")
-    if not package:
+    """gated_linear by CUTLASS (examples/ways), which compiles for about a minute; None where it is not installed."""
+    if not importlib.util.find_spec("cutlass_library"):
         return None
-    source, begin = Path(package.origin).parent / "source", time.perf_counter()
-    # -DNDEBUG: its assert() is a call, for which ptxas would serialize wgmma (C7510).
-    flags = ["-O3", "-std=c++17", "-DNDEBUG", "--expt-relaxed-constexpr", "-gencode=arch=compute_90a,code=sm_90a"]
-    cpp_extension.load(
-        "cutlass_gated",
-        [str(HERE / "cutlass_gated.cu")],
-        extra_cuda_cflags=[*flags, "-DTORCH_TARGET_VERSION=0x020a000000000000"],
-        extra_include_paths=[str(source / "include"), str(source / "tools" / "util" / "include")],
-        is_python_module=False,
-    )
-    print(f"CUTLASS: compiled and loaded in {time.perf_counter() - begin:.0f} s")
-    return torch.ops.cutlass_gated.gated_linear
+    sys.path.append(str(HERE.parent / "ways"))
+    return importlib.import_module("cutlass_gated").gated_linear
 
 
 def measure_rows(rows: int, is_tuned: bool) -> dict:
