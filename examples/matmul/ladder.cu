@@ -106,24 +106,15 @@ __global__ void __launch_bounds__(256) many_sums_per_thread(Problem p) {
   }
 }
 
-// Copies 128 rows of 64 columns in the background. cp.async takes 16 bytes from an aligned address;
-// other matrices are read one element at a time.
-template <bool kAligned>
+// Copies 128 rows of 64 columns in the background, 16 bytes at a time; zeros beyond the matrix.
 __device__ void copy_tile(bf16* tile, const bf16* x, int row, int column, int rows, int columns) {
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
     const int line = i * 16 + threadIdx.x / 8, piece = threadIdx.x % 8;
     const int from_row = row + line, from_column = column + piece * 8;
-    bf16* to = piece_of(tile, line, piece);
-    if (kAligned) {
-      const bool is_inside = from_row < rows && from_column < columns;
-      const bf16* from = is_inside ? x + static_cast<int64_t>(from_row) * columns + from_column : x;
-      copy_16(address(to), from, is_inside);
-    } else {
-      for (int j = 0; j < 8; ++j) {
-        to[j] = __float2bfloat16(element(x, from_row, from_column + j, rows, columns));
-      }
-    }
+    const bool is_inside = from_row < rows && from_column < columns;
+    const bf16* from = is_inside ? x + static_cast<int64_t>(from_row) * columns + from_column : x;
+    copy_16(address(piece_of(tile, line, piece)), from, is_inside);
   }
 }
 
@@ -144,8 +135,7 @@ __device__ void store_block(const Problem& p, const float* d, int row, int colum
 }
 
 // 4. Tensor cores: mma.sync multiplies 16 x 16 by 16 x 8 per warp. 4 warps of 64 x 64 each; copies
-// of the next two tiles are in flight. Serves any alignment.
-template <bool kAligned>
+// of the next two tiles are in flight.
 __global__ void __launch_bounds__(128) tensor_cores(Problem p) {
   extern __shared__ __align__(1024) uint8_t memory[];
   constexpr int kStages = 3, kTile = 128 * kDepth;
@@ -155,8 +145,8 @@ __global__ void __launch_bounds__(128) tensor_cores(Problem p) {
   const auto copy = [&](int step) {
     if (step < steps) {
       bf16* tile = tiles + step % kStages * 2 * kTile;
-      copy_tile<kAligned>(tile, p.a, row, step * kDepth, p.m, p.k);
-      copy_tile<kAligned>(tile + kTile, p.b, column, step * kDepth, p.n, p.k);
+      copy_tile(tile, p.a, row, step * kDepth, p.m, p.k);
+      copy_tile(tile + kTile, p.b, column, step * kDepth, p.n, p.k);
     }
     __pipeline_commit();
   };
@@ -301,6 +291,7 @@ const char* launch_hopper(HopperKernel* kernel, unsigned threads, const Problem&
 extern "C" const char* launch_ladder(int rung, bf16* c, const bf16* a, const bf16* b, int m, int n,
                                      int k, cudaStream_t stream) {
   const Problem p = {c, a, b, m, n, k};
+  const bool is_aligned = k % 8 == 0 && (uintptr_t(a) | uintptr_t(b)) % 16 == 0;
   if (m < 1 || n < 1 || k < 1) return "m, n and k must be at least 1";
   if (rung == 0) {
     on_cpu(p);
@@ -311,10 +302,9 @@ extern "C" const char* launch_ladder(int rung, bf16* c, const bf16* a, const bf1
   if (rung == 2) tiles_in_shared_memory<<<grid(p, 32, 32), dim3(32, 32), 0, stream>>>(p);
   if (rung == 3) many_sums_per_thread<<<grid(p, 128, 128), 256, 0, stream>>>(p);
   if (rung == 4) {
-    const bool is_aligned = k % 8 == 0 && (uintptr_t(a) | uintptr_t(b)) % 16 == 0;
-    const auto kernel = is_aligned ? tensor_cores<true> : tensor_cores<false>;
+    if (!is_aligned) return "cp.async needs rows and pointers that are multiples of 16 bytes";
     const size_t bytes = 3 * 2 * 128 * kDepth * sizeof(bf16);
-    return launch(kernel, {grid(p, 128, 128), 128, bytes}, stream, p);
+    return launch(tensor_cores, {grid(p, 128, 128), 128, bytes}, stream, p);
   }
   if (rung == 5) return launch_hopper(wgmma_and_tma, 256, p, stream);
   if (rung == 6) return launch_hopper(producer_and_consumers, 384, p, stream);
