@@ -193,8 +193,8 @@ struct Shape {
   int width, cluster;
   float cost;
 };
-constexpr Shape kShapes[] = {
-    {256, 2, 1.f}, {192, 2, 1.f}, {128, 2, 1.02f}, {128, 1, 1.08f}, {64, 1, 1.55f}};
+constexpr Shape kShapes[] = {{256, 2, 1.f},   {192, 2, 1.f},   {128, 2, 1.02f},
+                             {192, 1, 1.03f}, {128, 1, 1.08f}, {64, 1, 1.55f}};
 
 struct Plan {
   int shape, blocks, tiles;
@@ -210,7 +210,11 @@ inline Plan make_plan(int64_t m, int64_t n, int64_t k, int count) {
     const auto [width, cluster, cost] = kShapes[i];
     const int64_t tiles = divide_up(m, kHeight * cluster) * divide_up(n, width);
     const int64_t waves = divide_up(tiles, processors / cluster);
-    const float time = waves * (cost * width * k + 256 * 128.f);
+    float step = cost * width;
+    // Where rows do not begin at multiples of 128 bytes, each row of a tile lies in two lines of
+    // L2, and its loads may take longer than its product.
+    if (k % kDepth != 0) step = fmaxf(step, kHeight + width / cluster);
+    const float time = waves * (step * k + 256 * 128.f);
     if (time < least) {
       least = time;
       // No more blocks than this number of waves needs: idle ones would only take power.
@@ -252,12 +256,13 @@ template <bool kGated>
 const char* launch_product(bf16* c, const bf16* a, const bf16* b, int m, int n, int k,
                            cudaStream_t stream) {
   if (!is_hopper()) return "needs a GPU of compute capability 9.0 (Hopper)";
-  const Plan plan = make_plan(m, n, k, kGated ? 1 : 5);
+  const Plan plan = make_plan(m, n, k, kGated ? 1 : 6);
   if constexpr (!kGated) {
     if (plan.shape == 1) return launch_multiply<1, false>(c, a, b, m, n, k, plan, stream);
     if (plan.shape == 2) return launch_multiply<2, false>(c, a, b, m, n, k, plan, stream);
     if (plan.shape == 3) return launch_multiply<3, false>(c, a, b, m, n, k, plan, stream);
     if (plan.shape == 4) return launch_multiply<4, false>(c, a, b, m, n, k, plan, stream);
+    if (plan.shape == 5) return launch_multiply<5, false>(c, a, b, m, n, k, plan, stream);
   }
   return launch_multiply<0, kGated>(c, a, b, m, n, k, plan, stream);
 }
