@@ -244,14 +244,31 @@ def llama_steps() -> str:
     return listed(rows, columns | {"tokens per second": "{tokens_per_s:.0f}"})
 
 
+WAITS = {"long_scoreboard": "memory", "wait": "arithmetic", "math_pipe_throttle": "arithmetic", "barrier": "a barrier"}
+WAITS |= {"short_scoreboard": "shared memory", "no_instruction": "instructions", "imc_miss": "constants"}
+
+
+def longest_waits(shares: dict[str, float]) -> str:
+    """The two longest ones by their names in WAITS. Other reasons are no wait: not_selected, for example, is ready."""
+    found: dict[str, float] = {}
+    for reason, share in shares.items():
+        if reason in WAITS:
+            found[WAITS[reason]] = found.get(WAITS[reason], 0) + share
+    return ", ".join(f"{reason} {share:.0%}" for reason, share in sorted(found.items(), key=lambda x: -x[1])[:2])
+
+
 def llama_kernels() -> str:
-    """Where the time of a step goes."""
-    kernels = load("h200-llama-kernels")[0]["kernels"]
-    rows = [row | {"name": f"`{row['name']}`"} for row in kernels[:4]]
-    calls, us = (Number(sum(row[what] for row in kernels[4:])) for what in ("calls", "us"))
-    rows.append({"name": "others", "calls": calls, "us": us})
-    total = Number(sum(row["us"] for row in kernels))
-    return listed(rows, {"kernel": "{name}", "calls": "{calls}", f"of {total} us": "{us}"})
+    """Where the time of a step goes: what each part reads, and what its warps wait for."""
+    kernels, peak = load("h200-llama-kernels")[0]["kernels"], load("h200-llama-kernels", "environment")["peak_gb_per_s"]
+    waits = {row["part"]: longest_waits(row["waits"]) for row in load("h200-llama-ncu")}
+    rows = [row | {"waits": waits[row["part"]]} for row in kernels if row["part"] in waits]
+    for part, some in (("torch's", [x for x in kernels if x["part"] not in waits]), ("all", kernels)):
+        rows.append({"part": part, "waits": ""} | {x: sum(row[x] for row in some) for x in ("calls", "us", "bytes")})
+    for row in rows:
+        row["mb"] = f"{row['bytes'] / 1e6:.0f}" if row["bytes"] else ""
+        row["share"] = f"{row['bytes'] / row['us'] / 1e3 / peak:.0%}" if row["bytes"] else ""
+    columns = {"part": "{part}", "calls": "{calls}", "us": "{us:.0f}", "MB": "{mb}", "of 4.8 TB/s": "{share}"}
+    return listed(rows, columns | {"its warps wait for": "{waits}"})
 
 
 def ways() -> str:

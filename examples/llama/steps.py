@@ -65,7 +65,7 @@ def ladder(config: Config, context: int) -> Iterator[dict]:
 
 def name_parts(kernels: list[str]) -> list[str]:
     """The part of a step that each kernel computes. The 4-bit products are told apart by their order."""
-    parts = [name.rpartition("::")[2] or name for name in kernels]
+    parts = ["norm" if name.startswith("forward_") else name.rpartition("::")[2] or name for name in kernels]
     products = [i for i, name in enumerate(kernels) if name.startswith("four_bit::")]
     for count, i in enumerate(products):
         parts[i] = ("q, k, v", "o", "gate, up", "down")[count % 4]
