@@ -271,6 +271,34 @@ def llama_kernels() -> str:
     return listed(rows, columns | {"its warps wait for": "{waits}"})
 
 
+ACCOUNT = """\
+Of {all:.0f} us the bytes of the products need {floor:.0f} at 4.8 TB/s. Compare `o` with `gate, up`, and that with the last
+layer: a product takes {start:.1f} us, and then {slow:.1f} to {fast:.1f} TB/s.
+
+- **Starting**: {calls} products x {start:.1f} us = {starting:.0f} us. A kernel waits for the last block before it, then
+  for its first bytes; at its end blocks join their sums. The norms, with hardly any bytes, show the least that a kernel
+  costs: {norm:.1f} us.
+- **Streaming**: {streaming:.0f} us more than at 4.8 TB/s. Codes become bfloat16 by arithmetic, for which warps wait.
+- **The other kernels**: {others:.0f} us.
+"""
+
+
+def llama_account() -> str:
+    """Why a step takes longer than its bytes. A product's time is taken for a start and bytes at some speed."""
+    kernels, peak = load("h200-llama-kernels")[0]["kernels"], load("h200-llama-kernels", "environment")["peak_gb_per_s"]
+    found = {row["part"]: row for row in kernels}
+    size, us = ({part: row[what] / row["calls"] for part, row in found.items()} for what in ("bytes", "us"))
+    small, middle, large = "o", "gate, up", "last layer"
+    slow, fast = ((size[y] - size[x]) / (us[y] - us[x]) for x, y in ((small, middle), (middle, large)))
+    products = [found[part] for part in ("q, k, v", small, middle, "down", large)]
+    calls, whole, read = (sum(row[what] for row in products) for what in ("calls", "us", "bytes"))
+    start, floor, total = us[small] - size[small] / slow, read / peak / 1e3, sum(row["us"] for row in kernels)
+    parts = {"starting": calls * start, "streaming": whole - floor - calls * start, "others": total - whole}
+    return ACCOUNT.format(
+        all=total, floor=floor, start=start, slow=slow / 1e6, fast=fast / 1e6, calls=calls, norm=us["norm"], **parts
+    )
+
+
 def ways() -> str:
     """What each way takes to install, and its price where it was measured."""
     measured, rows = {row["way"]: row for row in load("h200-ways", "ways")}, load("ways-packages", "packages")
@@ -291,7 +319,7 @@ def layers() -> str:
 
 
 FUNCTIONS = (first_run, clocks, study, steps, life, others, ratios, host_cost, training, ways, layers, rms_norm, matmul)
-FUNCTIONS += (matmul_sizes, decode_attention, llama_prize, llama, llama_steps, llama_kernels)
+FUNCTIONS += (matmul_sizes, decode_attention, llama_prize, llama, llama_steps, llama_kernels, llama_account)
 TABLES = {function.__name__.replace("_", "-"): function for function in FUNCTIONS}
 TABLES |= {  # those that one call makes
     "others-zh": lambda: others(1),

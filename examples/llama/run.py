@@ -54,8 +54,6 @@ def options() -> argparse.Namespace:
             parser.error(f"--{option} cannot be combined with --{min(given & others).replace('_', '-')}")
     if (args.checkpoint is None) != (args.prompt is None) or args.prompt == "":
         parser.error("--checkpoint and --prompt, which must not be empty, belong together")
-    if re.search("[\ud800-\udfff]", args.prompt or ""):
-        parser.error(f"--prompt is {args.prompt!a:.40}, expected UTF-8")
     if args.last == "int4" and args.weights != "int4":
         parser.error("--last int4 needs --weights int4")
     if args.top_p != 1 and not args.temperature:

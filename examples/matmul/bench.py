@@ -1,4 +1,4 @@
-"""Time gated_linear against torch.matmul + a compiled silu * mul, torch.compile, and CUTLASS. Needs a Hopper GPU.
+"""Time gated_linear against torch.matmul + a compiled silu * mul, and CUTLASS. Needs a Hopper GPU.
 
     python3 examples/matmul/bench.py --json FILE
 
@@ -34,7 +34,7 @@ def load_cutlass() -> Callable | None:
     return importlib.import_module("cutlass_gated").gated_linear
 
 
-def measure_rows(rows: int, is_tuned: bool) -> dict:
+def measure_rows(rows: int) -> dict:
     make = partial(torch.randn, device="cuda", dtype=torch.bfloat16)
     xs = [make(rows, K) for _ in range(2)]
     weights = [(make(H, K) / K**0.5, make(H, K) / K**0.5) for _ in xs]
@@ -45,9 +45,6 @@ def measure_rows(rows: int, is_tuned: bool) -> dict:
         "torch.matmul + compiled silu * mul": lambda x, w: compiled_gate(x @ w.t()),
         OURS: gated_linear,
     }
-    if is_tuned:
-        tuned = torch.compile(reference, mode="max-autotune-no-cudagraphs", fullgraph=True, dynamic=False)
-        functions["torch.compile, max-autotune"] = tuned
     calls = {name: [partial(f, x, w) for x, w in zip(xs, ws, strict=True)] for name, f in functions.items()}
     if cutlass := load_cutlass():
         calls["CUTLASS"] = [partial(cutlass, x, *pair) for x, pair in zip(xs, weights, strict=True)]
@@ -67,10 +64,7 @@ def is_ready() -> bool:
 
 
 def main() -> None:
-    parser = lesson.options(__doc__)
-    parser.add_argument("--autotune", action="store_true", help="also torch.compile with max-autotune: takes long")
-    args = parser.parse_args()
-    lesson.report(args, is_ready, lambda _: (measure_rows(rows, args.autotune) for rows in ROWS))
+    lesson.report(lesson.options(__doc__).parse_args(), is_ready, lambda _: map(measure_rows, ROWS))
 
 
 if __name__ == "__main__":

@@ -139,14 +139,15 @@ __device__ void store_block(const Problem& p, const float* d, int row, int colum
 __global__ void __launch_bounds__(128) tensor_cores(Problem p) {
   extern __shared__ __align__(1024) uint8_t memory[];
   constexpr int kStages = 3, kTile = 128 * kDepth;
-  auto* tiles = reinterpret_cast<bf16*>(memory);  // for each stage one of A and one of B
+  const auto tiles_of = [&](int step) {  // one of A, and behind it one of B
+    return reinterpret_cast<bf16*>(memory) + step % kStages * 2 * kTile;
+  };
   const int row = blockIdx.y * 128, column = blockIdx.x * 128, steps = (p.k + kDepth - 1) / kDepth;
   const int a_row = threadIdx.x / 64 * 64, b_row = threadIdx.x / 32 % 2 * 64;  // this warp's first
   const auto copy = [&](int step) {
     if (step < steps) {
-      bf16* tile = tiles + step % kStages * 2 * kTile;
-      copy_tile(tile, p.a, row, step * kDepth, p.m, p.k);
-      copy_tile(tile + kTile, p.b, column, step * kDepth, p.n, p.k);
+      copy_tile(tiles_of(step), p.a, row, step * kDepth, p.m, p.k);
+      copy_tile(tiles_of(step) + kTile, p.b, column, step * kDepth, p.n, p.k);
     }
     __pipeline_commit();
   };
@@ -156,7 +157,7 @@ __global__ void __launch_bounds__(128) tensor_cores(Problem p) {
     __pipeline_wait_prior(kStages - 2);
     __syncthreads();  // this step's tiles are here, and all have left those of the step before
     copy(step + kStages - 1);
-    bf16 *a = tiles + step % kStages * 2 * kTile, *b = a + kTile;
+    bf16 *a = tiles_of(step), *b = a + kTile;
 #pragma unroll
     for (int piece = 0; piece < kDepth / 8; piece += 2) {
       uint32_t left[4][4], right[4][4];
@@ -167,7 +168,7 @@ __global__ void __launch_bounds__(128) tensor_cores(Problem p) {
       }
 #pragma unroll
       for (int i = 0; i < 32; ++i) {
-        const uint32_t* y = right[i % 8 / 2] + i % 2 * 2;  // 8 of 16 rows
+        const uint32_t* y = right[i % 8 / 2] + i % 2 * 2;  // 8 of load_b's 16 rows
         mma<bf16>(d[i / 8][i % 8], left[i / 8], y[0], y[1]);
       }
     }
@@ -261,7 +262,7 @@ __global__ void __launch_bounds__(384, 1)
       const int stage = step % kStages, phase = step / kStages % 2;
       wait(&s.full[stage], phase);
       start_product(d, s.a[stage] + group * 64 * kDepth, s.b[stage], step == 0);
-      wait_products<1>();  // one product runs while the next one is started
+      wait_products<1>();  // this product still runs and reads its stage; the one before has ended
       if (step > 0 && threadIdx.x % 32 == 0) arrive(&s.empty[(step - 1) % kStages]);
     }
     wait_products<0>();
