@@ -272,8 +272,8 @@ def llama_kernels() -> str:
 
 
 ACCOUNT = """\
-Of {all:.0f} us the bytes of the products need {floor:.0f} at 4.8 TB/s. Compare `o` with `gate, up`, and that with the last
-layer: a product takes {start:.1f} us, and then {slow:.1f} to {fast:.1f} TB/s.
+Of {all:.0f} us the bytes of the products need {floor:.0f} at 4.8 TB/s. Compare `o` with `gate, up`, and that with the
+last layer: a product takes {start:.1f} us, and then {slow:.1f} to {fast:.1f} TB/s.
 
 - **Starting**: {calls} products x {start:.1f} us = {starting:.0f} us. A kernel waits for the last block before it, then
   for its first bytes; at its end blocks join their sums. The norms, with hardly any bytes, show the least that a kernel
