@@ -173,19 +173,21 @@ def rms_norm() -> str:
 
 
 def matmul() -> str:
-    """Speed of each rung, what a profiler counts at 4096 cubed, and the lines of its kernel."""
-    found = {(row["rung"], row["m"]): row for row in load("h200-matmul") if row["m"] == row["n"] == row["k"]}
-    code = "".join((ROOT / "examples" / "matmul" / name).read_text() for name in ("ladder.cu", "product.cuh"))
-    lines = []
-    for number, row in enumerate(load("h200-matmul-ncu"), 1):
-        name = row["rung"]
-        kernel = re.search(rf"^// {number}\. .*?^}}$", code, re.MULTILINE | re.DOTALL)
-        lines.append([f"{number}. {name}" if kernel else name, f"{found[name, 4096]['tflops']}"])
-        lines[-1] += [f"{found[name, n]['of_torch']:.3f}" if (name, n) in found else "" for n in (4096, 8192)]
-        lines[-1] += [f"{row['tensor_percent']:.0f}%", f"{row['l2_to_sm_bytes'] / 1e9:.2g}"]
-        lines[-1] += [f"{Number(row['instructions'] / 1e6)}", str(kernel[0].count("\n") + 1) if kernel else ""]
-    head = ["rung", "TFLOP/s, 4096", "of torch", "at 8192", "tensor cores", "GB from L2", "10^6 instructions", "lines"]
-    return table(head, lines)
+    """Speed of each rung at 4096 cubed, and what a profiler counts there."""
+    found = {row["rung"]: row for row in load("h200-matmul") if row["m"] == row["n"] == row["k"] == 4096}
+    rows = [row | found[row["rung"]] for row in load("h200-matmul-ncu")]
+    for number, row in enumerate(rows[:-1], 1):
+        row["rung"] = f"{number}. {row['rung']}"
+    for row in rows:
+        row["gb"] = f"{row['l2_to_sm_bytes'] / 1e9:.2g}"
+    columns = {"rung": "{rung}", "TFLOP/s": "{tflops}", "of torch": "{of_torch:.3f}"}
+    return listed(rows, columns | {"tensor cores": "{tensor_percent:.0f}%", "GB from L2": "{gb}"})
+
+
+def matmul_sizes() -> str:
+    """Speed of the top rung over torch's where it loses."""
+    rows = [row for row in load("h200-matmul") if row["rung"].startswith("persistent") and row["of_torch"] < 0.95]
+    return listed(rows, {"M x N x K": "{m} x {n} x {k}", "of torch": "{of_torch:.2f}"})
 
 
 def int4(name: str, corner: str, line: str, cell: str) -> str:
@@ -242,14 +244,59 @@ def llama_steps() -> str:
     return listed(rows, columns | {"tokens per second": "{tokens_per_s:.0f}"})
 
 
+WAITS = {"long_scoreboard": "memory", "wait": "arithmetic", "math_pipe_throttle": "arithmetic", "barrier": "a barrier"}
+WAITS |= {"short_scoreboard": "shared memory", "no_instruction": "instructions", "imc_miss": "constants"}
+
+
+def longest_waits(shares: dict[str, float]) -> str:
+    """The two longest ones by their names in WAITS. Other reasons are no wait: not_selected, for example, is ready."""
+    found: dict[str, float] = {}
+    for reason, share in shares.items():
+        if reason in WAITS:
+            found[WAITS[reason]] = found.get(WAITS[reason], 0) + share
+    return ", ".join(f"{reason} {share:.0%}" for reason, share in sorted(found.items(), key=lambda x: -x[1])[:2])
+
+
 def llama_kernels() -> str:
-    """Where the time of a step goes."""
-    kernels = load("h200-llama-kernels")[0]["kernels"]
-    rows = [row | {"name": f"`{row['name']}`"} for row in kernels[:4]]
-    calls, us = (Number(sum(row[what] for row in kernels[4:])) for what in ("calls", "us"))
-    rows.append({"name": "others", "calls": calls, "us": us})
-    total = Number(sum(row["us"] for row in kernels))
-    return listed(rows, {"kernel": "{name}", "calls": "{calls}", f"of {total} us": "{us}"})
+    """Where the time of a step goes: what each part reads, and what its warps wait for."""
+    kernels, peak = load("h200-llama-kernels")[0]["kernels"], load("h200-llama-kernels", "environment")["peak_gb_per_s"]
+    waits = {row["part"]: longest_waits(row["waits"]) for row in load("h200-llama-ncu")}
+    rows = [row | {"waits": waits[row["part"]]} for row in kernels if row["part"] in waits]
+    for part, some in (("torch's", [x for x in kernels if x["part"] not in waits]), ("all", kernels)):
+        rows.append({"part": part, "waits": ""} | {x: sum(row[x] for row in some) for x in ("calls", "us", "bytes")})
+    for row in rows:
+        row["mb"] = f"{row['bytes'] / 1e6:.0f}" if row["bytes"] else ""
+        row["share"] = f"{row['bytes'] / row['us'] / 1e3 / peak:.0%}" if row["bytes"] else ""
+    columns = {"part": "{part}", "calls": "{calls}", "us": "{us:.0f}", "MB": "{mb}", "of 4.8 TB/s": "{share}"}
+    return listed(rows, columns | {"its warps wait for": "{waits}"})
+
+
+ACCOUNT = """\
+Of {all:.0f} us the bytes of the products need {floor:.0f} at 4.8 TB/s. Compare `o` with `gate, up`, and that with the
+last layer: a product takes {start:.1f} us, and then {slow:.1f} to {fast:.1f} TB/s.
+
+- **Starting**: {calls} products x {start:.1f} us = {starting:.0f} us. A kernel waits for the last block before it, then
+  for its first bytes; at its end blocks join their sums. The norms, with hardly any bytes, show the least that a kernel
+  costs: {norm:.1f} us.
+- **Streaming**: {streaming:.0f} us more than at 4.8 TB/s. Codes become bfloat16 by arithmetic, for which warps wait.
+- **The other kernels**: {others:.0f} us.
+"""
+
+
+def llama_account() -> str:
+    """Why a step takes longer than its bytes. A product's time is taken for a start and bytes at some speed."""
+    kernels, peak = load("h200-llama-kernels")[0]["kernels"], load("h200-llama-kernels", "environment")["peak_gb_per_s"]
+    found = {row["part"]: row for row in kernels}
+    size, us = ({part: row[what] / row["calls"] for part, row in found.items()} for what in ("bytes", "us"))
+    small, middle, large = "o", "gate, up", "last layer"
+    slow, fast = ((size[y] - size[x]) / (us[y] - us[x]) for x, y in ((small, middle), (middle, large)))
+    products = [found[part] for part in ("q, k, v", small, middle, "down", large)]
+    calls, whole, read = (sum(row[what] for row in products) for what in ("calls", "us", "bytes"))
+    start, floor, total = us[small] - size[small] / slow, read / peak / 1e3, sum(row["us"] for row in kernels)
+    parts = {"starting": calls * start, "streaming": whole - floor - calls * start, "others": total - whole}
+    return ACCOUNT.format(
+        all=total, floor=floor, start=start, slow=slow / 1e6, fast=fast / 1e6, calls=calls, norm=us["norm"], **parts
+    )
 
 
 def ways() -> str:
@@ -272,7 +319,7 @@ def layers() -> str:
 
 
 FUNCTIONS = (first_run, clocks, study, steps, life, others, ratios, host_cost, training, ways, layers, rms_norm, matmul)
-FUNCTIONS += (decode_attention, llama_prize, llama, llama_steps, llama_kernels)
+FUNCTIONS += (matmul_sizes, decode_attention, llama_prize, llama, llama_steps, llama_kernels, llama_account)
 TABLES = {function.__name__.replace("_", "-"): function for function in FUNCTIONS}
 TABLES |= {  # those that one call makes
     "others-zh": lambda: others(1),

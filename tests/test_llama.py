@@ -100,20 +100,11 @@ def test_config(lesson, tmp_path):
         ({"vocab_size": None}, "lacks vocab_size"),
         ({"rope_scaling": {"type": "llama3", "factor": 8.0}}, "low_freq_factor, high_freq_factor, original_max_pos"),
         ({"num_key_value_heads": 3}, "4 heads and 3 key heads, expected 1 to 16 heads for each key head"),
-        ({"rope_theta": float("nan")}, "rope_theta is nan, expected float, 1 to 1e+38"),
-        ({"rope_theta": 0}, "rope_theta is 0"),
-        ({"rope_parameters": {"rope_theta": float("inf")}}, "rope_theta is inf"),
-        ({"rope_parameters": [1]}, "rope_parameters has [1], expected an object"),
-        ({"rope_scaling": LLAMA3 | {"factor": float("nan")}}, "factor is nan"),
-        ({"rope_scaling": LLAMA3 | {"low_freq_factor": -1.0}}, "low_freq_factor is -1.0"),
-        ({"rope_scaling": LLAMA3 | {"low_freq_factor": 4.0}}, "low_freq_factor is 4.0, expected less than"),
-        ({"rms_norm_eps": -1}, "rms_norm_eps is -1, expected float, 0 to 1"),
         ({"tie_word_embeddings": "false"}, "tie_word_embeddings is 'false', expected False or True"),
-        ({"num_hidden_layers": "3"}, "num_hidden_layers is '3', expected int, 1 to 2147483647"),
+        ({"num_hidden_layers": "3"}, "num_hidden_layers is '3', expected int, at least 1"),
         ({"vocab_size": 512.0}, "vocab_size is 512.0"),
         ({"num_attention_heads": True}, "num_attention_heads is True"),
         ({"num_attention_heads": 0}, "num_attention_heads is 0"),
-        ({"eos_token_id": [1, "2"]}, "end token is '2'"),
     ],
 )
 def test_refused_configs(lesson, tmp_path, changes, text):
@@ -159,7 +150,6 @@ def test_checkpoints(lesson, device, tmp_path, monkeypatch):
         (stray | {index: b'{"weight_map": {"model.norm.weight": "model.safetensors"}}'}, "5 tokens"),
         (stray, "other.safetensors has model.norm.weight, and so has another file"),
         ({index: b'{"weight_map": {"x": "../model.safetensors"}}'}, "which is not in its folder"),
-        ({index: b"{}"}, "index.json: weight_map has None, expected"),
         *(({model: save(tensors | {"model.norm.weight": norm.to(x)})}, f"norm.weight is {x}") for x in dtypes),
         ({model: save(tensors | {"model.norm.weight": norm * math.nan}), "tokens": b"1"}, "logits are NaN"),
         ({model: save(tensors | {"model.embed_tokens.weight": late})}, "logits are NaN"),
@@ -300,7 +290,6 @@ def test_options_without_effect(run):
         ("--steps --profile", "--steps cannot be combined with --profile"),
         ("--checkpoint x --prompt x --size 8b", "--checkpoint cannot be combined with --size"),
         ("--top-p 0.5", "--top-p needs --temperature"),
-        ("--checkpoint x --prompt \udcff", r"--prompt is '\udcff', expected UTF-8"),
         ("--temperature nan", "--temperature is nan, expected 0, or 0.001 to 1000"),
     ):
         assert text in run(FOLDER / "run.py", *options.split(), status=2).stderr

@@ -207,8 +207,7 @@ INSTRUCTION(SM_90, sync_cluster, "barrier.cluster.arrive;\nbarrier.cluster.wait;
 
 // mbarrier.init: a phase ends when `count` threads have arrived and all expected bytes have come.
 __device__ inline void init_barrier(uint64_t* barrier, int count) {
-  SM_90(asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(address(barrier)),
-                     "r"(count) : "memory"));
+  SM_90(ptx::mbarrier_init(barrier, count));
 }
 
 // fence.mbarrier_init: makes new barriers visible to TMA and to the other blocks of the cluster.

@@ -174,13 +174,8 @@ class Llama(nn.Module):
         self.last = load.last(config, self.embedding)
         self.norm = Norm(load.tensor("model.norm.weight", config.hidden_size), config.rms_norm_eps)
         self.register_buffer("zero", torch.zeros_like(self.embedding[:1]), persistent=False)
-        self.layers = nn.ModuleList()
-        for i in range(config.num_hidden_layers):
-            if sys.stderr.isatty():
-                print(f"layer {i + 1} of {config.num_hidden_layers}\r", end="", file=sys.stderr, flush=True)
-            self.layers.append(Layer(config, f"model.layers.{i}", load))
-        if sys.stderr.isatty():
-            print(end="\x1b[K", file=sys.stderr, flush=True)  # clears the line
+        names = [f"model.layers.{i}" for i in range(config.num_hidden_layers)]
+        self.layers = nn.ModuleList(Layer(config, name, load) for name in names)
         self.requires_grad_(False)
 
     def forward(self, tokens: Tensor, cache: Cache, row: int | None = None, is_every: bool = False) -> Tensor:

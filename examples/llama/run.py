@@ -54,8 +54,6 @@ def options() -> argparse.Namespace:
             parser.error(f"--{option} cannot be combined with --{min(given & others).replace('_', '-')}")
     if (args.checkpoint is None) != (args.prompt is None) or args.prompt == "":
         parser.error("--checkpoint and --prompt, which must not be empty, belong together")
-    if re.search("[\ud800-\udfff]", args.prompt or ""):
-        parser.error(f"--prompt is {args.prompt!a:.40}, expected UTF-8")
     if args.last == "int4" and args.weights != "int4":
         parser.error("--last int4 needs --weights int4")
     if args.top_p != 1 and not args.temperature:
@@ -152,7 +150,7 @@ def main() -> None:
         found = {name: f"{x:.4g}" if isinstance(x, float) else x for name, x in row.items() if name != "kernels"}
         print("  ".join(f"{name} {x}" for name, x in found.items()))
         for kernel in row.get("kernels", []):
-            print("{us:9.1f} us  {calls:4d} x {name}".format(**kernel))
+            print("{us:9.1f} us  {calls:4d} x  {part:16}{kernel}".format(**kernel))
     if args.json:
         files.write(args.json, files.to_json({"environment": cli.environment(device), "results": results}))
 

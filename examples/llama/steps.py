@@ -9,6 +9,7 @@ from generate import Generator
 from llama import Cache, Config, Llama, add_rms_norm, int4_linear
 from load import Loader
 from plain import TorchCache, set_norm
+from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 
@@ -62,17 +63,39 @@ def ladder(config: Config, context: int) -> Iterator[dict]:
     yield time_step("last layer in 4 bits", overlaps=True)
 
 
+def name_parts(kernels: list[str]) -> list[str]:
+    """The part of a step that each kernel computes. The 4-bit products are told apart by their order."""
+    parts = ["norm" if name.startswith("forward_") else name.rpartition("::")[2] or name for name in kernels]
+    products = [i for i, name in enumerate(kernels) if name.startswith("four_bit::")]
+    for count, i in enumerate(products):
+        parts[i] = ("q, k, v", "o", "gate, up", "down")[count % 4]
+    if len(products) % 4 == 1:
+        parts[products[-1]] = "last layer"
+    return parts
+
+
+def read_bytes(generator: Generator) -> dict[str, float]:
+    """What the large parts of a step read: their weights; and of the cache what is filled."""
+    layers, cache = generator.model.layers, generator.cache
+    modules = {"q, k, v": [x.qkv for x in layers], "o": [x.o for x in layers], "gate, up": [x.gate_up for x in layers]}
+    modules |= {"down": [x.down for x in layers], "last layer": [generator.model.last]}
+    sizes = {part: sum(x.nbytes for x in nn.ModuleList(each).state_dict().values()) for part, each in modules.items()}
+    share = cache.counts[1].float().mean().item() / generator.capacity
+    return sizes | {"attend": share * sum(x.nbytes for x in cache.tensors)}
+
+
 def kernels(generator: Generator) -> list[dict]:
-    """A step's kernels, the longest first. A time begins when the kernel before has ended, so they add up."""
+    """A row for each part of a step. A kernel's time begins when the one before has ended, so times add up."""
     torch.cuda.synchronize()  # a text that has ended early leaves steps in the queue
     with profile(activities=[ProfilerActivity.CUDA]) as found:
         generator.replay()
         torch.cuda.synchronize()
     spans = sorted((x.time_range.end, x.time_range.start, x.name) for x in found.events() if x.device_time_total)
-    times: dict[str, list[float]] = {}
-    before = spans[0][1]
-    for end, _, name in spans:
-        times.setdefault(re.sub(r"^void |<.*|\(.*", "", name), []).append(end - before)
+    names = [re.sub(r"^void |<.*|\(.*", "", name) for *_, name in spans]
+    rows, before, sizes = {}, spans[0][1], read_bytes(generator)
+    for (end, *_), name, part in zip(spans, names, name_parts(names), strict=True):
+        row = rows.setdefault(part, {"part": part, "kernel": name, "calls": 0, "us": 0.0, "bytes": sizes.get(part, 0)})
+        row["calls"] += 1
+        row["us"] += end - before
         before = end
-    rows = [{"name": name, "calls": len(us), "us": sum(us)} for name, us in times.items()]
-    return sorted(rows, key=lambda row: -row["us"])
+    return [*rows.values()]

@@ -1,4 +1,4 @@
-"""Time gated_linear against torch.matmul + a compiled silu * mul, torch.compile, and CUTLASS. Needs a Hopper GPU.
+"""Time gated_linear against torch.matmul + a compiled silu * mul, and CUTLASS. Needs a Hopper GPU.
 
     python3 examples/matmul/bench.py --json FILE
 
@@ -10,14 +10,12 @@ import functools
 import importlib.util
 import statistics
 import sys
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import torch
 from gated_linear import HERE, gate, gated_linear, interleave, load, reference
-from torch.utils import cpp_extension
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from lab import lesson  # of the workbench only what runs a lesson's programs,
@@ -29,25 +27,14 @@ OURS = "gated_linear"
 
 @functools.cache
 def load_cutlass() -> Callable | None:
-    """gated_linear by CUTLASS; None where its headers are not installed."""
-    package = importlib.util.find_spec("cutlass_library")
-    if not package:
+    """gated_linear by CUTLASS (examples/ways), which compiles for about a minute; None where it is not installed."""
+    if not importlib.util.find_spec("cutlass_library"):
         return None
-    source, begin = Path(package.origin).parent / "source", time.perf_counter()
-    # -DNDEBUG: its assert() is a call, for which ptxas would serialize wgmma (C7510).
-    flags = ["-O3", "-std=c++17", "-DNDEBUG", "--expt-relaxed-constexpr", "-gencode=arch=compute_90a,code=sm_90a"]
-    cpp_extension.load(
-        "cutlass_gated",
-        [str(HERE / "cutlass_gated.cu")],
-        extra_cuda_cflags=[*flags, "-DTORCH_TARGET_VERSION=0x020a000000000000"],
-        extra_include_paths=[str(source / "include"), str(source / "tools" / "util" / "include")],
-        is_python_module=False,
-    )
-    print(f"CUTLASS: compiled and loaded in {time.perf_counter() - begin:.0f} s")
-    return torch.ops.cutlass_gated.gated_linear
+    sys.path.append(str(HERE.parent / "ways"))
+    return importlib.import_module("cutlass_gated").gated_linear
 
 
-def measure_rows(rows: int, is_tuned: bool) -> dict:
+def measure_rows(rows: int) -> dict:
     make = partial(torch.randn, device="cuda", dtype=torch.bfloat16)
     xs = [make(rows, K) for _ in range(2)]
     weights = [(make(H, K) / K**0.5, make(H, K) / K**0.5) for _ in xs]
@@ -58,9 +45,6 @@ def measure_rows(rows: int, is_tuned: bool) -> dict:
         "torch.matmul + compiled silu * mul": lambda x, w: compiled_gate(x @ w.t()),
         OURS: gated_linear,
     }
-    if is_tuned:
-        tuned = torch.compile(reference, mode="max-autotune-no-cudagraphs", fullgraph=True, dynamic=False)
-        functions["torch.compile, max-autotune"] = tuned
     calls = {name: [partial(f, x, w) for x, w in zip(xs, ws, strict=True)] for name, f in functions.items()}
     if cutlass := load_cutlass():
         calls["CUTLASS"] = [partial(cutlass, x, *pair) for x, pair in zip(xs, weights, strict=True)]
@@ -80,10 +64,7 @@ def is_ready() -> bool:
 
 
 def main() -> None:
-    parser = lesson.options(__doc__)
-    parser.add_argument("--autotune", action="store_true", help="also torch.compile with max-autotune: takes long")
-    args = parser.parse_args()
-    lesson.report(args, is_ready, lambda _: (measure_rows(rows, args.autotune) for rows in ROWS))
+    lesson.report(lesson.options(__doc__).parse_args(), is_ready, lambda _: map(measure_rows, ROWS))
 
 
 if __name__ == "__main__":

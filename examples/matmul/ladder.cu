@@ -31,6 +31,18 @@ __device__ void store_pair(const Problem& p, int row, int column, float x, float
   }
 }
 
+// 0. The definition, on the CPU: m, n and k loops. The pointers are the host's.
+void on_cpu(Problem p) {
+  for (int64_t row = 0; row < p.m; ++row) {
+    for (int64_t column = 0; column < p.n; ++column) {
+      const bf16 *a = p.a + row * p.k, *b = p.b + column * p.k;
+      float sum = 0;
+      for (int i = 0; i < p.k; ++i) sum += __bfloat162float(a[i]) * __bfloat162float(b[i]);
+      p.c[row * p.n + column] = __float2bfloat16(sum);
+    }
+  }
+}
+
 // 1. One thread per element of C. Each product reads two numbers from the caches.
 __global__ void one_per_thread(Problem p) {
   const int column = blockIdx.x * 32 + threadIdx.x, row = blockIdx.y * 8 + threadIdx.y;
@@ -65,6 +77,7 @@ __global__ void __launch_bounds__(256) many_sums_per_thread(Problem p) {
   __shared__ __align__(16) float a[kStep][132], b[kStep][132];  // turned: threads read 4 at a time
   const int row = blockIdx.y * 128, column = blockIdx.x * 128;
   const int x = threadIdx.x % 16 * 4, y = threadIdx.x / 16 * 4;
+  const auto place = [](int i) { return i / 4 * 64 + i % 4; };  // 4 neighbours, 64 further 4 more
   float sums[8][8] = {};
   for (int start = 0; start < p.k; start += kStep) {
     for (int i = threadIdx.x; i < 128 * kStep; i += 256) {
@@ -78,8 +91,8 @@ __global__ void __launch_bounds__(256) many_sums_per_thread(Problem p) {
       float left[8], right[8];
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
-        left[i] = a[depth][y + i / 4 * 64 + i % 4];
-        right[i] = b[depth][x + i / 4 * 64 + i % 4];
+        left[i] = a[depth][y + place(i)];
+        right[i] = b[depth][x + place(i)];
       }
 #pragma unroll
       for (int i = 0; i < 64; ++i) sums[i / 8][i % 8] += left[i / 8] * right[i % 8];
@@ -88,53 +101,53 @@ __global__ void __launch_bounds__(256) many_sums_per_thread(Problem p) {
   }
 #pragma unroll
   for (int i = 0; i < 64; i += 2) {
-    const int to_row = row + y + i / 32 * 64 + i / 8 % 4;
-    const int to_column = column + x + i % 8 / 4 * 64 + i % 4;
+    const int to_row = row + y + place(i / 8), to_column = column + x + place(i % 8);
     store_pair(p, to_row, to_column, sums[i / 8][i % 8], sums[i / 8][i % 8 + 1]);
   }
 }
 
-// Where 8 elements of a tile lie, 64 columns wide. The pieces of a row are swizzled: 8 rows of one
-// column of pieces lie in different banks.
-__device__ bf16* piece_of(bf16* tile, int row, int piece) {
-  return tile + row * kDepth + (piece ^ row % 8) * 8;
-}
-
-// Copies 128 rows of 64 columns in the background. cp.async takes 16 bytes from an aligned address;
-// other matrices are read one element at a time.
-template <bool kAligned>
+// Copies 128 rows of 64 columns in the background, 16 bytes at a time; zeros beyond the matrix.
 __device__ void copy_tile(bf16* tile, const bf16* x, int row, int column, int rows, int columns) {
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
     const int line = i * 16 + threadIdx.x / 8, piece = threadIdx.x % 8;
     const int from_row = row + line, from_column = column + piece * 8;
-    bf16* to = piece_of(tile, line, piece);
-    if (kAligned) {
-      const bool is_inside = from_row < rows && from_column < columns;
-      const bf16* from = is_inside ? x + static_cast<int64_t>(from_row) * columns + from_column : x;
-      copy_16(address(to), from, is_inside);
-    } else {
-      for (int j = 0; j < 8; ++j) {
-        to[j] = __float2bfloat16(element(x, from_row, from_column + j, rows, columns));
-      }
-    }
+    const bool is_inside = from_row < rows && from_column < columns;
+    const bf16* from = is_inside ? x + static_cast<int64_t>(from_row) * columns + from_column : x;
+    copy_16(address(piece_of(tile, line, piece)), from, is_inside);
   }
 }
 
+// ldmatrix for 16 rows of A, and for 16 of B, two times 8: there the blocks go to the right first.
+__device__ void load_a(uint32_t (&x)[4], bf16* tile, int row, int piece) {
+  load_matrices(x, row_of_lane(tile, row, piece));
+}
+__device__ void load_b(uint32_t (&x)[4], bf16* tile, int row, int piece) {
+  const int block = threadIdx.x % 32 / 8, line = threadIdx.x % 8;
+  load_matrices(x, address(piece_of(tile, row + block / 2 * 8 + line, piece + block % 2)));
+}
+
+// Stores what a lane holds of 16 x 8 sums: two neighbours, and two more 8 rows below.
+__device__ void store_block(const Problem& p, const float* d, int row, int column) {
+  const int lane = threadIdx.x % 32, to_row = row + lane / 4, to_column = column + lane % 4 * 2;
+  store_pair(p, to_row, to_column, d[0], d[1]);
+  store_pair(p, to_row + 8, to_column, d[2], d[3]);
+}
+
 // 4. Tensor cores: mma.sync multiplies 16 x 16 by 16 x 8 per warp. 4 warps of 64 x 64 each; copies
-// of the next two tiles are in flight. Serves any alignment.
-template <bool kAligned>
+// of the next two tiles are in flight.
 __global__ void __launch_bounds__(128) tensor_cores(Problem p) {
   extern __shared__ __align__(1024) uint8_t memory[];
   constexpr int kStages = 3, kTile = 128 * kDepth;
-  auto* tiles = reinterpret_cast<bf16*>(memory);  // for each stage one of A and one of B
+  const auto tiles_of = [&](int step) {  // one of A, and behind it one of B
+    return reinterpret_cast<bf16*>(memory) + step % kStages * 2 * kTile;
+  };
   const int row = blockIdx.y * 128, column = blockIdx.x * 128, steps = (p.k + kDepth - 1) / kDepth;
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int a_row = threadIdx.x / 64 * 64, b_row = threadIdx.x / 32 % 2 * 64;  // this warp's first
   const auto copy = [&](int step) {
     if (step < steps) {
-      bf16* tile = tiles + step % kStages * 2 * kTile;
-      copy_tile<kAligned>(tile, p.a, row, step * kDepth, p.m, p.k);
-      copy_tile<kAligned>(tile + kTile, p.b, column, step * kDepth, p.n, p.k);
+      copy_tile(tiles_of(step), p.a, row, step * kDepth, p.m, p.k);
+      copy_tile(tiles_of(step) + kTile, p.b, column, step * kDepth, p.n, p.k);
     }
     __pipeline_commit();
   };
@@ -144,47 +157,39 @@ __global__ void __launch_bounds__(128) tensor_cores(Problem p) {
     __pipeline_wait_prior(kStages - 2);
     __syncthreads();  // this step's tiles are here, and all have left those of the step before
     copy(step + kStages - 1);
-    bf16 *a = tiles + step % kStages * 2 * kTile, *b = a + kTile;
+    bf16 *a = tiles_of(step), *b = a + kTile;
 #pragma unroll
     for (int piece = 0; piece < kDepth / 8; piece += 2) {
       uint32_t left[4][4], right[4][4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const int a_row = warp / 2 * 64 + i * 16 + lane % 16;
-        const int b_row = warp % 2 * 64 + i * 16 + lane / 16 * 8 + lane % 8;
-        load_matrices(left[i], address(piece_of(a, a_row, piece + lane / 16)));
-        load_matrices(right[i], address(piece_of(b, b_row, piece + lane / 8 % 2)));
+        load_a(left[i], a, a_row + i * 16, piece);
+        load_b(right[i], b, b_row + i * 16, piece);
       }
 #pragma unroll
       for (int i = 0; i < 32; ++i) {
-        const uint32_t* y = right[i % 8 / 2] + i % 2 * 2;
+        const uint32_t* y = right[i % 8 / 2] + i % 2 * 2;  // 8 of load_b's 16 rows
         mma<bf16>(d[i / 8][i % 8], left[i / 8], y[0], y[1]);
       }
     }
   }
 #pragma unroll
   for (int i = 0; i < 32; ++i) {
-    const int to_row = row + warp / 2 * 64 + i / 8 * 16 + lane / 4;
-    const int to_column = column + warp % 2 * 64 + i % 8 * 8 + lane % 4 * 2;
-    store_pair(p, to_row, to_column, d[i / 8][i % 8][0], d[i / 8][i % 8][1]);
-    store_pair(p, to_row + 8, to_column, d[i / 8][i % 8][2], d[i / 8][i % 8][3]);
+    store_block(p, d[i / 8][i % 8], row + a_row + i / 8 * 16, column + b_row + i % 8 * 8);
   }
 }
 
-// Stores the sums that wgmma leaves in a group's registers: 64 rows of a tile.
+// Stores the sums that wgmma leaves in a group's registers: 64 rows, 16 for each warp, in blocks of
+// 8 columns.
 template <int kSums>
 __device__ void store_sums(const Problem& p, const float (&d)[kSums], int row, int column) {
-  const int thread = threadIdx.x % 128;
-  row += thread / 32 * 16 + thread % 32 / 4;
+  row += threadIdx.x % 128 / 32 * 16;
 #pragma unroll
-  for (int i = 0; i < kSums; i += 4) {
-    const int to_column = column + i * 2 + thread % 4 * 2;
-    store_pair(p, row, to_column, d[i], d[i + 1]);
-    store_pair(p, row + 8, to_column, d[i + 2], d[i + 3]);
-  }
+  for (int i = 0; i < kSums; i += 4) store_block(p, d + i, row, column + i * 2);
 }
 
-// The ring of tiles of rungs 5 and 6: four steps of 128 rows of A and 256 of B.
+// The ring of rungs 5 and 6: four stages, each with the tiles of one step, 128 rows of A and 256 of
+// B. Step 4 goes into stage 0 again, when step 0 has been read.
 constexpr int kStages = 4, kColumns = 256;
 struct Tiles {
   bf16 a[kStages][kHeight * kDepth], b[kStages][kColumns * kDepth];
@@ -214,8 +219,8 @@ __global__ void __launch_bounds__(256, 1)
   __syncthreads();
   float d[kColumns / 2];
   for (int step = 0; step < steps; ++step) {
-    const int stage = step % kStages;
-    wait(&s.full[stage], step / kStages % 2);
+    const int stage = step % kStages, phase = step / kStages % 2;
+    wait(&s.full[stage], phase);
     start_product(d, s.a[stage] + group * 64 * kDepth, s.b[stage], step == 0);
     wait_products<0>();
     __syncthreads();
@@ -245,7 +250,8 @@ __global__ void __launch_bounds__(384, 1)
     give_registers<40>();
     if (threadIdx.x == 256) {
       for (int step = 0; step < steps; ++step) {
-        wait(&s.empty[step % kStages], step / kStages % 2 ^ 1);
+        const int stage = step % kStages, phase = step / kStages % 2;
+        wait(&s.empty[stage], phase ^ 1);  // a new barrier lets 1 pass: all stages are empty
         load_step(s, step, a_map, b_map);
       }
     }
@@ -253,10 +259,10 @@ __global__ void __launch_bounds__(384, 1)
     take_registers<232>();
     float d[kColumns / 2];
     for (int step = 0; step < steps; ++step) {
-      const int stage = step % kStages;
-      wait(&s.full[stage], step / kStages % 2);
+      const int stage = step % kStages, phase = step / kStages % 2;
+      wait(&s.full[stage], phase);
       start_product(d, s.a[stage] + group * 64 * kDepth, s.b[stage], step == 0);
-      wait_products<1>();  // one product runs while the next one is started
+      wait_products<1>();  // this product still runs and reads its stage; the one before has ended
       if (step > 0 && threadIdx.x % 32 == 0) arrive(&s.empty[(step - 1) % kStages]);
     }
     wait_products<0>();
@@ -286,16 +292,20 @@ const char* launch_hopper(HopperKernel* kernel, unsigned threads, const Problem&
 extern "C" const char* launch_ladder(int rung, bf16* c, const bf16* a, const bf16* b, int m, int n,
                                      int k, cudaStream_t stream) {
   const Problem p = {c, a, b, m, n, k};
+  const bool is_aligned = k % 8 == 0 && (uintptr_t(a) | uintptr_t(b)) % 16 == 0;
   if (m < 1 || n < 1 || k < 1) return "m, n and k must be at least 1";
+  if (rung == 0) {
+    on_cpu(p);
+    return nullptr;
+  }
   if (rung > 4 && !is_hopper()) return "rungs 5 to 7 need compute capability 9.0 (Hopper)";
   if (rung == 1) one_per_thread<<<grid(p, 8, 32), dim3(32, 8), 0, stream>>>(p);
   if (rung == 2) tiles_in_shared_memory<<<grid(p, 32, 32), dim3(32, 32), 0, stream>>>(p);
   if (rung == 3) many_sums_per_thread<<<grid(p, 128, 128), 256, 0, stream>>>(p);
   if (rung == 4) {
-    const bool is_aligned = k % 8 == 0 && (uintptr_t(a) | uintptr_t(b)) % 16 == 0;
-    const auto kernel = is_aligned ? tensor_cores<true> : tensor_cores<false>;
+    if (!is_aligned) return "cp.async needs rows and pointers that are multiples of 16 bytes";
     const size_t bytes = 3 * 2 * 128 * kDepth * sizeof(bf16);
-    return launch(kernel, {grid(p, 128, 128), 128, bytes}, stream, p);
+    return launch(tensor_cores, {grid(p, 128, 128), 128, bytes}, stream, p);
   }
   if (rung == 5) return launch_hopper(wgmma_and_tma, 256, p, stream);
   if (rung == 6) return launch_hopper(producer_and_consumers, 384, p, stream);

@@ -1,6 +1,6 @@
 """Check and time the seven rungs of docs/11_matmul.md against torch.matmul. Needs a GPU; rungs 5 to 7 need Hopper.
 
-    python3 examples/matmul/ladder.py                             # 4096 and 8192 cubed, and four other sizes
+    python3 examples/matmul/ladder.py                             # 4096 and 8192 cubed, and other sizes
     python3 examples/matmul/ladder.py --json FILE --plot FILE.svg
     python3 examples/matmul/ladder.py --once 4096                 # each rung once: for a profiler
 
@@ -29,7 +29,9 @@ RUNGS = {
 }
 TORCH = "torch.matmul"
 SIZES = {(4096, 4096, 4096): RUNGS, (8192, 8192, 8192): range(3, 8)}  # and the rungs that are timed there
-SIZES |= {size: [7] for size in [(4096, 14336, 4096), (4096, 4096, 14336), (512, 8192, 8192), (8192, 8192, 1024)]}
+TUNED = (4096, 14336, 4096), (4096, 4096, 14336), (512, 8192, 8192), (8192, 8192, 1024)
+ODD = (1024,) * 3, (16, 4096, 4096), (200, 8192, 8192), (300, 14336, 4096), (3000, 5000, 7000), (5000,) * 3
+SIZES |= dict.fromkeys(TUNED + ODD, (7,))
 
 
 def multiply(rung: int, a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:

@@ -69,16 +69,28 @@ __device__ inline void start_product(float (&d)[kSums], const bf16* a, const bf1
   commit_products();
 }
 
+// Where 8 elements of a tile lie, 64 columns wide: a piece of 16 bytes. The pieces of a row are
+// swizzled: those of 8 rows that stand below each other lie in different banks.
+__device__ inline bf16* piece_of(bf16* tile, int row, int piece) {
+  return tile + row * kDepth + (piece ^ row % 8) * 8;
+}
+
+// ldmatrix and stmatrix move four 8 x 8 blocks: lanes 0 to 7 pass the addresses of the rows of
+// block 0, lanes 8 to 15 those of block 1, and so on. In 16 x 16 elements as mma takes and wgmma
+// leaves them, blocks 0 and 1 are one below the other, 2 and 3 to their right.
+__device__ inline uint32_t row_of_lane(bf16* tile, int row, int piece) {
+  const int block = threadIdx.x % 32 / 8, line = threadIdx.x % 8;
+  return address(piece_of(tile, row + block % 2 * 8 + line, piece + block / 2));
+}
+
 // Rounds a group's sums and stores them, 64 columns at a time: to shared memory as TMA reads it, in
-// rows of 128 bytes whose 16-byte pieces are swizzled, then by TMA, which copies in the background.
-// stmatrix takes four 8 x 8 matrices as wgmma leaves them: of each group of 8 columns a thread has
-// two neighbours. kGated: of 16 columns the first 8 are gates, so one thread has both of a pair.
+// swizzled rows, then by TMA, which copies in the background. Of each 8 columns a thread has two
+// neighbours. kGated: of 16 columns the first 8 are gates, so one thread has both of a pair.
 template <bool kGated, int kSums>
 __device__ void store_result(const CUtensorMap& map, bf16 (*buffers)[64 * 64], int& turn,
                              const float (&d)[kSums], int row, int column) {
   constexpr int kShare = kGated ? 2 : 1;
-  const int group = threadIdx.x / 128, thread = threadIdx.x % 128, lane = thread % 32;
-  const int to_row = thread / 32 * 16 + lane % 16;
+  const int group = threadIdx.x / 128, thread = threadIdx.x % 128, warp = thread / 32;
 #pragma unroll
   for (int start = 0; start < kSums; start += 32 * kShare) {
     bf16* buffer = buffers[turn];
@@ -97,8 +109,7 @@ __device__ void store_result(const CUtensorMap& map, bf16 (*buffers)[64 * 64], i
           x[j] = round_pair(d[start + i * 8 + j * 2], d[start + i * 8 + j * 2 + 1]);
         }
       }
-      const int piece = (i * 2 + lane / 16) ^ to_row % 8;
-      store_matrices(address(buffer + to_row * 64 + piece * 8), x);
+      store_matrices(row_of_lane(buffer, warp * 16, i * 2), x);
     }
     publish_to_tma();
     sync_group(group);
@@ -182,8 +193,8 @@ struct Shape {
   int width, cluster;
   float cost;
 };
-constexpr Shape kShapes[] = {
-    {256, 2, 1.f}, {192, 2, 1.f}, {128, 2, 1.02f}, {128, 1, 1.08f}, {64, 1, 1.55f}};
+constexpr Shape kShapes[] = {{256, 2, 1.f},   {192, 2, 1.f},   {128, 2, 1.02f},
+                             {192, 1, 1.03f}, {128, 1, 1.08f}, {64, 1, 1.55f}};
 
 struct Plan {
   int shape, blocks, tiles;
@@ -199,7 +210,11 @@ inline Plan make_plan(int64_t m, int64_t n, int64_t k, int count) {
     const auto [width, cluster, cost] = kShapes[i];
     const int64_t tiles = divide_up(m, kHeight * cluster) * divide_up(n, width);
     const int64_t waves = divide_up(tiles, processors / cluster);
-    const float time = waves * (cost * width * k + 256 * 128.f);
+    float step = cost * width;
+    // Where rows do not begin at multiples of 128 bytes, each row of a tile lies in two lines of
+    // L2, and its loads may take longer than its product.
+    if (k % kDepth != 0) step = fmaxf(step, kHeight + width / cluster);
+    const float time = waves * (step * k + 256 * 128.f);
     if (time < least) {
       least = time;
       // No more blocks than this number of waves needs: idle ones would only take power.
@@ -241,12 +256,13 @@ template <bool kGated>
 const char* launch_product(bf16* c, const bf16* a, const bf16* b, int m, int n, int k,
                            cudaStream_t stream) {
   if (!is_hopper()) return "needs a GPU of compute capability 9.0 (Hopper)";
-  const Plan plan = make_plan(m, n, k, kGated ? 1 : 5);
+  const Plan plan = make_plan(m, n, k, kGated ? 1 : 6);
   if constexpr (!kGated) {
     if (plan.shape == 1) return launch_multiply<1, false>(c, a, b, m, n, k, plan, stream);
     if (plan.shape == 2) return launch_multiply<2, false>(c, a, b, m, n, k, plan, stream);
     if (plan.shape == 3) return launch_multiply<3, false>(c, a, b, m, n, k, plan, stream);
     if (plan.shape == 4) return launch_multiply<4, false>(c, a, b, m, n, k, plan, stream);
+    if (plan.shape == 5) return launch_multiply<5, false>(c, a, b, m, n, k, plan, stream);
   }
   return launch_multiply<0, kGated>(c, a, b, m, n, k, plan, stream);
 }

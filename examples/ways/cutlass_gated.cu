@@ -1,5 +1,5 @@
 // gated_linear by CUTLASS: two products, the second with silu(sums) * C as its epilogue, where C is
-// the first one's result. Hopper only. bench.py builds it where nvidia-cutlass is installed.
+// the first one's result. Hopper only. cutlass_gated.py builds it.
 #include <torch/csrc/stable/accelerator.h>
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
