@@ -18,8 +18,7 @@ struct Few {
   using S = Shape<R, B.batch / 8, B.rows / kTile / R, B.along_k, STAGES, kCluster, B.per_processor>;
   static_assert(S<false>::kLoops == B.loops);
 
-  // A block without a loop may as well be a cluster of one: a kernel less to compile.
-  template <typename T, bool kCluster = !B.loops && B.most_splits != 1>
+  template <typename T, bool kCluster = false>
   static const char* start(const Int4Call& p, const Plan& plan, cudaStream_t stream) {
     if constexpr (!kCluster && B.most_splits > 1)
       if (plan.splits > 1) return start<T, true>(p, plan, stream);
@@ -84,6 +83,7 @@ const char* start(const Int4Call& p, const Plan& plan, cudaStream_t stream) {
       Many<12>::start<T>,     Many<13>::start<T>,     Many<14>::start<T>,
       Many<15>::start<T>,     Many<16>::start<T>,     Many<17>::start<T>,
       Many<18>::start<T>,     Many<19>::start<T>,     Many<20>::start<T>,
+      Many<21>::start<T>,     Many<22>::start<T>,
   };
   static_assert(sizeof(kStart) / sizeof(kStart[0]) == kShapeCount);
   return kStart[plan.shape](p, plan, stream);
