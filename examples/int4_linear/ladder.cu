@@ -1,5 +1,5 @@
-// y = x W^T with 4-bit weights, in six rungs: each removes what limited the one before. bfloat16, N
-// a multiple of 64 (rungs 5 and 6: 128), K of 128. ladder.py checks and times them;
+// y = x W^T with 4-bit weights, in five rungs: each removes what limited the one before. bfloat16,
+// N a multiple of 64 (rungs 4 and 5: 128), K of 128. ladder.py checks and times them;
 // docs/12_int4_linear.md tells the story.
 #include <cooperative_groups.h>
 
@@ -13,8 +13,8 @@ namespace {
 using bf16 = __nv_bfloat16;
 constexpr int kGroup = 128;  // columns of a row of W that share a scale and a zero
 
-// What every rung gets. weight = (code - zero) * scale. codes: for rungs 1 and 2 row by row, eight
-// columns in a word, the first one in the lowest 4 bits; for the others in the order of fragments.
+// What every rung gets. weight = (code - zero) * scale. codes: for rung 1 row by row, eight columns
+// in a word, the first one in the lowest 4 bits; for the others in the order of fragments.
 struct Problem {
   bf16* y;                // [m, n]
   const bf16* x;          // [m, k]
@@ -58,30 +58,6 @@ __global__ void one_warp_per_output(Problem p) {
   if (lane == 0) p.y[int64_t{m} * p.n + n] = __float2bfloat16(sum);
 }
 
-// 2. 16 bytes of codes per lane, 32 columns, in the same group: the scale is applied once.
-__global__ void wide_loads(Problem p) {
-  const int n = blockIdx.x * 8 + threadIdx.x / 32, m = blockIdx.y, lane = threadIdx.x % 32;
-  const uint4* codes = reinterpret_cast<const uint4*>(p.codes + int64_t{n} * (p.k / 8));
-  float sum = 0;
-#pragma unroll 2
-  for (int i = lane; i < p.k / 32; i += 32) {
-    const uint4 found = codes[i];
-    const uint32_t words[4] = {found.x, found.y, found.z, found.w};
-    const auto* pairs = reinterpret_cast<const __nv_bfloat162*>(p.x + int64_t{m} * p.k) + i * 16;
-    const int64_t group = int64_t{i} * 32 / kGroup * p.n + n;
-    const float zero = p.zero[group];
-    float part = 0;
-    for (int j = 0; j < 16; ++j) {
-      const uint32_t two = words[j / 4] >> j % 4 * 8;
-      const float2 x = __bfloat1622float2(pairs[j]);
-      part += (float(two & 15) - zero) * x.x + (float(two >> 4 & 15) - zero) * x.y;
-    }
-    sum += part * __bfloat162float(p.scale[group]);
-  }
-  for (int distance = 16; distance > 0; distance /= 2) sum += __shfl_xor_sync(~0u, sum, distance);
-  if (lane == 0) p.y[int64_t{m} * p.n + n] = __float2bfloat16(sum);
-}
-
 // Codes in the order of fragments: 16 bytes are a lane's codes of 16 rows and 64 columns, a word
 // for each of four mma.sync. Piece (row / 64, column / 64, row / 16 % 4) has those of a warp, 512
 // bytes.
@@ -105,26 +81,51 @@ __device__ uint32_t two_codes(uint32_t word, int i) {
 // W (g = lane / 4) for rows 2 t and 2 t + 1 of x (t = lane % 4): [0] and [1] of the even row of W.
 using Sums = float[4];
 
-// Adds a group. sum (code - zero) x = sum (16 + code) x - (16 + zero) sum x: tensor cores make both
-// sums, and scale and zero are needed once for 128 columns.
-__device__ void add_group(Sums& sums, const Problem& p, const Words (&codes)[2], int row,
-                          int group) {
+// A group of 128 columns of 8 rows of x, and its sums. Of each 16 columns a lane needs 2 t, 2 t +
+// 1, and the two that are 8 further.
+struct Columns {
+  uint32_t low[8], high[8];
+  Sums sum = {};
+};
+__device__ void load_columns(Columns& x, const Problem& p, int group) {
   const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4,
             m = min(int(blockIdx.y * 8 + g), p.m - 1);
-  const auto* x = reinterpret_cast<const uint32_t*>(p.x + int64_t{m} * p.k + group * kGroup) + t;
+  const auto* pairs =
+      reinterpret_cast<const uint32_t*>(p.x + int64_t{m} * p.k + group * kGroup) + t;
   const uint32_t ones[4] = {0x3f803f80, 0x3f803f80, 0x3f803f80, 0x3f803f80};
-  Sums part = {}, sum_x = {};
-#pragma unroll
-  for (int j = 0; j < 8; ++j) {  // 16 columns each: of x a lane needs 2 t, 2 t + 1, and 8 further
-    uint32_t a[4];
-    for (int i = 0; i < 4; ++i) a[i] = two_codes(codes[j / 4].at[j % 4], i);
-    const uint32_t low = x[j * 8], high = x[j * 8 + 4];
-    mma<bf16>(part, a, low, high);
-    mma<bf16>(sum_x, ones, low, high);
+  for (int j = 0; j < 8; ++j) {
+    x.low[j] = pairs[j * 8];
+    x.high[j] = pairs[j * 8 + 4];
   }
-  for (int i = 0; i < 4; ++i) {
-    const int64_t at = int64_t{group} * p.n + row + 2 * g + i / 2;
-    sums[i] += __bfloat162float(p.scale[at]) * (part[i] - (16.f + p.zero[at]) * sum_x[i]);
+  for (int j = 0; j < 8; ++j) mma<bf16>(x.sum, ones, x.low[j], x.high[j]);
+}
+
+// The codes of 16 rows, one group.
+struct Codes {
+  Words half[2];
+};
+__device__ Codes load_codes(const Problem& p, int row, int group) {
+  const int lane = threadIdx.x % 32;
+  return {{words_of(p, row, group * kGroup)[lane], words_of(p, row, group * kGroup + 64)[lane]}};
+}
+
+// Adds a group. sum (code - zero) x = sum (16 + code) x - (16 + zero) sum x: tensor cores make both
+// sums, and scale and zero are needed once for 128 columns.
+__device__ void add_group(Sums& sums, const Codes& codes, const Columns& x, const Problem& p,
+                          int row, int group) {
+  Sums part = {};
+#pragma unroll
+  for (int j = 0; j < 8; ++j) {
+    uint32_t a[4];
+    for (int i = 0; i < 4; ++i) a[i] = two_codes(codes.half[j / 4].at[j % 4], i);
+    mma<bf16>(part, a, x.low[j], x.high[j]);
+  }
+  const int64_t at = int64_t{group} * p.n + row + threadIdx.x % 32 / 4 * 2;
+  const float2 scale = __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(p.scale + at));
+  const uchar2 zero = *reinterpret_cast<const uchar2*>(p.zero + at);
+  for (int i = 0; i < 2; ++i) {
+    sums[i] += scale.x * (part[i] - (16.f + zero.x) * x.sum[i]);
+    sums[i + 2] += scale.y * (part[i + 2] - (16.f + zero.y) * x.sum[i + 2]);
   }
 }
 
@@ -132,48 +133,51 @@ __device__ void add_group(Sums& sums, const Problem& p, const Words (&codes)[2],
 __device__ void join_warps(const Problem& p, const Sums& sums, int row) {
   __shared__ float all[8][8][16];  // warp, row of x, row of W
   const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+  __syncthreads();
   for (int i = 0; i < 4; ++i) all[warp][2 * t + i % 2][2 * g + i / 2] = sums[i];
   __syncthreads();
-  const int m = blockIdx.y * 8 + threadIdx.x / 16, n = threadIdx.x % 16;
-  if (threadIdx.x >= 128 || m >= p.m) return;
+  const int m = threadIdx.x / 16, n = threadIdx.x % 16;
+  if (m >= 8 || blockIdx.y * 8 + m >= p.m) return;
   float sum = 0;
-  for (int i = 0; i < 8; ++i) sum += all[i][threadIdx.x / 16][n];
-  p.y[int64_t{m} * p.n + row + n] = __float2bfloat16(sum);
+  for (int i = 0; i < 8; ++i) sum += all[i][m][n];
+  p.y[int64_t{blockIdx.y * 8 + m} * p.n + row + n] = __float2bfloat16(sum);
 }
 
-// 3. Tensor cores multiply: a warp has 16 rows, and 8 rows of x cost no more than one. The 8 warps
-// of a block take its groups of columns in turn.
+// 2. Tensor cores multiply: a warp has 16 rows, and 8 rows of x cost no more than one. The 8 warps
+// of a block take the groups of columns in turn.
 __global__ void __launch_bounds__(256) tensor_cores(Problem p) {
-  const int row = blockIdx.x * 16, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int row = blockIdx.x * 16;
   Sums sums = {};
 #pragma unroll 1
-  for (int group = warp; group < p.k / kGroup; group += 8) {
-    const Words codes[2] = {words_of(p, row, group * kGroup)[lane],
-                            words_of(p, row, group * kGroup + 64)[lane]};
-    add_group(sums, p, codes, row, group);
+  for (int group = threadIdx.x / 32; group < p.k / kGroup; group += 8) {
+    Columns x;
+    load_columns(x, p, group);
+    add_group(sums, load_codes(p, row, group), x, p, row, group);
   }
   join_warps(p, sums, row);
 }
 
-// 4. Loads ahead: a warp loads the codes of four groups before it uses one, so more bytes are in
-// flight.
-__global__ void __launch_bounds__(256) loads_ahead(Problem p) {
-  constexpr int kAhead = 4;
-  const int row = blockIdx.x * 16, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int groups = p.k / kGroup;
-  Sums sums = {};
+// 3. A warp has 64 rows: what it loads of x serves four times as many codes, and it loads the codes
+// of its next group before it uses those of this one, so more bytes are in flight.
+__global__ void __launch_bounds__(256, 1) loads_ahead(Problem p) {
+  const int first_row = blockIdx.x * 64, groups = p.k / kGroup;
+  Sums sums[4] = {};
+  Codes codes[4];
+  const int first = threadIdx.x / 32;
+  for (int i = 0; i < 4; ++i) codes[i] = load_codes(p, first_row + i * 16, min(first, groups - 1));
 #pragma unroll 1
-  for (int first = warp; first < groups; first += 8 * kAhead) {
-    Words codes[kAhead][2];
-    for (int i = 0; i < kAhead; ++i) {
-      const int column = min(first + i * 8, groups - 1) * kGroup;
-      for (int half = 0; half < 2; ++half)
-        codes[i][half] = words_of(p, row, column + half * 64)[lane];
+  for (int group = first; group < groups; group += 8) {
+    Codes next[4];
+    for (int i = 0; i < 4; ++i)
+      next[i] = load_codes(p, first_row + i * 16, min(group + 8, groups - 1));
+    Columns x;
+    load_columns(x, p, group);
+    for (int i = 0; i < 4; ++i) {
+      add_group(sums[i], codes[i], x, p, first_row + i * 16, group);
+      codes[i] = next[i];
     }
-    for (int i = 0; i < kAhead; ++i)
-      if (first + i * 8 < groups) add_group(sums, p, codes[i], row, first + i * 8);
   }
-  join_warps(p, sums, row);
+  for (int i = 0; i < 4; ++i) join_warps(p, sums[i], first_row + i * 16);
 }
 
 // Many rows of x: a block has 128 rows of W and of x, and a ring of stages, each with 64 columns.
@@ -232,32 +236,38 @@ __device__ void add_steps(float (&d)[kTall / 2], Ring& s, const Maps& maps, cons
     const int64_t at = int64_t{(work.first_step + step) / 2} * p.n + row + odd;
     return float2{16.f + p.zero[at], __bfloat162float(p.scale[at])};
   };
-  float2 affine[2] = {affine_at(0, 0), affine_at(0, 1)}, next[2] = {affine[0], affine[1]};
-  for (int step = 0; step < work.steps; ++step) {
-    const int stage = step % kStages;
-    if (step % 2 == 0 && step + 2 < work.steps)  // of the next group, while this one is multiplied
-      for (int odd = 0; odd < 2; ++odd) next[odd] = affine_at(step + 2, odd);
-    wait(&s.full[stage], step / kStages % 2);
-    uint32_t a[4][4];
-    make_fragments(a, s.codes[stage][group][thread], affine);
-    const uint64_t x = describe(address(s.x[stage]));
-    begin_products();
-    for (int j = 0; j < 4; ++j) wgmma<bf16>(d, a[j], x + 2 * j, true);
-    commit_products();
-    wait_products<0>();
-    __syncthreads();  // all have read the stage
-    if (threadIdx.x == 0 && step + kStages < work.steps) load_step(s, maps, work, step + kStages);
-    if (step % 2 == 1)
-      for (int odd = 0; odd < 2; ++odd) affine[odd] = next[odd];
+  float2 affine[2] = {affine_at(0, 0), affine_at(0, 1)}, next[2];
+  uint32_t a[2][4][4];  // while tensor cores read the fragments of a step, the next ones are made
+  for (int first = 0; first < work.steps; first += 2) {
+    for (int odd = 0; odd < 2; ++odd)  // of the next group, while this one is multiplied
+      next[odd] = affine_at(min(first + 2, work.steps - 1), odd);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int step = first + half, stage = step % kStages;
+      wait(&s.full[stage], step / kStages % 2);
+      make_fragments(a[half], s.codes[stage][group][thread], affine);
+      const uint64_t x = describe(address(s.x[stage]));
+      begin_products();
+      for (int j = 0; j < 4; ++j) wgmma<bf16>(d, a[half][j], x + 2 * j, step + j > 0);
+      commit_products();
+      wait_products<1>();
+      __syncthreads();  // all have read the stage before this one
+      const int later = step - 1 + kStages;
+      if (threadIdx.x == 0 && step > 0 && later < work.steps) load_step(s, maps, work, later);
+    }
+    affine[0] = next[0];
+    affine[1] = next[1];
   }
+  wait_products<0>();
+  __syncthreads();
   release(d);
 }
 
-// 5. wgmma multiplies, TMA fills the ring: a code becomes a number once for 128 rows of x.
+// 4. wgmma multiplies, TMA fills the ring: a code becomes a number once for 128 rows of x.
 __global__ void __launch_bounds__(256, 1) many_rows(const __grid_constant__ Maps maps, Problem p) {
   extern __shared__ __align__(1024) uint8_t memory[];
   const Work work(p, 1);
-  float d[kTall / 2] = {};
+  float d[kTall / 2];
   add_steps(d, *reinterpret_cast<Ring*>(memory), maps, p, work);
   const int row = work.row + threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4 * 2;
   const int m = work.m + threadIdx.x % 4 * 2;
@@ -267,7 +277,7 @@ __global__ void __launch_bounds__(256, 1) many_rows(const __grid_constant__ Maps
   }
 }
 
-// 6. Two blocks share the columns of a tile, as there are fewer tiles than multiprocessors. Each
+// 5. Two blocks share the columns of a tile, as there are fewer tiles than multiprocessors. Each
 // finishes half of the rows of x: it adds the other's sums, which it reads in that block's memory.
 __global__ void __launch_bounds__(256, 1)
     two_blocks_share(const __grid_constant__ Maps maps, Problem p) {
@@ -275,7 +285,7 @@ __global__ void __launch_bounds__(256, 1)
   constexpr int kStride = kTall + 4;  // floats from one row of x to the next: banks differ
   const auto cluster = cooperative_groups::this_cluster();
   const Work work(p, 2);
-  float d[kTall / 2] = {};
+  float d[kTall / 2];
   add_steps(d, *reinterpret_cast<Ring*>(memory), maps, p, work);
   float* all = reinterpret_cast<float*>(memory);  // in the place of the ring
   const int row = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4 * 2, m = threadIdx.x % 4 * 2;
@@ -295,7 +305,7 @@ __global__ void __launch_bounds__(256, 1)
 
 const char* launch_many(void (*kernel)(Maps, Problem), unsigned splits, const Problem& p,
                         cudaStream_t stream) {
-  if (p.n % kTall) return "rungs 5 and 6 need N in multiples of 128";
+  if (p.n % kTall) return "rungs 4 and 5 need N in multiples of 128";
   const cuuint64_t m = p.m, n = p.n, k = p.k;
   Maps maps;
   const char* error = make_map<2>(&maps.x, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, p.x, {k, m},
@@ -310,7 +320,7 @@ const char* launch_many(void (*kernel)(Maps, Problem), unsigned splits, const Pr
 
 }  // namespace
 
-// Returns NULL, or why this rung does not run here. m: rungs 3 and 4 take 8 rows of x per block.
+// Returns NULL, or why this rung does not run here. Rungs 2 and 3 take 8 rows of x per block.
 extern "C" const char* launch_ladder(int rung, bf16* y, const bf16* x, const uint32_t* codes,
                                      const bf16* scale, const uint8_t* zero, int m, int n, int k,
                                      cudaStream_t stream) {
@@ -320,13 +330,12 @@ extern "C" const char* launch_ladder(int rung, bf16* y, const bf16* x, const uin
     on_cpu(p);
     return nullptr;
   }
-  if (rung > 4 && device_attribute(cudaDevAttrComputeCapabilityMajor) != 9)
-    return "rungs 5 and 6 need compute capability 9.0 (Hopper)";
+  if (rung > 3 && device_attribute(cudaDevAttrComputeCapabilityMajor) != 9)
+    return "rungs 4 and 5 need compute capability 9.0 (Hopper)";
   const unsigned rows = m, tiles = divide_up(m, 8);
   if (rung == 1) return launch(one_warp_per_output, {{n / 8u, rows}, 256}, stream, p);
-  if (rung == 2) return launch(wide_loads, {{n / 8u, rows}, 256}, stream, p);
-  if (rung == 3) return launch(tensor_cores, {{n / 16u, tiles}, 256}, stream, p);
-  if (rung == 4) return launch(loads_ahead, {{n / 16u, tiles}, 256}, stream, p);
-  if (rung == 5) return launch_many(many_rows, 1, p, stream);
+  if (rung == 2) return launch(tensor_cores, {{n / 16u, tiles}, 256}, stream, p);
+  if (rung == 3) return launch(loads_ahead, {{n / 64u, tiles}, 256}, stream, p);
+  if (rung == 4) return launch_many(many_rows, 1, p, stream);
   return launch_many(two_blocks_share, 2, p, stream);
 }
