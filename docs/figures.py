@@ -198,6 +198,19 @@ def int4(name: str, corner: str, line: str, cell: str) -> str:
     return pivot(rows, corner, line, "{count}", cell)
 
 
+def int4_ratios() -> str:
+    """Our time over that of each contestant, from the best size to the worst."""
+    rows, lines = load("h200-int4"), []
+    others = sorted({name for row in rows for name in row} - {"n", "k", "batch", "floor_us", "of_best", "int4_linear"})
+    for name, first, last in (("1 to 64", 1, 64), ("128", 65, 128), ("256 and more", 129, 2048)):
+        cells = []
+        for other in others:
+            found = [row["int4_linear"] / row[other] for row in rows if first <= row["batch"] <= last and other in row]
+            cells.append(f"{min(found):.2f} to {max(found):.2f}" if found else "")
+        lines.append([name, *cells])
+    return table(["rows of x", *(f"over {name}" for name in others)], lines)
+
+
 def decode_attention() -> str:
     """Microseconds of torch's fastest attention, and ours, for some of the sizes with d 128."""
     shown = "1 x 512, 32/8", "1 x 4096, 32/8", "64 x 512, 32/8", "64 x 4096, 32/8", "8 x 4096, 32/32", "8 x 4096, 16/1"
@@ -319,7 +332,8 @@ def layers() -> str:
 
 
 FUNCTIONS = (first_run, clocks, study, steps, life, others, ratios, host_cost, training, ways, layers, rms_norm, matmul)
-FUNCTIONS += (matmul_sizes, decode_attention, llama_prize, llama, llama_steps, llama_kernels, llama_account)
+FUNCTIONS += (matmul_sizes, int4_ratios, decode_attention)
+FUNCTIONS += (llama_prize, llama, llama_steps, llama_kernels, llama_account)
 TABLES = {function.__name__.replace("_", "-"): function for function in FUNCTIONS}
 TABLES |= {  # those that one call makes
     "others-zh": lambda: others(1),
@@ -333,7 +347,7 @@ TABLES |= {  # those that one call makes
         load("h200-transpose"), "kernel", "{kernel}", "{dtype}", "{gb_per_s:.0f} ({of_copy:.2f})"
     ),
     "int4-linear": lambda: int4("h200-int4", "N x K", "{n} x {k}", "{int4_linear}, {linear}"),
-    "int4-linear-steps": lambda: int4("h200-int4-steps", "step", "{step}", "{us}"),
+    "int4-linear-steps": lambda: int4("h200-int4-steps", "rung", "{rung}", "{us} ({of_int4_linear:.2f})"),
     "decode-attention-steps": lambda: pivot(
         load("h200-decode-attention-steps"), "rung", "{rung}", "{batch} x {tokens}", "{us} ({of_peak:.1%})"
     ),
