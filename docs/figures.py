@@ -187,7 +187,7 @@ def matmul() -> str:
 def matmul_sizes() -> str:
     """Speed of the top rung over torch's where it loses."""
     rows = [row for row in load("h200-matmul") if row["rung"].startswith("persistent") and row["of_torch"] < 0.95]
-    return listed(rows, {"M x N x K": "{m} x {n} x {k}", "of torch": "{of_torch:.2f}"})
+    return listed(rows, {"M, N, K": "{m}, {n}, {k}", "of torch": "{of_torch:.2f}"})
 
 
 def int4(name: str, corner: str, line: str, cell: str) -> str:
