@@ -38,4 +38,11 @@ def exercise_3():
     assert len(places) == 128  # 8 rows of 16 tokens
 
 
+def exercise_4():
+    """The largest weights in float16, if a score may exceed the maximum by 8 or by 16."""
+    weights = torch.tensor([2.0**8, 2.0**16]).half()
+    print(f"2^8 and 2^16 in float16: {weights.tolist()}")
+    assert weights.isfinite().tolist() == [True, False]
+
+
 main()

@@ -11,17 +11,20 @@
 
 namespace decode {
 
-// The parts of a block's warps: their sums lie in the place of their rings, D + 4 floats from head
-// to head, so that banks differ. And what a block of a cluster gets from the others.
+// The parts of a block's warps: their sums lie in the place of their rings. And what a block of a
+// cluster gets from the others.
 template <typename S>
 struct Parts {
-  static constexpr int kStride = S::D + 4, kQuads = S::D / 4;  // a thread joins four columns
+  static constexpr int kQuads = S::D / 4;                                       // of four columns
   float2 stats[kMaxWarps][S::kHeads], stats_of_blocks[kMaxCluster][S::kHeads];  // max, weight
   float4 sums_of_blocks[S::kHeads * kQuads];
+  __device__ static float4* sums(char* memory, int warp, int head) {
+    return reinterpret_cast<float4*>(memory + warp * kRing) + head * (kQuads + 1);  // banks differ
+  }
 };
 
 template <typename S>
-__device__ inline void store_part(Parts<S>& parts, char* ring, Lane<S>& my, const Place& at) {
+__device__ inline void store_part(Parts<S>& parts, char* memory, Lane<S>& my, const Place& at) {
   for (int n = 0; n < S::NT; ++n) {
     for (int i = 0; i < S::kOwn; ++i) {
       for (int j = 4; j < 32; j *= 2) my.weight[n][i] += __shfl_xor_sync(~0u, my.weight[n][i], j);
@@ -29,7 +32,7 @@ __device__ inline void store_part(Parts<S>& parts, char* ring, Lane<S>& my, cons
       if (head >= at.group) continue;
       if (at.g == 0) parts.stats[at.warp][head] = {my.max[n][i], my.weight[n][i]};
       // With int8, load_matrices() delivers columns in pairs, so the sums are of other columns.
-      float* to = reinterpret_cast<float*>(ring) + head * parts.kStride;
+      float* to = reinterpret_cast<float*>(parts.sums(memory, at.warp, head));
       to += S::is_int8 ? 2 * at.g : at.g;
       for (int j = 0; j < S::kSteps; ++j) {
         to[j * 16] = my.sums[j][n][i];
@@ -43,18 +46,15 @@ __device__ inline void store_part(Parts<S>& parts, char* ring, Lane<S>& my, cons
 // to scratch memory for the second kernel, or to the block of the cluster that finishes it: each
 // finishes every splits-th (a power of 2) of the items.
 template <typename S>
-__device__ inline void join_warps(Parts<S>& parts, const char* memory, const AttendCall& p,
+__device__ inline void join_warps(Parts<S>& parts, char* memory, const AttendCall& p,
                                   const Place& at) {
   constexpr int kQuads = Parts<S>::kQuads;
   const int splits = p.plan.splits, shift = __ffs(splits) - 1, items = at.group * kQuads;
   for (int e = threadIdx.x; e < items; e += blockDim.x) {
     const int head = e / kQuads, quad = e % kQuads;
-    const auto sum = [&](int i) {
-      return reinterpret_cast<const float4*>(memory +
-                                             i * kRing)[head * (Parts<S>::kStride / 4) + quad];
-    };
-    const Part all =
-        join_parts<kMaxWarps>(at.warps, [&](int i) { return parts.stats[i][head]; }, sum);
+    const Part all = join_parts<kMaxWarps>(
+        at.warps, [&](int i) { return parts.stats[i][head]; },
+        [&](int i) { return parts.sums(memory, i, head)[quad]; });
     if (splits == 1) {
       finish<typename S::Query, S::D>(p, at.row, at.key_head * at.group + head, quad, all);
     } else if (!p.plan.is_cluster) {
@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1) attend(const __grid_constan
   __shared__ Parts<S> parts;
   const Place at(p);
   char* const ring = memory + at.warp * kRing;
-  Copies<S> copies(p, at, ring);
+  Copies<S> copies = {p, at, address(ring), at.first};
   start_next_kernel();
   prefetch_first<S>(p, at);
   wait_for_kernel_before();
@@ -130,7 +130,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1) attend(const __grid_constan
 
   __pipeline_wait_prior(0);
   __syncwarp();
-  store_part(parts, ring, my, at);
+  store_part(parts, memory, my, at);
   __syncthreads();
 #if __CUDA_ARCH__ >= 900
   if (p.plan.is_cluster) wait_for_cluster();

@@ -62,22 +62,37 @@ __device__ Part<N> combine(const Part<N>& a, const Part<N>& b) {
   return both;
 }
 
-// A warp takes every step-th token; a lane has four columns. One token is a part, too.
+// N neighbouring columns of a row, in one load.
+template <int N>
+struct alignas(2 * N) Columns {
+  bf16 x[N];
+};
+template <int N>
+__device__ Columns<N> load(const bf16* from) {
+  return *reinterpret_cast<const Columns<N>*>(from);
+}
+
+// A token is a part, too: its score is the maximum. kColumns / N lanes add the score up.
+template <int N>
+__device__ Part<N> part_of(const Columns<N>& q, const Columns<N>& key, const Columns<N>& value) {
+  float score = 0;
+  for (int i = 0; i < N; ++i) score += __bfloat162float(q.x[i]) * __bfloat162float(key.x[i]);
+  for (int distance = kColumns / N / 2; distance > 0; distance /= 2)
+    score += __shfl_xor_sync(0xffffffff, score, distance);
+  Part<N> one = {score * kScale, 1};
+  for (int i = 0; i < N; ++i) one.out[i] = __bfloat162float(value.x[i]);
+  return one;
+}
+
+// A warp takes every step-th token; a lane has four columns.
 __device__ Part<4> attend_tokens(const Problem& p, int head, int first, int step) {
   const int column = threadIdx.x % 32 * 4;
-  const bf16* q = p.q + head * kColumns + column;
+  const auto q = load<4>(p.q + head * kColumns + column);
   Part<4> all;
   for (int token = first; token < p.tokens; token += step) {
-    const bf16* key = row_of(p.keys, p, head, token) + column;
-    const bf16* value = row_of(p.values, p, head, token) + column;
-    Part<4> one = {0, 1};
-    for (int i = 0; i < 4; ++i) one.out[i] = __bfloat162float(value[i]);
-    float score = 0;
-    for (int i = 0; i < 4; ++i) score += __bfloat162float(q[i]) * __bfloat162float(key[i]);
-    for (int distance = 16; distance > 0; distance /= 2)
-      score += __shfl_xor_sync(0xffffffff, score, distance);
-    one.maximum = score * kScale;
-    all = combine(all, one);
+    const auto key = load<4>(row_of(p.keys, p, head, token) + column);
+    const auto value = load<4>(row_of(p.values, p, head, token) + column);
+    all = combine(all, part_of(q, key, value));
   }
   return all;
 }
@@ -97,38 +112,31 @@ __device__ void store_columns(Part<kColumns>& to, int column, const Part<N>& par
   to.sum = part.sum;
 }
 
-// Joins one column of count parts, at most kMost, always in the same order.
-template <int kMost, typename PartOf>
-__device__ Part<1> join_column(int count, int column, PartOf part_of) {
-  Part<1> all;
-#pragma unroll
-  for (int i = 0; i < kMost; ++i) {
-    if (i >= count) break;
-    const Part<kColumns>* part = part_of(i);
-    all = combine(all, {part->maximum, part->sum, {part->out[column]}});
-  }
-  return all;
+__device__ Part<1> column_of(const Part<kColumns>& part, int column) {
+  return {part.maximum, part.sum, {part.out[column]}};
 }
 
 // Joins the parts of a block, and then those of the blocks of its cluster, which read each other's
-// shared memory. A thread has one column of one head.
+// shared memory; always in the same order. A thread has one column of one head.
 template <int kParts, int kHeads>
 __device__ void join_parts(const Problem& p, const Part<kColumns> (&parts)[kParts][kHeads]) {
   __shared__ Part<kColumns> joined[kHeads];
   const auto cluster = cooperative_groups::this_cluster();
-  const int blocks = gridDim.y;
+  const int blocks = gridDim.y, items = kHeads * kColumns;
   __syncthreads();
-  for (int i = threadIdx.x; i < kHeads * kColumns; i += blockDim.x) {
+  for (int i = threadIdx.x; i < items; i += blockDim.x) {
     const int head = i / kColumns, column = i % kColumns;
-    const auto part_of = [&](int j) { return &parts[j][head]; };
-    store_columns(joined[head], column, join_column<kParts>(kParts, column, part_of));
+    Part<1> all;
+    for (int j = 0; j < kParts; ++j) all = combine(all, column_of(parts[j][head], column));
+    store_columns(joined[head], column, all);
   }
   cluster.sync();
-  for (int i = threadIdx.x * blocks + blockIdx.y; i < kHeads * kColumns; i += blockDim.x * blocks) {
-    const int head = i / kColumns, column = i % kColumns;
-    const auto part_of = [&](int block) { return cluster.map_shared_rank(&joined[head], block); };
-    const Part<1> all = join_column<kMaxBlocks>(blocks, column, part_of);
-    p.out[blockIdx.x * kHeads * kColumns + i] = __float2bfloat16(all.out[0] / all.sum);
+  for (int i = threadIdx.x * blocks + blockIdx.y; i < items; i += blockDim.x * blocks) {
+    const Part<kColumns>& mine = joined[i / kColumns];
+    Part<1> all;
+    for (int block = 0; block < kMaxBlocks && block < blocks; ++block)
+      all = combine(all, column_of(*cluster.map_shared_rank(&mine, block), i % kColumns));
+    p.out[blockIdx.x * items + i] = __float2bfloat16(all.out[0] / all.sum);
   }
   cluster.sync();  // a block must not end while others read its part
 }
@@ -147,41 +155,23 @@ __global__ void __launch_bounds__(32 * kWarps) tokens_split(Problem p) {
   join_parts(p, parts);
 }
 
-// Eight columns: 16 bytes, which one load brings.
-struct alignas(16) Eight {
-  bf16 x[8];
-};
-__device__ Eight load_eight(const bf16* from) { return *reinterpret_cast<const Eight*>(from); }
-
-// A token as a part. The 16 lanes of half a warp add up its score.
-__device__ Part<8> part_of_token(const Eight& q, const Eight& key, const Eight& value) {
-  Part<8> one = {0, 1};
-  for (int i = 0; i < 8; ++i) one.out[i] = __bfloat162float(value.x[i]);
-  float score = 0;
-  for (int i = 0; i < 8; ++i) score += __bfloat162float(q.x[i]) * __bfloat162float(key.x[i]);
-  for (int distance = 8; distance > 0; distance /= 2)
-    score += __shfl_xor_sync(0xffffffff, score, distance);
-  one.maximum = score * kScale;
-  return one;
-}
-
-// 3. Larger loads, and more of them at once: a lane loads 16 bytes, half a warp a token, and a warp
-// all of a tile of eight tokens before it uses one.
+// 3. Larger loads, and more of them at once: half a warp loads one token, 16 bytes per lane, and a
+// warp loads a tile of eight tokens before it uses one.
 __global__ void __launch_bounds__(32 * kWarps) wide_loads(Problem p) {
   __shared__ Part<kColumns> parts[2 * kWarps][1];
   const int half = threadIdx.x / 16, column = threadIdx.x % 16 * 8, head = blockIdx.x;
-  const Eight q = load_eight(p.q + head * kColumns + column);
+  const auto q = load<8>(p.q + head * kColumns + column);
   Part<8> all;
   for (int tile = first_tile(); tile * 8 < p.tokens; tile += tile_step()) {
     const int first = tile * 8 + half % 2;
-    Eight keys[4], values[4];
+    Columns<8> keys[4], values[4];
     for (int i = 0; i < 4; ++i) {
       const int token = min(first + i * 2, p.tokens - 1);
-      keys[i] = load_eight(row_of(p.keys, p, head, token) + column);
-      values[i] = load_eight(row_of(p.values, p, head, token) + column);
+      keys[i] = load<8>(row_of(p.keys, p, head, token) + column);
+      values[i] = load<8>(row_of(p.values, p, head, token) + column);
     }
     for (int i = 0; i < 4; ++i) {
-      const Part<8> one = part_of_token(q, keys[i], values[i]);
+      const Part<8> one = part_of(q, keys[i], values[i]);
       if (first + i * 2 < p.tokens) all = combine(all, one);
     }
   }
@@ -206,9 +196,9 @@ __device__ void copy_tile(const Tile& to, const Problem& p, int head, int first)
   for (int i = threadIdx.x / 16 % 2; i < kTile; i += 2) {
     const bool is_inside = first + i < p.tokens;
     const int token = is_inside ? first + i : 0;
-    copy_16(address_of(to.keys, i, piece), row_of(p.keys, p, head, token) + piece * 8, is_inside);
-    copy_16(address_of(to.values, i, piece), row_of(p.values, p, head, token) + piece * 8,
-            is_inside);
+    const bf16 *key = row_of(p.keys, p, head, token), *value = row_of(p.values, p, head, token);
+    copy_16_once(address_of(to.keys, i, piece), key + piece * 8, is_inside);
+    copy_16_once(address_of(to.values, i, piece), value + piece * 8, is_inside);
   }
 }
 
@@ -367,7 +357,7 @@ extern "C" const char* launch_ladder(int rung, bf16* out, const bf16* q, const b
   if (device_attribute(cudaDevAttrComputeCapabilityMajor) < 9)
     return "needs compute capability 9.0 (Hopper) or newer, which has clusters";
   if (rung == 1) return launch(one_warp_per_head, {heads, 32}, stream, p);
-  if (rung == 2) return launch_clusters(tokens_split, heads, 4, 0, p, stream);
+  if (rung == 2) return launch_clusters(tokens_split, heads, 8, 0, p, stream);
   if (rung == 3) return launch_clusters(wide_loads, heads, 4, 0, p, stream);
   const size_t bytes = kWarps * sizeof(Tile);
   if (rung == 4) return launch_clusters(tensor_cores, groups, 1, bytes, p, stream);

@@ -32,10 +32,11 @@ inline Plan make_plan(int64_t units, int64_t capacity, int row, int processors, 
     splits = cluster;
     if (cluster == 2 || (kb > 384 && row >= 256 && 2 * cluster * units <= processors))
       plan.warps = 8;
-  } else if (units >= processors) {  // one block per unit; smaller blocks balance better
-    const bool is_small =
-        row < 256 ? units >= 2 * processors && units <= 4 * processors : 2 * units < 3 * processors;
-    if (is_small) plan.warps = 2;
+  } else if (units >= processors) {  // one block per unit: large ones for long rows, one at a time
+    const bool is_uneven = 2 * units < 3 * processors;  // most multiprocessors would get one unit
+    if (kb > (is_uneven ? 100 : 150)) plan.warps = 8;
+    if (kb <= 100 && units > 3 * processors && units <= 4 * processors) plan.warps = 2;
+    if (is_uneven && kb > 384) splits = 2;
   } else if (units > processors / 2 && kb <= 384) {
     plan.warps = 8;
   } else {  // one wave of blocks, or two if one would leave multiprocessors idle
