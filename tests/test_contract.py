@@ -1,190 +1,90 @@
-"""What torch asks of every operator, asked of all of them: a class for each operator says what it computes and what it
-refuses; the tests are Contract's. A lesson's own tests have what is its own."""
-
-import importlib
-import os
-import sys
-from functools import partial
-from pathlib import Path
+"""The operators, as tests/contract.py asks for them. A lesson's own tests have what is its own."""
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch.autograd import forward_ad
-from torch.utils import cpp_extension
+from contract import Contract, randn
 
-from lab import toolchain
-
-EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
-DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
+NOT_FLOAT = "the dtype is not float32, float64, float16, bfloat16"
 
 
-def randn(*shape, device, dtype=torch.float32):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape))).to(device, dtype)
-
-
-class Contract:
-    folder = module = ""
-    leaves: tuple[int, ...] = ()  # the inputs that have a gradient
-    error = 1e-6  # of a result, by its norm
-
-    # An operator's own part: the public function, the operator, the same by torch, right inputs, wrong ones.
-    def inputs(self, lib, device) -> list:
-        raise NotImplementedError
-
-    def wrong(self, inputs) -> dict:  # words of the message: what to put in place of some inputs
-        raise NotImplementedError
+class TestAdd2(Contract):
+    leaves, rows, error = (0, 1), {0: 1, 1: 1}, 0
+    has_second = is_promoting = is_refused_on_meta = True
 
     @pytest.fixture(scope="class")
-    @classmethod
-    def lib(cls):
-        os.environ["PATH"] = toolchain.tool_path()  # ninja
-        sys.path.insert(0, str(EXAMPLES / cls.folder))
-        cpp_extension.CUDA_HOME = torch.version.cuda and toolchain.environment().get("CUDA_HOME")
-        module = importlib.import_module(cls.module or cls.folder)
-        if hasattr(module, "build"):
-            module.build()
-        return module
+    def lib(self, add2):
+        return add2
 
-    @pytest.fixture(params=DEVICES)
-    def device(self, request):
-        torch.compiler.reset()
-        return request.param
+    def call(self, lib, a, b):
+        return lib.add2(a, b)
 
-    def tensors(self, call, *inputs) -> tuple:
-        found = call(*inputs)
-        return found if isinstance(found, tuple) else (found,)
+    def op(self, lib):
+        return torch.ops.add2.add2.default
 
-    def assert_close(self, found, right):
-        assert len(found) == len(right)
-        for x, y in zip(found, right, strict=True):
-            assert (x.shape, x.dtype) == (y.shape, y.dtype)
-            assert (x.double() - y.double()).norm() <= self.error * y.double().norm()
+    def op_calls(self, lib, inputs):
+        for view in (lambda x: x, lambda x: x.t(), lambda x: x[:0]):
+            yield self.op(lib), [view(x) for x in inputs]
 
-    def with_leaves(self, inputs):
-        return [x.detach().clone().requires_grad_() if i in self.leaves else x for i, x in enumerate(inputs)]
+    def by_torch(self, lib, a, b):
+        return a + b
 
-    def of_leaves(self, lib, function, inputs):
-        """The function's outputs, of the leaves only."""
+    def inputs(self, lib, device):
+        return [randn(3, 5, device=device), randn(5, 3, device=device).t()]
 
-        def call(*leaves):
-            all_inputs = list(inputs)
-            for i, x in zip(self.leaves, leaves, strict=True):
-                all_inputs[i] = x
-            return self.tensors(function, lib, *all_inputs)
-
-        return call
-
-    def test_asked_by_torch(self, lib, device):
-        inputs = self.inputs(lib, device)
-        torch.library.opcheck(self.op(lib), tuple(inputs))
-        if self.leaves:
-            torch.library.opcheck(self.op(lib), tuple(self.with_leaves(inputs)))
-
-    def test_derivatives(self, lib, device):
-        """First ones of each kind are those of torch's own functions; an operator without any refuses all."""
-        inputs = self.inputs(lib, device)
-        leaves = [inputs[i] for i in self.leaves]
-        if not leaves:
-            first = inputs[0].float() if inputs[0].dtype == torch.int8 else inputs[0]
-            for transform in (torch.func.grad, lambda f: lambda x: torch.func.jvp(f, (x,), (x,))):
-                with pytest.raises(RuntimeError, match=r"gradient|derivative"):
-                    transform(lambda x: self.call(lib, x, *inputs[1:]).float().sum())(first)
-            with pytest.raises(RuntimeError, match=r"gradient|derivative"):
-                self.call(lib, first.requires_grad_(), *inputs[1:])
-            return
-        ours, theirs = (self.of_leaves(lib, function, inputs) for function in (self.call, self.by_torch))
-        every = tuple(range(len(leaves)))
-
-        def loss(function):
-            return lambda *leaves: sum(y.float().square().sum() for y in function(*leaves))
-
-        transforms = {
-            "autograd": lambda f: torch.autograd.grad(loss(f)(*(x.requires_grad_() for x in leaves)), leaves),
-            "jvp": lambda f: torch.func.jvp(f, tuple(leaves), tuple(leaves))[1],
-            "grad": lambda f: torch.func.grad(loss(f), every)(*leaves),
-            "vmap of grad": lambda f: torch.vmap(torch.func.grad(loss(f), every), (0, *[None] * (len(leaves) - 1)))(
-                torch.stack((leaves[0], -leaves[0])), *leaves[1:]
-            ),
+    def wrong(self, inputs):
+        a, b = inputs
+        return {
+            r"add2: b has shape \[3, 4\], expected \[3, 5\]": {1: b[:, 1:]},
+            r"b has shape \[15\], expected \[3, 5\]": {1: b.flatten()},
+            r"b has shape \[5\], expected \[3, 5\]": {1: b[0]},
+            "b is float64, expected float32": {1: b.double()},
+            f"{NOT_FLOAT}(integers)?": {0: a.int(), 1: b.int()},
+            f"{NOT_FLOAT}(complex)?": {0: a.cfloat(), 1: b.cfloat()},
+            f"{NOT_FLOAT}(bool)?": {0: a.bool(), 1: b.bool()},
+            f"{NOT_FLOAT}(float8)?": {0: a.to(torch.float8_e5m2), 1: b.to(torch.float8_e5m2)},
         }
-        for transform in transforms.values():
-            self.assert_close(transform(ours), transform(theirs))
-            leaves = [x.detach() for x in leaves]
 
-    def test_compiled(self, lib, device):
-        """By the default backend, once; with a gradient where there is one."""
-        inputs = self.with_leaves(self.inputs(lib, device))
-        leaves = [inputs[i] for i in self.leaves]
-        compiled = torch.compile(lambda *inputs: self.tensors(self.call, lib, *inputs), fullgraph=True)
-        found, right = compiled(*inputs), self.tensors(self.call, lib, *inputs)
-        self.assert_close(found, right)
-        if leaves:
-            self.assert_close(*(torch.autograd.grad([y.sum() for y in ys], leaves) for ys in (found, right)))
 
-    def test_compiled_make_dual(self, lib, device):
-        if not self.leaves:
-            pytest.skip("has no derivative")
-        inputs = self.inputs(lib, device)
-        call = self.of_leaves(lib, self.call, inputs)
+class TestLaunch(TestAdd2):
+    """torch_launch_add2(c, a, b, n), and then something that reads c."""
 
-        def tangents(*leaves):
-            with forward_ad.dual_level():
-                return [forward_ad.unpack_dual(y).tangent for y in call(*(forward_ad.make_dual(x, x) for x in leaves))]
+    leaves, rows, strided = (), {0: 0, 1: 0, 2: 0}, (1, 2)
+    has_vmap = has_second = is_promoting = False
 
-        leaves = [inputs[i] for i in self.leaves]
-        self.assert_close(torch.compile(tangents, backend="aot_eager", fullgraph=True)(*leaves), tangents(*leaves))
+    def call(self, lib, c, a, b, n=None):
+        lib.torch_launch_add2(c, a, b, a.numel() if n is None else n)
+        return c * 2
 
-    def test_exported(self, lib, device):
-        inputs, module = self.inputs(lib, device), torch.nn.Module()
-        module.forward = lambda *inputs: self.call(lib, *inputs)
-        with torch.no_grad():
-            program = torch.export.export(module, tuple(inputs))
-            again = self.inputs(lib, device)
-            self.assert_close(self.tensors(program.module(), *again), self.tensors(self.call, lib, *inputs))
+    def op(self, lib):
+        return torch.ops.add2.torch_launch_add2.default
 
-    def test_refused(self, lib, device):
-        """In the same words with a derivative, and under inference mode."""
-        right = self.inputs(lib, device)
-        for words, changes in self.wrong(right).items():
-            inputs = [changes.get(i, x) for i, x in enumerate(right)]
-            calls = [partial(self.call, lib, *inputs)]
-            if "gradient" not in words:  # none is recorded under inference mode
-                calls.append(torch.inference_mode()(calls[0]))
-            leaves = [inputs[i] for i in self.leaves]
-            if leaves and all(isinstance(x, torch.Tensor) and x.is_floating_point() for x in leaves):
-                of_leaves = self.of_leaves(lib, self.call, inputs)
-                calls.append(lambda f=of_leaves, x=tuple(leaves): torch.func.jvp(f, x, x))
-            for call in calls:
-                with pytest.raises(RuntimeError, match=words):
-                    call()
+    def op_calls(self, lib, inputs):
+        for n in (15, 7):
+            yield self.op(lib), (*inputs, n)
 
-    def test_on_meta(self, lib, device):
-        """A fake result is like the real one; a call with one tensor on meta is refused."""
-        inputs = self.inputs(lib, device)
-        right = self.tensors(self.call, lib, *inputs)
-        tensors = [i for i, x in enumerate(inputs) if isinstance(x, torch.Tensor)]
-        moved = [x.to("meta") if i in tensors else x for i, x in enumerate(inputs)]
-        for x, y in zip(self.tensors(self.call, lib, *moved), right, strict=True):
-            assert (x.shape, x.dtype, x.stride()) == (y.shape, y.dtype, y.stride())
-        for i in tensors:
-            with pytest.raises(RuntimeError, match=r"device|on meta"):
-                self.call(lib, *inputs[:i], inputs[i].to("meta"), *inputs[i + 1 :])
+    def inputs(self, lib, device):
+        return [torch.zeros(3, 5, device=device), *super().inputs(lib, device)]
 
-    @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-    def test_graph_and_stream(self, lib):
-        inputs = self.inputs(lib, "cuda")
-        right = self.tensors(self.call, lib, *inputs)
-        graph, again = torch.cuda.CUDAGraph(), self.inputs(lib, "cuda")
-        with torch.cuda.graph(graph):
-            found = self.tensors(self.call, lib, *again)
-        graph.replay()
-        self.assert_close(found, right)
-        with torch.cuda.stream(torch.cuda.Stream()):
-            self.assert_close(self.tensors(self.call, lib, *self.inputs(lib, "cuda")), right)
+    def wrong(self, inputs):
+        c, a, b = inputs
+        flat, nine = c.flatten(), {1: a.flatten()[:9], 2: b.flatten()[:9]}
+        return {
+            "n is 15, expected 0 to 10, all of c": {0: c[1:]},
+            "expected 0 to 0, all of b": {2: b[:0]},
+            "the dtype is not float32": {0: c.long()},
+            "a is float16, expected float32": {1: a.half()},
+            "b is float64, expected float32": {2: b.double()},
+            r"c of shape \[5, 3\] is not contiguous": {0: c.t()},
+            "c shares memory with a, but is not a itself": nine | {0: flat[1:10], 1: flat[:9]},
+            "c shares memory with b": nine | {0: flat[:9], 2: flat[1:10]},
+            "c shares memory with a(, but)?": {0: flat[:7], 1: flat[::2][:7], 2: nine[2][:7]},
+        }
 
 
 class TestRope(Contract):
-    folder, leaves = "rope", (0,)
+    folder, leaves, rows, has_second = "rope", (0,), {0: 2, 1: 0, 2: 0}, True
+    strided = (0, 1, 2)
 
     def call(self, lib, x, cos, sin):
         return lib.rotate(x, cos, sin)
@@ -210,7 +110,8 @@ class TestRope(Contract):
 
 
 class TestGatedLinear(Contract):
-    folder, module, leaves, error = "matmul", "gated_linear", (0, 1), 0.01
+    folder, module, leaves, rows, error = "matmul", "gated_linear", (0, 1), {0: 0}, 0.01
+    has_second = is_promoting = True
 
     def call(self, lib, x, w):
         return lib.gated_linear(x, w)
@@ -232,7 +133,8 @@ class TestGatedLinear(Contract):
 
 
 class TestAddRmsNorm(Contract):
-    folder, leaves, error = "add_rms_norm", (0, 1, 2), 1e-5
+    folder, leaves, rows, error = "add_rms_norm", (0, 1, 2), {0: 0, 1: 0}, 1e-5
+    is_promoting = True
 
     def call(self, lib, a, b, weight):
         return lib.add_rms_norm(a, b, weight)
@@ -246,14 +148,13 @@ class TestAddRmsNorm(Contract):
     def inputs(self, lib, device):
         return [randn(3, 4, 16, device=device), randn(4, 3, 16, device=device).view(3, 4, 16), randn(16, device=device)]
 
-    def test_asked_by_torch(self, lib, device):
-        a, b, weight = self.inputs(lib, device)
-        torch.library.opcheck(self.op(lib), (*self.with_leaves([a, b, weight]), 1e-6))
-        torch.library.opcheck(self.op(lib), (a.transpose(0, 1), b.view(4, 3, 16), weight, 1e-6))
+    def op_calls(self, lib, inputs):
+        a, b, weight = inputs
+        yield self.op(lib), (*inputs, 1e-6)
+        yield self.op(lib), (a.transpose(0, 1), b.view(4, 3, 16), weight, 1e-6)
         _, s, rstd = self.op(lib)(a, b, weight, 1e-6)
         for ds in (b, None):
-            backward = torch.ops.add_rms_norm.add_rms_norm_backward.default
-            torch.library.opcheck(backward, (a, ds, s, weight, rstd))
+            yield torch.ops.add_rms_norm.add_rms_norm_backward.default, (a, ds, s, weight, rstd)
 
     def wrong(self, inputs):
         a, b, weight = inputs
@@ -271,7 +172,8 @@ class TestAddRmsNorm(Contract):
 
 
 class TestInt4Linear(Contract):
-    folder, leaves, error = "int4_linear", (0, 4), 0.01
+    folder, leaves, rows, error = "int4_linear", (0, 4), {0: 0}, 0.01
+    has_second = True
 
     def call(self, lib, *inputs):
         return lib.int4_linear(*inputs)
@@ -309,7 +211,8 @@ class TestInt4Linear(Contract):
 
 
 class TestAttend(Contract):
-    folder, error = "decode_attention", 0.01
+    folder, rows, strided, error = "decode_attention", dict.fromkeys(range(4), 0), (0, 1, 2), 0.01
+    has_vmap = False
 
     def call(self, lib, q, keys, values, lengths, scale=None):
         return lib.attend(q, keys, values, lengths, scale)
@@ -341,7 +244,8 @@ class TestAttend(Contract):
 
 
 class TestAppend(Contract):
-    folder, error = "decode_attention", 0.01
+    folder, rows, strided, error = "decode_attention", dict.fromkeys((0, 1, 2, 5, 6, 7), 0), (0, 1, 2), 0.01
+    has_vmap = False
 
     def call(self, lib, *inputs):
         return lib.append(*inputs)
