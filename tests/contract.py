@@ -7,11 +7,14 @@ from functools import partial
 
 import pytest
 import torch
+from torch._dynamo.testing import CompileCounterWithBackend
 from torch.autograd import forward_ad
 from torch.func import grad, hessian, jacrev, jvp, vmap
 
 DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+IS_OLD = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 13)
+SLOW = pytest.param(("hessian", "jvp"), marks=pytest.mark.thorough)
 VIEWS = {  # the same numbers, elsewhere in memory
     "every other": lambda x: torch.stack((x, x), -1).flatten(-2)[..., ::2],
     "not aligned": lambda x: torch.cat((x.new_zeros(1), x.flatten()))[1:].view(x.shape),
@@ -140,6 +143,19 @@ class Contract:
         ours, theirs = (self.of_leaves(lib, function, inputs) for function in (self.call, self.by_torch))
         self.assert_close(TRANSFORMS[transform](ours, *leaves), TRANSFORMS[transform](theirs, *leaves))
 
+    @pytest.mark.parametrize("names", [("grad", "jacrev", "vmap of grad", "jvp"), SLOW], ids=" ".join)
+    def test_compiled_derivatives(self, lib, device, names):
+        """Several transforms in one graph, which takes one compilation."""
+        if not self.leaves:
+            pytest.skip("has no derivative")
+        if IS_OLD:  # jvp() after grad() ends in an error there: add2/ops.py says why
+            names = [name for name in names if name != "jvp"] if "grad" in names else names
+        inputs = self.inputs(lib, device)
+        leaves = [inputs[i] for i in self.leaves]
+        ours, theirs = (self.of_leaves(lib, function, inputs) for function in (self.call, self.by_torch))
+        compiled = torch.compile(lambda f, x: [TRANSFORMS[name](f, *x) for name in names], backend="aot_eager")
+        self.assert_close(compiled(ours, leaves), [TRANSFORMS[name](theirs, *leaves) for name in names])
+
     def test_second_derivative(self, lib, device):
         if not self.leaves:
             pytest.skip("has no derivative")
@@ -173,19 +189,18 @@ class Contract:
         """Along each dimension of each input; or refused."""
         inputs = self.inputs(lib, device)
         call = partial(self.call, lib)
-        for i in self.leaves or (0,):
-            for dim in (0, inputs[i].dim()):
-                many = torch.stack([inputs[i] * n for n in (1, -1, 2)], dim)
-                dims = [dim if j == i else None for j in range(len(inputs))]
-                batched = [many if j == i else x for j, x in enumerate(inputs)]
+        for some in (*((i,) for i in self.leaves), self.leaves or (0,)):
+            for dim in (0, -1):
+                many = [torch.stack([x * n for n in (1, -1, 2)], dim) if i in some else x for i, x in enumerate(inputs)]
+                dims = tuple(dim if i in some else None for i in range(len(inputs)))
                 if not self.has_vmap:
                     with pytest.raises((RuntimeError, NotImplementedError), match=r"vmap|Batching rule"):
-                        vmap(call, tuple(dims))(*batched)
+                        vmap(call, dims)(*many)
                     continue
-                found = self.tensors(vmap(call, tuple(dims)), *batched)
-                for n, x in enumerate(many.unbind(dim)):
-                    right = self.tensors(call, *(x if j == i else y for j, y in enumerate(inputs)))
-                    self.assert_close([y[n] for y in found], right)
+                found = self.tensors(vmap(call, dims), *many)
+                for n in range(3):
+                    one = [x.select(dim, n) if i in some else x for i, x in enumerate(many)]
+                    self.assert_close([y[n] for y in found], self.tensors(call, *one))
 
     def test_autocast(self, lib, device):
         """Dtypes, values and gradients are those of torch's own functions."""
@@ -226,13 +241,8 @@ class Contract:
         """One graph for all sizes, with gradients; and sizes that depend on data."""
         inputs = self.inputs(lib, device)
         full = inputs[next(iter(self.rows))].shape[next(iter(self.rows.values()))]
-        graphs = []
-
-        def count(graph, inputs):
-            graphs.append(graph)
-            return torch._dynamo.lookup_backend("aot_eager")(graph, inputs)
-
-        compiled = torch.compile(partial(self.call, lib), fullgraph=True, dynamic=True, backend=count)
+        counter, counts = CompileCounterWithBackend("aot_eager"), set()
+        compiled = torch.compile(partial(self.call, lib), fullgraph=True, dynamic=True, backend=counter)
         with torch.fx.experimental._config.patch(use_duck_shape=False):  # sizes that are equal now may differ later
             for n in range(2, full + 1):
                 some = self.with_leaves(self.shorten(inputs, n))
@@ -241,14 +251,27 @@ class Contract:
                 leaves = [some[i] for i in self.leaves]
                 if leaves:
                     self.assert_close(*(torch.autograd.grad([y.sum() for y in ys], leaves) for ys in (found, right)))
-        assert len(graphs) == 1
+                counts.add(counter.frame_count)
+        assert len(counts) == 1
 
         def cut(k, *inputs):  # clones: torch cannot write into views of such sizes
             return self.tensors(self.call, lib, *(x.clone() for x in self.shorten(inputs, k.item())))
 
-        with torch._dynamo.config.patch(capture_scalar_outputs=True):
-            found = torch.compile(cut, fullgraph=True, backend="aot_eager")(torch.tensor(2), *inputs)
-        self.assert_close(found, cut(torch.tensor(2), *inputs))
+        def select(mask, *inputs):  # by the mask or its inverse: two sizes that have to be equal
+            masks = [mask, ~mask] * len(inputs)
+            dims = [self.rows.get(i) for i in range(len(inputs))]
+            some = [
+                x if d is None else x.movedim(d, 0)[masks[i]] for i, (x, d) in enumerate(zip(inputs, dims, strict=True))
+            ]
+            return self.tensors(
+                self.call, lib, *(x if not d else x.movedim(0, d) for x, d in zip(some, dims, strict=True))
+            )
+
+        mask = torch.arange(full, device=device) % 2 == 0
+        with torch._dynamo.config.patch(capture_scalar_outputs=True, capture_dynamic_output_shape_ops=True):
+            for function, x in ((cut, torch.tensor(2)), (select, mask)):
+                compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+                self.assert_close(compiled(x, *inputs), function(x, *inputs))
 
     def test_compiled_make_dual(self, lib, device):
         if not self.leaves:
@@ -269,15 +292,16 @@ class Contract:
         module.forward = lambda *inputs: self.call(lib, *inputs)
         dim = torch.export.Dim("rows", min=2)
         shapes = tuple({self.rows[i]: dim} if i in self.rows else None for i in range(len(inputs)))
-        with torch.no_grad():
-            torch.export.save(
-                torch.export.export(module, tuple(inputs), dynamic_shapes=(shapes,)), file := io.BytesIO()
-            )
-            file.seek(0)
-            program = torch.export.load(file)
-            assert str(self.op(lib)) in program.graph_module.code
-            some = self.shorten(inputs, 2)
-            self.assert_close(self.tensors(program.module(), *some), self.tensors(self.call, lib, *some))
+        torch.export.save(torch.export.export(module, tuple(inputs), dynamic_shapes=(shapes,)), file := io.BytesIO())
+        file.seek(0)
+        program = torch.export.load(file)
+        assert str(self.op(lib)) in program.graph_module.code
+        some = self.with_leaves(self.shorten(inputs, 2))
+        found, right = self.tensors(program.module(), *some), self.tensors(self.call, lib, *some)
+        self.assert_close(found, right)
+        leaves = [some[i] for i in self.leaves]
+        if leaves:
+            self.assert_close(*(torch.autograd.grad([y.sum() for y in ys], leaves) for ys in (found, right)))
 
     def test_refused(self, lib, device):
         """In the same words with a derivative and under inference mode; and nothing is written."""
@@ -300,16 +324,16 @@ class Contract:
                 assert all(x is y or torch.equal(x, y) for x, y in zip(inputs, before, strict=True))
 
     def test_on_meta(self, lib, device):
-        """A fake result is like the real one; a call with one tensor on meta is refused."""
+        """A fake result is like the real one; a call with one tensor elsewhere is refused."""
         inputs = self.inputs(lib, device)
         right = self.tensors(self.call, lib, *inputs)
         tensors = [i for i, x in enumerate(inputs) if isinstance(x, torch.Tensor)]
         moved = [x.to("meta") if i in tensors else x for i, x in enumerate(inputs)]
         for x, y in zip(self.tensors(self.call, lib, *moved), right, strict=True):
             assert (x.shape, x.dtype, x.stride()) == (y.shape, y.dtype, y.stride())
-        for i in tensors:
-            with pytest.raises(RuntimeError, match=r"device|on meta|expected meta"):
-                self.call(lib, *inputs[:i], inputs[i].to("meta"), *inputs[i + 1 :])
+        for i, other in itertools.product(tensors, ["meta"] + ["cpu"] * (device == "cuda")):
+            with pytest.raises(RuntimeError, match=r"device|is on|on meta"):
+                self.call(lib, *inputs[:i], inputs[i].to(other), *inputs[i + 1 :])
 
     @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
     def test_graph_and_stream(self, lib):
