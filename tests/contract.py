@@ -28,7 +28,7 @@ def randn(*shape, device, dtype=torch.float32):
 
 
 def loss(function):
-    return lambda *leaves: sum(y.float().square().sum() for y in function(*leaves))
+    return lambda *leaves: sum(y.double().square().sum() for y in function(*leaves))
 
 
 def autograd(function, *leaves):
@@ -39,7 +39,7 @@ def autograd(function, *leaves):
 def autograd_twice(function, *leaves):
     leaves = [x.detach().requires_grad_() for x in leaves]
     first = torch.autograd.grad(loss(function)(*leaves), leaves, create_graph=True)
-    return torch.autograd.grad(sum(x.float().sin().sum() for x in first), leaves)
+    return torch.autograd.grad(sum(x.double().sin().sum() for x in first), leaves)
 
 
 def every(leaves):
@@ -62,11 +62,11 @@ TRANSFORMS = {
     "vmap of grad": lambda f, *x: vmap(grad(loss(f), every(x)))(*several(x)),
     "vmap of jvp": lambda f, *x: vmap(lambda *x: jvp(f, x, x)[1])(*several(x)),
     "hessian": lambda f, *x: hessian(by_first(loss(f), x))(x[0]),
-    "grad of grad": lambda f, *x: grad(lambda y: grad(by_first(loss(f), x))(y).float().sin().sum())(x[0]),
+    "grad of grad": lambda f, *x: grad(lambda y: grad(by_first(loss(f), x))(y).double().sin().sum())(x[0]),
     "jvp of grad": lambda f, *x: jvp(grad(by_first(loss(f), x)), x[:1], x[:1])[1],
     "jvp of jvp": lambda f, *x: jvp(lambda y: jvp(by_first(f, x), (y,), x[:1])[1], x[:1], x[:1])[1],
     "grad of vmap of grad": lambda f, *x: grad(
-        lambda y: vmap(grad(by_first(loss(f), x)))(torch.stack((y, -y))).float().sin().sum()
+        lambda y: vmap(grad(by_first(loss(f), x)))(torch.stack((y, -y))).double().sin().sum()
     )(x[0]),
 }
 
@@ -213,7 +213,7 @@ class Contract:
             for function in (self.call, self.by_torch):
                 with torch.autocast(device, torch.bfloat16):
                     ys = self.of_leaves(lib, function, inputs)(*leaves)
-                gradients = torch.autograd.grad(sum(y.float().square().sum() for y in ys), leaves)
+                gradients = torch.autograd.grad(sum(y.double().square().sum() for y in ys), leaves)
                 found.append([*ys, *gradients])
             for x, y in zip(*found, strict=True):
                 assert x.dtype == y.dtype

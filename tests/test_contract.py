@@ -58,6 +58,7 @@ class TestLaunch(TestAdd2):
 
     leaves, rows, strided = (), {0: 0, 1: 0, 2: 0}, (1, 2)
     has_vmap = has_second = is_promoting = False
+    test_compiled = None  # tests/operator/test_compile.py has it, with views
 
     def call(self, lib, c, a, b, n=None):
         lib.torch_launch_add2(c, a, b, a.numel() if n is None else n)
@@ -119,6 +120,7 @@ class TestRope(Contract):
 class TestGatedLinear(Contract):
     folder, module, leaves, rows, error = "matmul", "gated_linear", (0, 1), {0: 0}, 0.01
     has_second = is_promoting = True
+    dtype = torch.bfloat16
 
     def call(self, lib, x, w):
         return lib.gated_linear(x, w)
@@ -130,13 +132,18 @@ class TestGatedLinear(Contract):
         return lib.reference(x, w)
 
     def inputs(self, lib, device):
-        return [randn(6, 24, device=device, dtype=torch.bfloat16), randn(32, 24, device=device, dtype=torch.bfloat16)]
+        return [randn(rows, 24, device=device, dtype=self.dtype) for rows in (6, 32)]
 
     def wrong(self, inputs):
         x, w = inputs
         message = "gated_linear: x is .*expected"
         some = ({0: x[:, 1:]}, {1: w[:8]}, {1: w.float()}, {0: x.int(), 1: w.int()}, {0: x[0, 0]}, {1: w[0]})
         return {f"{message}(){{{i}}}": change for i, change in enumerate(some)}
+
+
+class TestGatedLinearFloat64(TestGatedLinear):
+    dtype, error, is_promoting = torch.float64, 1e-12, False
+    test_compiled = None
 
 
 class TestAddRmsNorm(Contract):
@@ -187,6 +194,10 @@ class TestInt4Linear(Contract):
 
     def op(self, lib):
         return torch.ops.int4_linear.int4_linear.default
+
+    def op_calls(self, lib, inputs):
+        yield self.op(lib), inputs
+        yield torch.ops.int4_linear.dequantize.default, inputs[1:4]
 
     def by_torch(self, lib, x, packed, scale, zero, bias):
         return F.linear(x, lib.dequantize(packed, scale, zero), bias)
