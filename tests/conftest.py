@@ -36,12 +36,20 @@ def pytest_configure():
 
 def pytest_collection_modifyitems(config, items):
     """Without --all, leave out the tests marked `thorough`, except those that are named one by one. With --all, those
-    marked `anywhere` where torch has CUDA and no GPU is found: CI runs them with a torch without CUDA."""
+    marked `anywhere` where torch has CUDA and no GPU is found: CI runs them with a torch without CUDA. And without
+    --all, where a GPU is, those marked `inductor` for the CPU."""
     if any("::" in argument for argument in config.args):
         return
-    is_between = torch.version.cuda and not torch.cuda.is_available()
-    out = "thorough" if not config.getoption("--all") else "anywhere" if is_between else None
-    left_out = [item for item in items if out and item.get_closest_marker(out)]
+    has_gpu, is_short = torch.cuda.is_available(), not config.getoption("--all")
+    marks = {"thorough": is_short, "anywhere": torch.version.cuda and not has_gpu and not is_short}
+
+    def is_left_out(item):
+        is_on_cpu = hasattr(item, "callspec") and item.callspec.params.get("device") == "cpu"
+        if has_gpu and is_short and is_on_cpu and item.get_closest_marker("inductor"):
+            return True
+        return any(is_out and item.get_closest_marker(mark) for mark, is_out in marks.items())
+
+    left_out = [item for item in items if is_left_out(item)]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in left_out]
 

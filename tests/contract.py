@@ -227,6 +227,7 @@ class Contract:
                 same = [view(x) if j == i else x for j, x in enumerate(self.inputs(lib, device))]
                 self.assert_close(self.tensors(self.call, lib, *same), right)
 
+    @pytest.mark.inductor
     def test_compiled(self, lib, device):
         """By the default backend, once; with a gradient where there is one."""
         inputs = self.with_leaves(self.inputs(lib, device))

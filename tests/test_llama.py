@@ -265,6 +265,8 @@ def test_full_context(lesson):
     assert [int(generator.cache.counts[0]) for _ in generator.generate(prompts(30), 3)] == [30, 31, 32]
 
 
+@pytest.mark.thorough
+@pytest.mark.anywhere
 def test_program(run, tmp_path):
     (tmp_path / "int4_linear.py").write_text("raise SystemExit('not ours')")
     options = "--tokens", 12, "--weights", "float32", "--batch", 2

@@ -18,7 +18,6 @@ ROOT = Path(__file__).resolve().parent.parent
 PORT = ROOT / "examples" / "port"
 PAGE, TABLES = ((ROOT / "docs" / name).read_text() for name in ("16_port.md", "stable.md"))
 PATCHES = sorted((PORT / "steps").glob("*.patch"))
-SLOW = [pytest.mark.thorough, pytest.mark.slow]  # a minute each, for torch's large headers; two with nvcc
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +74,8 @@ torch.testing.assert_close(torch.compile(chosen, fullgraph=True)(a), (a[a > 0.5]
 """
 
 
-@pytest.mark.parametrize("number", [pytest.param(n, marks=SLOW) for n in range(7)] + [7])
+@pytest.mark.thorough  # a minute each, for torch's large headers; two with nvcc
+@pytest.mark.parametrize("number", [*(pytest.param(n, marks=pytest.mark.slow) for n in range(7)), 7])
 def test_every_step_works(run, env, tmp_path, number):
     """Step 0 is `before`, the last one is `after`."""
     folder = step(tmp_path / "port", number)
@@ -87,15 +87,11 @@ def test_every_step_works(run, env, tmp_path, number):
             "sum_list",
             "refused",
         ]
-
-
-def test_one_wheel_for_every_python(run, env, tmp_path):
-    folder = step(tmp_path / "port", len(PATCHES))
-    run("setup.py", "-q", "bdist_wheel", root=folder, **env)
-    (wheel,) = (folder / "dist").glob("*.whl")
-    assert wheel.name.endswith("-py3-none-linux_x86_64.whl")  # which 3.14t takes, too
-    library = next((folder / "build").rglob("_C.so"))
-    assert not re.search(r"\b_?Py[A-Z_]\w*", subprocess.check_output(["nm", "-D", "-u", library], text=True))
+        run("setup.py", "-q", "bdist_wheel", root=folder, **env)
+        (wheel,) = (folder / "dist").glob("*.whl")
+        assert wheel.name.endswith("-py3-none-linux_x86_64.whl")  # which 3.14t takes, too
+        library = next((folder / "build").rglob("_C.so"))
+        assert not re.search(r"\b_?Py[A-Z_]\w*", subprocess.check_output(["nm", "-D", "-u", library], text=True))
 
 
 @pytest.mark.parametrize("target", [["-DTORCH_TARGET_VERSION=0x020a000000000000"], []], ids=["2.10", "newest"])

@@ -76,11 +76,11 @@ def test_rename(python, project):
     assert after == {path: text.replace("scaled_relu", name) for path, text in renamed.items()}
 
 
-@pytest.mark.parametrize("name", ["Layout", "DeviceType", "MemoryFormat"])
-def test_names_are_free(project, name):
+def test_names_are_free(project):
     """The code names what it takes from torch, so a type of the reader's own is not ambiguous."""
     source = project / "csrc" / "scaled_relu.cpp"
-    own = f"struct {name} {{ int rows; }};\nint rows({name} own) {{ return own.rows; }}\n"
+    names = ("Layout", "DeviceType", "MemoryFormat")
+    own = "".join(f"struct {x} {{ int rows; }};\nint rows({x} own) {{ return own.rows; }}\n" for x in names)
     edit(source, "using torch::stable::Tensor;\n", f"using torch::stable::Tensor;\n{own}")
     include = Path(torch.__file__).parent / "include"
     subprocess.run(["c++", "-std=c++17", "-fsyntax-only", "-I", include, source], check=True)

@@ -5,6 +5,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 
+@pytest.mark.inductor
 @pytest.mark.parametrize(("dynamic", "backend"), [(False, "inductor"), (True, "aot_eager")])
 def test_compile_torch_launch_add2(add2, device, dynamic, backend):
     """An operator that writes into its argument: the graph must keep the order of writing and reading."""
