@@ -94,6 +94,8 @@ def lesson(own_jit_cache):
 
     def lesson(folder, name=None):
         sys.path.insert(0, str(ROOT / "examples" / folder))
+        for same in ("bench", "ladder"):  # other lessons have modules of these names
+            sys.modules.pop(same, None)
         module = importlib.import_module(name or folder)
         if hasattr(module, "build"):
             module.build()

@@ -3,12 +3,15 @@
 import ctypes
 import math
 import struct
+import subprocess
 from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
+
+from lab import toolchain
 
 FOLDER = Path(__file__).resolve().parents[1] / "examples" / "int4_linear"
 everywhere = pytest.mark.parametrize("device", ["cpu"] + ["cuda"] * torch.cuda.is_available())

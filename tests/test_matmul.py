@@ -1,7 +1,6 @@
 """examples/matmul: the rungs of the ladder against float64, and values of gated_linear."""
 
 import ctypes
-import importlib
 from pathlib import Path
 
 import pytest
@@ -52,10 +51,10 @@ def test_refuses(lib):
 
 
 @need_nvcc
-def test_rungs(lib):
+def test_rungs(lib, lesson):
     """Within twice torch.matmul's own error at random sizes; or refused, for want of a Hopper GPU or by TMA."""
     torch.manual_seed(0)
-    ladder, sizes = importlib.import_module("ladder"), torch.randint(1, 700, (20, 3)).tolist()
+    ladder, sizes = lesson("matmul", "ladder"), torch.randint(1, 700, (20, 3)).tolist()
     is_hopper = torch.cuda.is_available() and torch.cuda.get_device_capability()[0] == 9
     c, a, b = (torch.randn(size, dtype=torch.bfloat16) for size in ((5, 3), (5, 27), (3, 27)))
     assert lib.load("ladder")(0, *(ctypes.c_void_p(x.data_ptr()) for x in (c, a, b)), 5, 3, 27, None) is None
