@@ -3,33 +3,29 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from contract import Contract, randn
+from contract import Differentiable, NotDifferentiable, randn
 
 NOT_FLOAT = "the dtype is not float32, float64, float16, bfloat16"
 
 
-class TestAdd2(Contract):
+class TestAdd2(Differentiable):
+    function, operator = "add2", "add2.add2"
     leaves, rows, error = (0, 1), {0: 1, 1: 1}, 0
     has_second = is_promoting = is_refused_on_meta = True
 
-    @pytest.fixture(scope="class")
-    def lib(self, add2):
-        return add2
+    @pytest.fixture(scope="class", autouse=True)
+    @classmethod
+    def loaded(cls, add2):
+        cls.lib = add2
 
-    def call(self, lib, a, b):
-        return lib.add2(a, b)
-
-    def op(self, lib):
-        return torch.ops.add2.add2.default
-
-    def op_calls(self, lib, inputs):
+    def op_calls(self, inputs):
         for view in (lambda x: x, lambda x: x.t(), lambda x: x[:0]):
-            yield self.op(lib), [view(x) for x in inputs]
+            yield self.op, [view(x) for x in inputs]
 
-    def by_torch(self, lib, a, b):
+    def by_torch(self, a, b):
         return a + b
 
-    def inputs(self, lib, device):
+    def inputs(self, device):
         return [randn(3, 6, device=device), randn(6, 3, device=device).t()]
 
     def wrong(self, inputs):
@@ -49,30 +45,28 @@ class TestAdd2(Contract):
 class TestAdd2Operator(TestAdd2):
     test_compiled = None  # inductor once for each operator
 
-    def call(self, lib, a, b):
+    def call(self, a, b):
         return torch.ops.add2.add2(a, b)
 
 
-class TestLaunch(TestAdd2):
+class TestLaunch(NotDifferentiable):
     """torch_launch_add2(c, a, b, n), and then something that reads c."""
 
-    leaves, rows, strided = (), {0: 0, 1: 0, 2: 0}, (1, 2)
-    has_vmap = has_second = is_promoting = False
+    operator, rows, strided, error = "add2.torch_launch_add2", {0: 0, 1: 0, 2: 0}, (1, 2), 0
+    has_vmap, is_refused_on_meta = False, True
+    loaded = TestAdd2.loaded
     test_compiled = None  # tests/operator/test_compile.py has it, with views
 
-    def call(self, lib, c, a, b, n=None):
-        lib.torch_launch_add2(c, a, b, a.numel() if n is None else n)
+    def call(self, c, a, b, n=None):
+        self.lib.torch_launch_add2(c, a, b, a.numel() if n is None else n)
         return c * 2
 
-    def op(self, lib):
-        return torch.ops.add2.torch_launch_add2.default
-
-    def op_calls(self, lib, inputs):
+    def op_calls(self, inputs):
         for n in (18, 7):
-            yield self.op(lib), (*inputs, n)
+            yield self.op, (*inputs, n)
 
-    def inputs(self, lib, device):
-        return [torch.zeros(6, 3, device=device), *(x.t() for x in super().inputs(lib, device))]
+    def inputs(self, device):
+        return [torch.zeros(6, 3, device=device), *(randn(6, 3, device=device) for _ in "ab")]
 
     def wrong(self, inputs):
         c, a, b = inputs
@@ -90,20 +84,12 @@ class TestLaunch(TestAdd2):
         }
 
 
-class TestRope(Contract):
+class TestRope(Differentiable):
+    function, operator, reference = "rotate", "rope.rotate", "by_torch"
     folder, leaves, rows, has_second = "rope", (0,), {0: 2, 1: 0, 2: 0}, True
     strided = (0, 1, 2)
 
-    def call(self, lib, x, cos, sin):
-        return lib.rotate(x, cos, sin)
-
-    def op(self, lib):
-        return lib.op
-
-    def by_torch(self, lib, x, cos, sin):
-        return lib.by_torch(x, cos, sin)
-
-    def inputs(self, lib, device):
+    def inputs(self, device):
         return [randn(2, 4, 6, 16, device=device), *(randn(6, 8, device=device) for _ in "cs")]
 
     def wrong(self, inputs):
@@ -117,21 +103,13 @@ class TestRope(Contract):
         }
 
 
-class TestGatedLinear(Contract):
+class TestGatedLinear(Differentiable):
+    function, operator, reference = "gated_linear", "gated_linear.gated_linear", "reference"
     folder, module, leaves, rows, error = "matmul", "gated_linear", (0, 1), {0: 0}, 0.01
     has_second = is_promoting = True
     dtype = torch.bfloat16
 
-    def call(self, lib, x, w):
-        return lib.gated_linear(x, w)
-
-    def op(self, lib):
-        return torch.ops.gated_linear.gated_linear.default
-
-    def by_torch(self, lib, x, w):
-        return lib.reference(x, w)
-
-    def inputs(self, lib, device):
+    def inputs(self, device):
         return [randn(rows, 24, device=device, dtype=self.dtype) for rows in (6, 32)]
 
     def wrong(self, inputs):
@@ -146,27 +124,19 @@ class TestGatedLinearFloat64(TestGatedLinear):
     test_compiled = None
 
 
-class TestAddRmsNorm(Contract):
+class TestAddRmsNorm(Differentiable):
+    function, operator, reference = "add_rms_norm", "add_rms_norm.add_rms_norm", "reference"
     folder, leaves, rows, error = "add_rms_norm", (0, 1, 2), {0: 0, 1: 0}, 1e-5
     is_promoting = True
 
-    def call(self, lib, a, b, weight):
-        return lib.add_rms_norm(a, b, weight)
-
-    def op(self, lib):
-        return torch.ops.add_rms_norm.add_rms_norm.default
-
-    def by_torch(self, lib, a, b, weight):
-        return lib.reference(a, b, weight)
-
-    def inputs(self, lib, device):
+    def inputs(self, device):
         return [randn(4, 3, 16, device=device), randn(3, 4, 16, device=device).view(4, 3, 16), randn(16, device=device)]
 
-    def op_calls(self, lib, inputs):
+    def op_calls(self, inputs):
         a, b, weight = inputs
-        yield self.op(lib), (*inputs, 1e-6)
-        yield self.op(lib), (a.transpose(0, 1), b.view(3, 4, 16), weight, 1e-6)
-        _, s, rstd = self.op(lib)(a, b, weight, 1e-6)
+        yield self.op, (*inputs, 1e-6)
+        yield self.op, (a.transpose(0, 1), b.view(3, 4, 16), weight, 1e-6)
+        _, s, rstd = self.op(a, b, weight, 1e-6)
         for ds in (b, None):
             yield torch.ops.add_rms_norm.add_rms_norm_backward.default, (a, ds, s, weight, rstd)
 
@@ -185,26 +155,21 @@ class TestAddRmsNorm(Contract):
         }
 
 
-class TestInt4Linear(Contract):
+class TestInt4Linear(Differentiable):
+    function, operator = "int4_linear", "int4_linear.int4_linear"
     folder, leaves, rows, error = "int4_linear", (0, 4), {0: 0}, 0.01
     has_second = True
 
-    def call(self, lib, *inputs):
-        return lib.int4_linear(*inputs)
-
-    def op(self, lib):
-        return torch.ops.int4_linear.int4_linear.default
-
-    def op_calls(self, lib, inputs):
-        yield self.op(lib), inputs
+    def op_calls(self, inputs):
+        yield self.op, inputs
         yield torch.ops.int4_linear.dequantize.default, inputs[1:4]
 
-    def by_torch(self, lib, x, packed, scale, zero, bias):
-        return F.linear(x, lib.dequantize(packed, scale, zero), bias)
+    def by_torch(self, x, packed, scale, zero, bias):
+        return F.linear(x, self.lib.dequantize(packed, scale, zero), bias)
 
-    def inputs(self, lib, device):
+    def inputs(self, device):
         half = {"device": device, "dtype": torch.bfloat16}
-        return [randn(4, 256, **half), *lib.quantize(randn(192, 256, **half)), randn(192, **half)]
+        return [randn(4, 256, **half), *self.lib.quantize(randn(192, 256, **half)), randn(192, **half)]
 
     def wrong(self, inputs):
         x, packed, scale, zero, bias = inputs
@@ -228,17 +193,12 @@ class TestInt4Linear(Contract):
         }
 
 
-class TestAttend(Contract):
+class TestAttend(NotDifferentiable):
+    function, operator = "attend", "decode_attention.attend"
     folder, rows, strided, error = "decode_attention", dict.fromkeys(range(4), 0), (0, 1, 2), 0.01
     has_vmap = False
 
-    def call(self, lib, q, keys, values, lengths, scale=None):
-        return lib.attend(q, keys, values, lengths, scale)
-
-    def op(self, lib):
-        return torch.ops.decode_attention.attend.default
-
-    def inputs(self, lib, device):
+    def inputs(self, device):
         half = {"device": device, "dtype": torch.float16}
         lengths = torch.tensor([40, 17], dtype=torch.int32, device=device)
         return [randn(2, 8, 64, **half), randn(2, 2, 40, 64, **half), randn(2, 2, 64, 40, **half).mT, lengths]
@@ -261,17 +221,12 @@ class TestAttend(Contract):
         }
 
 
-class TestAppend(Contract):
+class TestAppend(NotDifferentiable):
+    function, operator = "append", "decode_attention.append"
     folder, rows, strided, error = "decode_attention", dict.fromkeys((0, 1, 2, 5, 6, 7), 0), (0, 1, 2), 0.01
     has_vmap = False
 
-    def call(self, lib, *inputs):
-        return lib.append(*inputs)
-
-    def op(self, lib):
-        return torch.ops.decode_attention.append.default
-
-    def inputs(self, lib, device):
+    def inputs(self, device):
         half = {"device": device, "dtype": torch.float16}
         tables = [randn(40, 32, device=device) for _ in "cs"]
         new = [randn(2, heads, 1, 64, **half) for heads in (8, 2, 2)]
