@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from filelock import FileLock
 from torch.utils import cpp_extension
 
 from lab import toolchain
@@ -72,6 +73,20 @@ def own_jit_cache(tmp_path_factory):
         os.environ |= {"TORCH_EXTENSIONS_DIR": str(folder), "ADD2_TEST_CACHE": str(folder)}
         # torch.compile's cache does not notice that an operator's gradient has changed (pytorch issue 144344).
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder.with_name("inductor"))
+
+
+@pytest.fixture(scope="session")
+def once(own_jit_cache):
+    """The path of a folder that one of the workers makes, by make(folder), for all of them."""
+
+    def once(name, make):
+        folder = Path(os.environ["ADD2_TEST_CACHE"]).with_name(name)
+        with FileLock(f"{folder}.lock"):
+            if not folder.exists():
+                make(folder)
+        return folder
+
+    return once
 
 
 @pytest.fixture(scope="session")
