@@ -193,3 +193,4 @@ def test_findcuda(project, run, tmp_path):
     assert re.search(".*".join(steps), told, re.DOTALL), told
     library = tmp_path / "build" / "findcuda" / "libadd2.so"
     run("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/operator/test_values.py", "--library", library)
+    run("time.py", "--sizes", "100", "--library", library)

@@ -76,10 +76,9 @@ def test_rename(project, monkeypatch):
         monkeypatch.setattr(sys, "argv", ["rename.py", name])
         runpy.run_path(folder / "rename.py")  # in this process, which has imported torch
 
-    before, bad = contents(project), r"rename\.py: "
-    wrong = dict.fromkeys(
-        ("", "double", "torch", "json", "while", "tests", "launch", "My_op", "my-op", "a__b", "_x"), bad
-    )
+    before = contents(project)
+    names = ("", "double", "torch", "json", "while", "tests", "launch", "My_op", "my-op", "a__b", "_x", "2x")
+    wrong = dict.fromkeys(names, r"rename\.py: ")
     wrong |= dict.fromkeys(("aten", "quantized", "prims", "prim"), "a namespace of torch's own")  # defined only once
     for name, words in (wrong | dict.fromkeys(("xor", "union"), r"no name for a C\+\+ function")).items():
         with pytest.raises(SystemExit, match=words):
