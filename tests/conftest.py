@@ -4,6 +4,7 @@ python3 -m pytest          # the short run: the operator with one build, each bu
 python3 -m pytest --all    # all but what is marked `slow`; a test that is named runs, too: FILE::TEST
 """
 
+import importlib
 import os
 import shutil
 import subprocess
@@ -12,8 +13,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from filelock import FileLock
+from torch.utils import cpp_extension
 
-from lab.build import COMPILERS, leftovers
+from lab import toolchain
+from lab.build import COMPILERS, leftovers, load
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -27,17 +31,26 @@ def pytest_addoption(parser):
 def pytest_configure():
     """Many processes run at once: a few threads each, which sleep while they wait."""
     threads = {"OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "PASSIVE", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
-    os.environ |= threads | os.environ
+    # Each process would compile and load a library for each kind of vector instructions that this CPU has.
+    os.environ |= threads | {"TORCHINDUCTOR_VEC_ISA_OK": "1"} | os.environ
 
 
 def pytest_collection_modifyitems(config, items):
     """Without --all, leave out the tests marked `thorough`, except those that are named one by one. With --all, those
-    marked `anywhere` where torch has CUDA and no GPU is found: CI runs them with a torch without CUDA."""
+    marked `anywhere` where torch has CUDA and no GPU is found: CI runs them with a torch without CUDA. And without
+    --all, where a GPU is, those marked `inductor` for the CPU."""
     if any("::" in argument for argument in config.args):
         return
-    is_between = torch.version.cuda and not torch.cuda.is_available()
-    out = "thorough" if not config.getoption("--all") else "anywhere" if is_between else None
-    left_out = [item for item in items if out and item.get_closest_marker(out)]
+    has_gpu, is_short = torch.cuda.is_available(), not config.getoption("--all")
+    marks = {"thorough": is_short, "anywhere": torch.version.cuda and not has_gpu and not is_short}
+
+    def is_left_out(item):
+        is_on_cpu = hasattr(item, "callspec") and item.callspec.params.get("device") == "cpu"
+        if has_gpu and is_short and is_on_cpu and item.get_closest_marker("inductor"):
+            return True
+        return any(is_out and item.get_closest_marker(mark) for mark, is_out in marks.items())
+
+    left_out = [item for item in items if is_left_out(item)]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in left_out]
 
@@ -60,6 +73,50 @@ def own_jit_cache(tmp_path_factory):
         os.environ |= {"TORCH_EXTENSIONS_DIR": str(folder), "ADD2_TEST_CACHE": str(folder)}
         # torch.compile's cache does not notice that an operator's gradient has changed (pytorch issue 144344).
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder.with_name("inductor"))
+
+
+@pytest.fixture(scope="session")
+def once(own_jit_cache):
+    """The path of a folder that one of the workers makes, by make(folder), for all of them."""
+
+    def once(name, make):
+        folder = Path(os.environ["ADD2_TEST_CACHE"]).with_name(name)
+        with FileLock(f"{folder}.lock"):
+            if not folder.exists():
+                make(folder)
+        return folder
+
+    return once
+
+
+@pytest.fixture(scope="session")
+def build(request, own_jit_cache):
+    library, compiler = request.config.getoption("--library"), request.config.getoption("--build")
+    return load(compiler, library=library and Path(library))
+
+
+@pytest.fixture(scope="session")
+def add2(build):
+    """The module. A test cannot import it at the head of its file, before the build is loaded."""
+    return importlib.import_module("add2")
+
+
+@pytest.fixture(scope="session")
+def lesson(own_jit_cache):
+    """Import a module of examples/ by its folder and name; its library is built and loaded."""
+    os.environ["PATH"] = toolchain.tool_path()  # ninja
+    cpp_extension.CUDA_HOME = torch.version.cuda and toolchain.environment().get("CUDA_HOME")
+
+    def lesson(folder, name=None):
+        sys.path.insert(0, str(ROOT / "examples" / folder))
+        for same in ("bench", "ladder"):  # other lessons have modules of these names
+            sys.modules.pop(same, None)
+        module = importlib.import_module(name or folder)
+        if hasattr(module, "build"):
+            module.build()
+        return module
+
+    return lesson
 
 
 @pytest.fixture(scope="session")

@@ -1,228 +1,116 @@
-"""What torch asks of every operator, asked of all of them: a class for each operator says what it computes and what it
-refuses; the tests are Contract's. A lesson's own tests have what is its own."""
-
-import importlib
-import os
-import sys
-from functools import partial
-from pathlib import Path
+"""The operators, as tests/contract.py asks for them. A lesson's own tests have what is its own."""
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch.autograd import forward_ad
-from torch.utils import cpp_extension
+from contract import Differentiable, NotDifferentiable, randn
 
-from lab import toolchain
-
-EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
-DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
+NOT_FLOAT = "the dtype is not float32, float64, float16, bfloat16"
 
 
-def randn(*shape, device, dtype=torch.float32):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape))).to(device, dtype)
+class TestAdd2(Differentiable):
+    function, operator = "add2", "add2.add2"
+    leaves, rows, error = (0, 1), {0: 1, 1: 1}, 0
+    has_second = is_promoting = is_refused_on_meta = True
 
-
-class Contract:
-    folder = module = ""
-    leaves: tuple[int, ...] = ()  # the inputs that have a gradient
-    error = 1e-6  # of a result, by its norm
-
-    # An operator's own part: the public function, the operator, the same by torch, right inputs, wrong ones.
-    def inputs(self, lib, device) -> list:
-        raise NotImplementedError
-
-    def wrong(self, inputs) -> dict:  # words of the message: what to put in place of some inputs
-        raise NotImplementedError
-
-    @pytest.fixture(scope="class")
+    @pytest.fixture(scope="class", autouse=True)
     @classmethod
-    def lib(cls):
-        os.environ["PATH"] = toolchain.tool_path()  # ninja
-        sys.path.insert(0, str(EXAMPLES / cls.folder))
-        cpp_extension.CUDA_HOME = torch.version.cuda and toolchain.environment().get("CUDA_HOME")
-        module = importlib.import_module(cls.module or cls.folder)
-        if hasattr(module, "build"):
-            module.build()
-        return module
+    def loaded(cls, add2):
+        cls.lib = add2
 
-    @pytest.fixture(params=DEVICES)
-    def device(self, request):
-        torch.compiler.reset()
-        return request.param
+    def op_calls(self, inputs):
+        for view in (lambda x: x, lambda x: x.t(), lambda x: x[:0]):
+            yield self.op, [view(x) for x in inputs]
 
-    def tensors(self, call, *inputs) -> tuple:
-        found = call(*inputs)
-        return found if isinstance(found, tuple) else (found,)
+    def by_torch(self, a, b):
+        return a + b
 
-    def assert_close(self, found, right):
-        assert len(found) == len(right)
-        for x, y in zip(found, right, strict=True):
-            assert (x.shape, x.dtype) == (y.shape, y.dtype)
-            assert (x.double() - y.double()).norm() <= self.error * y.double().norm()
+    def inputs(self, device):
+        return [randn(3, 6, device=device), randn(6, 3, device=device).t()]
 
-    def with_leaves(self, inputs):
-        return [x.detach().clone().requires_grad_() if i in self.leaves else x for i, x in enumerate(inputs)]
-
-    def of_leaves(self, lib, function, inputs):
-        """The function's outputs, of the leaves only."""
-
-        def call(*leaves):
-            all_inputs = list(inputs)
-            for i, x in zip(self.leaves, leaves, strict=True):
-                all_inputs[i] = x
-            return self.tensors(function, lib, *all_inputs)
-
-        return call
-
-    def test_asked_by_torch(self, lib, device):
-        inputs = self.inputs(lib, device)
-        torch.library.opcheck(self.op(lib), tuple(inputs))
-        if self.leaves:
-            torch.library.opcheck(self.op(lib), tuple(self.with_leaves(inputs)))
-
-    def test_derivatives(self, lib, device):
-        """First ones of each kind are those of torch's own functions; an operator without any refuses all."""
-        inputs = self.inputs(lib, device)
-        leaves = [inputs[i] for i in self.leaves]
-        if not leaves:
-            first = inputs[0].float() if inputs[0].dtype == torch.int8 else inputs[0]
-            for transform in (torch.func.grad, lambda f: lambda x: torch.func.jvp(f, (x,), (x,))):
-                with pytest.raises(RuntimeError, match=r"gradient|derivative"):
-                    transform(lambda x: self.call(lib, x, *inputs[1:]).float().sum())(first)
-            with pytest.raises(RuntimeError, match=r"gradient|derivative"):
-                self.call(lib, first.requires_grad_(), *inputs[1:])
-            return
-        ours, theirs = (self.of_leaves(lib, function, inputs) for function in (self.call, self.by_torch))
-        every = tuple(range(len(leaves)))
-
-        def loss(function):
-            return lambda *leaves: sum(y.float().square().sum() for y in function(*leaves))
-
-        transforms = {
-            "autograd": lambda f: torch.autograd.grad(loss(f)(*(x.requires_grad_() for x in leaves)), leaves),
-            "jvp": lambda f: torch.func.jvp(f, tuple(leaves), tuple(leaves))[1],
-            "grad": lambda f: torch.func.grad(loss(f), every)(*leaves),
-            "vmap of grad": lambda f: torch.vmap(torch.func.grad(loss(f), every), (0, *[None] * (len(leaves) - 1)))(
-                torch.stack((leaves[0], -leaves[0])), *leaves[1:]
-            ),
+    def wrong(self, inputs):
+        a, b = inputs
+        return {
+            r"add2: b has shape \[3, 5\], expected \[3, 6\]": {1: b[:, 1:]},
+            r"b has shape \[18\], expected \[3, 6\]": {1: b.flatten()},
+            r"b has shape \[6\], expected \[3, 6\]": {1: b[0]},
+            "b is float64, expected float32": {1: b.double()},
+            f"{NOT_FLOAT}(integers)?": {0: a.int(), 1: b.int()},
+            f"{NOT_FLOAT}(complex)?": {0: a.cfloat(), 1: b.cfloat()},
+            f"{NOT_FLOAT}(bool)?": {0: a.bool(), 1: b.bool()},
+            f"{NOT_FLOAT}(float8)?": {0: a.to(torch.float8_e5m2), 1: b.to(torch.float8_e5m2)},
         }
-        for transform in transforms.values():
-            self.assert_close(transform(ours), transform(theirs))
-            leaves = [x.detach() for x in leaves]
-
-    def test_compiled(self, lib, device):
-        """By the default backend, once; with a gradient where there is one."""
-        inputs = self.with_leaves(self.inputs(lib, device))
-        leaves = [inputs[i] for i in self.leaves]
-        compiled = torch.compile(lambda *inputs: self.tensors(self.call, lib, *inputs), fullgraph=True)
-        found, right = compiled(*inputs), self.tensors(self.call, lib, *inputs)
-        self.assert_close(found, right)
-        if leaves:
-            self.assert_close(*(torch.autograd.grad([y.sum() for y in ys], leaves) for ys in (found, right)))
-
-    def test_compiled_make_dual(self, lib, device):
-        if not self.leaves:
-            pytest.skip("has no derivative")
-        inputs = self.inputs(lib, device)
-        call = self.of_leaves(lib, self.call, inputs)
-
-        def tangents(*leaves):
-            with forward_ad.dual_level():
-                return [forward_ad.unpack_dual(y).tangent for y in call(*(forward_ad.make_dual(x, x) for x in leaves))]
-
-        leaves = [inputs[i] for i in self.leaves]
-        self.assert_close(torch.compile(tangents, backend="aot_eager", fullgraph=True)(*leaves), tangents(*leaves))
-
-    def test_exported(self, lib, device):
-        inputs, module = self.inputs(lib, device), torch.nn.Module()
-        module.forward = lambda *inputs: self.call(lib, *inputs)
-        with torch.no_grad():
-            program = torch.export.export(module, tuple(inputs))
-            again = self.inputs(lib, device)
-            self.assert_close(self.tensors(program.module(), *again), self.tensors(self.call, lib, *inputs))
-
-    def test_refused(self, lib, device):
-        """In the same words with a derivative, and under inference mode."""
-        right = self.inputs(lib, device)
-        for words, changes in self.wrong(right).items():
-            inputs = [changes.get(i, x) for i, x in enumerate(right)]
-            calls = [partial(self.call, lib, *inputs)]
-            if "gradient" not in words:  # none is recorded under inference mode
-                calls.append(torch.inference_mode()(calls[0]))
-            leaves = [inputs[i] for i in self.leaves]
-            if leaves and all(isinstance(x, torch.Tensor) and x.is_floating_point() for x in leaves):
-                of_leaves = self.of_leaves(lib, self.call, inputs)
-                calls.append(lambda f=of_leaves, x=tuple(leaves): torch.func.jvp(f, x, x))
-            for call in calls:
-                with pytest.raises(RuntimeError, match=words):
-                    call()
-
-    def test_on_meta(self, lib, device):
-        """A fake result is like the real one; a call with one tensor on meta is refused."""
-        inputs = self.inputs(lib, device)
-        right = self.tensors(self.call, lib, *inputs)
-        tensors = [i for i, x in enumerate(inputs) if isinstance(x, torch.Tensor)]
-        moved = [x.to("meta") if i in tensors else x for i, x in enumerate(inputs)]
-        for x, y in zip(self.tensors(self.call, lib, *moved), right, strict=True):
-            assert (x.shape, x.dtype, x.stride()) == (y.shape, y.dtype, y.stride())
-        for i in tensors:
-            with pytest.raises(RuntimeError, match=r"device|on meta"):
-                self.call(lib, *inputs[:i], inputs[i].to("meta"), *inputs[i + 1 :])
-
-    @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-    def test_graph_and_stream(self, lib):
-        inputs = self.inputs(lib, "cuda")
-        right = self.tensors(self.call, lib, *inputs)
-        graph, again = torch.cuda.CUDAGraph(), self.inputs(lib, "cuda")
-        with torch.cuda.graph(graph):
-            found = self.tensors(self.call, lib, *again)
-        graph.replay()
-        self.assert_close(found, right)
-        with torch.cuda.stream(torch.cuda.Stream()):
-            self.assert_close(self.tensors(self.call, lib, *self.inputs(lib, "cuda")), right)
 
 
-class TestRope(Contract):
-    folder, leaves = "rope", (0,)
+class TestAdd2Operator(TestAdd2):
+    test_compiled = None  # inductor once for each operator
 
-    def call(self, lib, x, cos, sin):
-        return lib.rotate(x, cos, sin)
+    def call(self, a, b):
+        return torch.ops.add2.add2(a, b)
 
-    def op(self, lib):
-        return lib.op
 
-    def by_torch(self, lib, x, cos, sin):
-        return lib.by_torch(x, cos, sin)
+class TestLaunch(NotDifferentiable):
+    """torch_launch_add2(c, a, b, n), and then something that reads c."""
 
-    def inputs(self, lib, device):
-        return [randn(2, 4, 7, 16, device=device), *(randn(7, 8, device=device) for _ in "cs")]
+    operator, rows, strided, error = "add2.torch_launch_add2", {0: 0, 1: 0, 2: 0}, (1, 2), 0
+    has_vmap, is_refused_on_meta = False, True
+    loaded = TestAdd2.loaded
+    test_compiled = None  # tests/operator/test_compile.py has it, with views
+
+    def call(self, c, a, b, n=None):
+        self.lib.torch_launch_add2(c, a, b, a.numel() if n is None else n)
+        return c * 2
+
+    def op_calls(self, inputs):
+        for n in (18, 7):
+            yield self.op, (*inputs, n)
+
+    def inputs(self, device):
+        return [torch.zeros(6, 3, device=device), *(randn(6, 3, device=device) for _ in "ab")]
+
+    def wrong(self, inputs):
+        c, a, b = inputs
+        flat, nine = c.flatten(), {1: a.flatten()[:9], 2: b.flatten()[:9]}
+        return {
+            "n is 18, expected 0 to 15, all of c": {0: c[1:]},
+            "expected 0 to 0, all of b": {2: b[:0]},
+            "the dtype is not float32": {0: c.long()},
+            "a is float16, expected float32": {1: a.half()},
+            "b is float64, expected float32": {2: b.double()},
+            r"c of shape \[3, 6\] is not contiguous": {0: c.t()},
+            "c shares memory with a, but is not a itself": nine | {0: flat[1:10], 1: flat[:9]},
+            "c shares memory with b": nine | {0: flat[:9], 2: flat[1:10]},
+            "c shares memory with a(, but)?": {0: flat[:7], 1: flat[::2][:7], 2: nine[2][:7]},
+        }
+
+
+class TestRope(Differentiable):
+    function, operator, reference = "rotate", "rope.rotate", "by_torch"
+    folder, leaves, rows, has_second = "rope", (0,), {0: 2, 1: 0, 2: 0}, True
+    strided = (0, 1, 2)
+
+    def inputs(self, device):
+        return [randn(2, 4, 6, 16, device=device), *(randn(6, 8, device=device) for _ in "cs")]
 
     def wrong(self, inputs):
         x, cos, _ = inputs
         return {
             r"x is Double": {0: x.double()},
-            r"x has shape \[4, 7, 16\]": {0: x[0]},
-            r"cos is Float\[6, 8\], expected Float\[7, 8\]": {1: cos[1:]},
-            r"sin is Float\[7, 7\]": {2: cos[:, 1:]},
+            r"x has shape \[4, 6, 16\]": {0: x[0]},
+            r"cos is Float\[5, 8\], expected Float\[6, 8\]": {1: cos[1:]},
+            r"sin is Float\[6, 7\]": {2: cos[:, 1:]},
             "cos is None": {1: None},
         }
 
 
-class TestGatedLinear(Contract):
-    folder, module, leaves, error = "matmul", "gated_linear", (0, 1), 0.01
+class TestGatedLinear(Differentiable):
+    function, operator, reference = "gated_linear", "gated_linear.gated_linear", "reference"
+    folder, module, leaves, rows, error = "matmul", "gated_linear", (0, 1), {0: 0}, 0.01
+    has_second = is_promoting = True
+    dtype = torch.bfloat16
 
-    def call(self, lib, x, w):
-        return lib.gated_linear(x, w)
-
-    def op(self, lib):
-        return torch.ops.gated_linear.gated_linear.default
-
-    def by_torch(self, lib, x, w):
-        return lib.reference(x, w)
-
-    def inputs(self, lib, device):
-        return [randn(5, 24, device=device, dtype=torch.bfloat16), randn(32, 24, device=device, dtype=torch.bfloat16)]
+    def inputs(self, device):
+        return [randn(rows, 24, device=device, dtype=self.dtype) for rows in (6, 32)]
 
     def wrong(self, inputs):
         x, w = inputs
@@ -231,34 +119,31 @@ class TestGatedLinear(Contract):
         return {f"{message}(){{{i}}}": change for i, change in enumerate(some)}
 
 
-class TestAddRmsNorm(Contract):
-    folder, leaves, error = "add_rms_norm", (0, 1, 2), 1e-5
+class TestGatedLinearFloat64(TestGatedLinear):
+    dtype, error, is_promoting = torch.float64, 1e-12, False
+    test_compiled = None
 
-    def call(self, lib, a, b, weight):
-        return lib.add_rms_norm(a, b, weight)
 
-    def op(self, lib):
-        return torch.ops.add_rms_norm.add_rms_norm.default
+class TestAddRmsNorm(Differentiable):
+    function, operator, reference = "add_rms_norm", "add_rms_norm.add_rms_norm", "reference"
+    folder, leaves, rows, error = "add_rms_norm", (0, 1, 2), {0: 0, 1: 0}, 1e-5
+    is_promoting = True
 
-    def by_torch(self, lib, a, b, weight):
-        return lib.reference(a, b, weight)
+    def inputs(self, device):
+        return [randn(4, 3, 16, device=device), randn(3, 4, 16, device=device).view(4, 3, 16), randn(16, device=device)]
 
-    def inputs(self, lib, device):
-        return [randn(3, 4, 16, device=device), randn(4, 3, 16, device=device).view(3, 4, 16), randn(16, device=device)]
-
-    def test_asked_by_torch(self, lib, device):
-        a, b, weight = self.inputs(lib, device)
-        torch.library.opcheck(self.op(lib), (*self.with_leaves([a, b, weight]), 1e-6))
-        torch.library.opcheck(self.op(lib), (a.transpose(0, 1), b.view(4, 3, 16), weight, 1e-6))
-        _, s, rstd = self.op(lib)(a, b, weight, 1e-6)
+    def op_calls(self, inputs):
+        a, b, weight = inputs
+        yield self.op, (*inputs, 1e-6)
+        yield self.op, (a.transpose(0, 1), b.view(3, 4, 16), weight, 1e-6)
+        _, s, rstd = self.op(a, b, weight, 1e-6)
         for ds in (b, None):
-            backward = torch.ops.add_rms_norm.add_rms_norm_backward.default
-            torch.library.opcheck(backward, (a, ds, s, weight, rstd))
+            yield torch.ops.add_rms_norm.add_rms_norm_backward.default, (a, ds, s, weight, rstd)
 
     def wrong(self, inputs):
         a, b, weight = inputs
         return {
-            r"b is Float\[3, 4, 15\], expected Float\[3, 4, 16\]": {1: b[..., 1:]},
+            r"b is Float\[4, 3, 15\], expected Float\[4, 3, 16\]": {1: b[..., 1:]},
             r"weight is Float\[15\], expected Float\[16\]": {2: weight[1:]},
             r"weight is Float\[1, 16\]": {2: weight[None]},
             "no last dimension": {0: a[0, 0, 0], 1: b[0, 0, 0]},
@@ -270,21 +155,21 @@ class TestAddRmsNorm(Contract):
         }
 
 
-class TestInt4Linear(Contract):
-    folder, leaves, error = "int4_linear", (0, 4), 0.01
+class TestInt4Linear(Differentiable):
+    function, operator = "int4_linear", "int4_linear.int4_linear"
+    folder, leaves, rows, error = "int4_linear", (0, 4), {0: 0}, 0.01
+    has_second = True
 
-    def call(self, lib, *inputs):
-        return lib.int4_linear(*inputs)
+    def op_calls(self, inputs):
+        yield self.op, inputs
+        yield torch.ops.int4_linear.dequantize.default, inputs[1:4]
 
-    def op(self, lib):
-        return torch.ops.int4_linear.int4_linear.default
+    def by_torch(self, x, packed, scale, zero, bias):
+        return F.linear(x, self.lib.dequantize(packed, scale, zero), bias)
 
-    def by_torch(self, lib, x, packed, scale, zero, bias):
-        return F.linear(x, lib.dequantize(packed, scale, zero), bias)
-
-    def inputs(self, lib, device):
+    def inputs(self, device):
         half = {"device": device, "dtype": torch.bfloat16}
-        return [randn(3, 256, **half), *lib.quantize(randn(192, 256, **half)), randn(192, **half)]
+        return [randn(4, 256, **half), *self.lib.quantize(randn(192, 256, **half)), randn(192, **half)]
 
     def wrong(self, inputs):
         x, packed, scale, zero, bias = inputs
@@ -308,16 +193,12 @@ class TestInt4Linear(Contract):
         }
 
 
-class TestAttend(Contract):
-    folder, error = "decode_attention", 0.01
+class TestAttend(NotDifferentiable):
+    function, operator = "attend", "decode_attention.attend"
+    folder, rows, strided, error = "decode_attention", dict.fromkeys(range(4), 0), (0, 1, 2), 0.01
+    has_vmap = False
 
-    def call(self, lib, q, keys, values, lengths, scale=None):
-        return lib.attend(q, keys, values, lengths, scale)
-
-    def op(self, lib):
-        return torch.ops.decode_attention.attend.default
-
-    def inputs(self, lib, device):
+    def inputs(self, device):
         half = {"device": device, "dtype": torch.float16}
         lengths = torch.tensor([40, 17], dtype=torch.int32, device=device)
         return [randn(2, 8, 64, **half), randn(2, 2, 40, 64, **half), randn(2, 2, 64, 40, **half).mT, lengths]
@@ -340,16 +221,12 @@ class TestAttend(Contract):
         }
 
 
-class TestAppend(Contract):
-    folder, error = "decode_attention", 0.01
+class TestAppend(NotDifferentiable):
+    function, operator = "append", "decode_attention.append"
+    folder, rows, strided, error = "decode_attention", dict.fromkeys((0, 1, 2, 5, 6, 7), 0), (0, 1, 2), 0.01
+    has_vmap = False
 
-    def call(self, lib, *inputs):
-        return lib.append(*inputs)
-
-    def op(self, lib):
-        return torch.ops.decode_attention.append.default
-
-    def inputs(self, lib, device):
+    def inputs(self, device):
         half = {"device": device, "dtype": torch.float16}
         tables = [randn(40, 32, device=device) for _ in "cs"]
         new = [randn(2, heads, 1, 64, **half) for heads in (8, 2, 2)]

@@ -1,21 +1,16 @@
-"""examples/decode_attention: values against float64, the plan of a launch, and all that torch asks of an operator."""
+"""examples/decode_attention: values against float64, and the plan of a launch."""
 
 import ctypes
-import importlib
 import itertools
 import math
 import operator
-import os
 import random
-import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch.utils import cpp_extension
 
 from lab import toolchain
 
@@ -27,13 +22,8 @@ either_cache = pytest.mark.parametrize("int8", [False, True])
 
 
 @pytest.fixture(scope="module")
-def lib():
-    os.environ["PATH"] = toolchain.tool_path()  # ninja
-    sys.path.insert(0, str(FOLDER))
-    cpp_extension.CUDA_HOME = torch.version.cuda and toolchain.environment().get("CUDA_HOME")
-    module = importlib.import_module("decode_attention")
-    module.build()
-    return module
+def lib(lesson):
+    return lesson("decode_attention")
 
 
 def integers(numbers, device):
@@ -166,7 +156,8 @@ def test_plan(tmp_path):
 
 
 @everywhere
-def test_asked_by_torch(lib, device):
+def test_int8_asked_by_torch(lib, device):
+    """opcheck, and a compiled step that writes the cache and reads it."""
     (q, keys, values, lengths, _, *scales), _ = make([3, 39], device=device, int8=True)
     cache = [keys, values, *(x.nan_to_num() for x in scales)]
     torch.library.opcheck(torch.ops.decode_attention.attend.default, (q, keys, values, lengths, None, *scales))
@@ -183,9 +174,10 @@ def test_asked_by_torch(lib, device):
         lib.append(*more, *made)
     with pytest.raises(RuntimeError, match=r"made under torch.inference_mode"):
         lib.append(*more, *made)
-    torch._dynamo.reset()
+    torch.compiler.reset()
     caches = [[x.clone() for x in cache] for _ in range(2)]
-    torch.testing.assert_close(torch.compile(step, fullgraph=True)(*caches[0]), step(*caches[1]))
+    compiled = torch.compile(step, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(*caches[0]), step(*caches[1]))
     assert all(map(torch.equal, *caches))
 
 
@@ -225,7 +217,7 @@ def test_append_refuses_shared_elements(lib, device):
 
 @everywhere
 def test_refuses(lib, device):
-    """What tests/test_contract.py does not ask: caches of 8 bits, scalars, vmap."""
+    """What tests/test_contract.py does not ask: caches of 8 bits, scalars."""
     (q, keys, values, lengths), _ = make([40, 17], device=device)
     scale, table, new = (torch.ones(shape, device=device) for shape in ((2, 2, 40), (40, 32), (2, 2, 1, 64)))
     eight = keys.char(), values.char()
@@ -240,8 +232,6 @@ def test_refuses(lib, device):
     ):
         with pytest.raises(RuntimeError, match=message):
             (lib.append if arguments[0].dim() == 4 else lib.attend)(*arguments)
-    with pytest.raises(RuntimeError, match="has no vmap"):
-        torch.vmap(lib.attend, (0, None, None, None))(torch.stack((q, q)), keys, values, lengths)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -306,15 +296,3 @@ def test_ladder(tmp_path):
         out = torch.full_like(inputs[0], math.nan)
         assert launch(rung, *(ctypes.c_void_p(x.data_ptr()) for x in (out, *inputs)), 24, tokens, None) is None
         assert ((out - right).norm(dim=-1) / right.norm(dim=-1)).max() <= 0.006, (rung, tokens)
-
-
-@pytest.mark.thorough
-@need_nvcc
-@pytest.mark.parametrize("arch", [80, 90, *(pytest.param(x, marks=pytest.mark.slow) for x in (86, 89, 100, 120))])
-def test_no_warning_and_no_spill(arch, tmp_path):
-    options = ["-Werror=all-warnings", "-Xptxas=-v,--warning-as-error", "-Xcompiler=-Wall,-Werror"]
-    command = [toolchain.find_nvcc(), "-O3", "-std=c++17", f"-I{FOLDER.parent}", f"-arch=sm_{arch}", *options, "-c"]
-    command += [FOLDER / "decode_attention_kernel.cu", "-o", tmp_path / "kernel.o"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert not re.findall(r"[1-9]\d* bytes (?:stack frame|spill)", done.stderr)

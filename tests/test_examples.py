@@ -127,6 +127,17 @@ def test_nvrtc_compiles(monkeypatch):
             assert b".text." + lowered in code.code
 
 
+def test_add_rms_norm(run, own_jit_cache):
+    """As a user runs it, and with nvcc, where there is one, also without a GPU."""
+    home = torch.version.cuda and toolchain.environment().get("CUDA_HOME")
+    told = run("examples/add_rms_norm/add_rms_norm.py", CUDA_HOME=home or "").stdout
+    assert "cpu: values and gradients are torch's" in told
+    assert ("cuda: values and gradients are torch's" in told) == torch.cuda.is_available()
+    assert "refused, as it should be" in told
+    if home:
+        assert list(Path(os.environ["TORCH_EXTENSIONS_DIR"]).rglob("add_rms_norm_kernel.cuda.o"))
+
+
 @pytest.mark.thorough
 @pytest.mark.anywhere
 def test_articles(run, tmp_path):
@@ -182,3 +193,4 @@ def test_findcuda(project, run, tmp_path):
     assert re.search(".*".join(steps), told, re.DOTALL), told
     library = tmp_path / "build" / "findcuda" / "libadd2.so"
     run("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/operator/test_values.py", "--library", library)
+    run("time.py", "--sizes", "100", "--library", library)

@@ -4,7 +4,6 @@ import importlib
 import importlib.util
 import json
 import math
-import os
 import re
 import shutil
 import sys
@@ -13,9 +12,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from torch.utils import cpp_extension
-
-from lab import toolchain
 
 FOLDER = Path(__file__).resolve().parents[1] / "examples" / "llama"
 SMALL = dict(hidden_size=256, intermediate_size=512, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2)
@@ -26,12 +22,8 @@ everywhere = pytest.mark.parametrize("device", ["cpu"] + ["cuda"] * torch.cuda.i
 
 
 @pytest.fixture(scope="module")
-def lesson():
-    os.environ["PATH"] = toolchain.tool_path()  # ninja
-    sys.path.insert(0, str(FOLDER))
-    cpp_extension.CUDA_HOME = torch.version.cuda and toolchain.environment().get("CUDA_HOME")
-    modules = {name: importlib.import_module(name) for name in ("llama", "load", "generate", "run")}
-    modules["llama"].build()
+def lesson(lesson):
+    modules = {name: lesson("llama", name) for name in ("llama", "load", "generate", "run")}
     return SimpleNamespace(**modules)
 
 
@@ -273,6 +265,8 @@ def test_full_context(lesson):
     assert [int(generator.cache.counts[0]) for _ in generator.generate(prompts(30), 3)] == [30, 31, 32]
 
 
+@pytest.mark.thorough
+@pytest.mark.anywhere
 def test_program(run, tmp_path):
     (tmp_path / "int4_linear.py").write_text("raise SystemExit('not ours')")
     options = "--tokens", 12, "--weights", "float32", "--batch", 2

@@ -48,12 +48,12 @@ def copy(tmp_path_factory):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("page", [README, *DOCS], ids=name)
+@pytest.mark.parametrize("page", [page for page in [README, *DOCS] if page not in TRANSLATED.values()], ids=name)
 def test_commands(page, copy):
     marks = ("", "gpu") if torch.cuda.is_available() else ("",)
     commands = [text for language, mark, text in BLOCK.findall(page.read_text()) if language == "sh" and mark in marks]
     script = "\n".join(["set -e", *commands])
-    if not commands or ("follow.py" in script and not toolchain.find_nvcc()):
+    if not commands or "follow.py" in script:  # tests/test_examples.py runs these
         pytest.skip("has no command to run here")
     env = os.environ | {"PATH": toolchain.tool_path(), "TORCH_EXTENSIONS_DIR": f"{copy}/../cache"}
     done = subprocess.run(["bash", "-c", script], cwd=copy, env=env, capture_output=True, text=True, check=False)

@@ -1,15 +1,18 @@
 """examples/port: the patches lead from `before` to `after`, every step builds and passes the same tests, and the names
 of the page's table are in torch's headers."""
 
+import importlib
 import importlib.util
 import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import torch
+from contract import NotDifferentiable, randn
 
 from lab import toolchain
 from lab.build import leftovers
@@ -18,7 +21,6 @@ ROOT = Path(__file__).resolve().parent.parent
 PORT = ROOT / "examples" / "port"
 PAGE, TABLES = ((ROOT / "docs" / name).read_text() for name in ("16_port.md", "stable.md"))
 PATCHES = sorted((PORT / "steps").glob("*.patch"))
-SLOW = [pytest.mark.thorough, pytest.mark.slow]  # a minute each, for torch's large headers; two with nvcc
 
 
 @pytest.fixture(scope="module")
@@ -50,52 +52,82 @@ def test_patches_lead_from_before_to_after(tmp_path):
     assert files(step(tmp_path / "last", len(PATCHES))) == files(PORT / "after")
 
 
-AFTER = """
-import torch, blend
-torch._dynamo.config.capture_dynamic_output_shape_ops = True
-a, b = torch.rand(2, 3, 4)
-for name, call in {"blend": lambda x: blend.blend(x, b), "sum_list": lambda x: blend.sum_list([x, b])}.items():
-    for transform in (lambda x: torch.func.jvp(call, (x,), (x,))[1], torch.func.grad(lambda x: call(x).sum())):
-        for is_whole in (True, False):
-            torch.compiler.reset()
-            try:
-                print("a wrong derivative:", torch.compile(transform, fullgraph=is_whole)(a))
-            except Exception as error:
-                refused = "derivatives are not implemented" in str(error) or "setup_context" in str(error)
-                print(name, "refused" if refused else error)
-try:
-    print("no gradient for alpha:", blend.blend(a, b, None, torch.tensor(0.1, requires_grad=True)))
-except TypeError as error:
-    assert "expected a number" in str(error)
-assert torch.equal(torch.vmap(blend.blend)(a, b), blend.blend(a, b))
-both = torch.vmap(lambda x, y: blend.sum_list([x, y]), in_dims=(1, None))
-assert torch.equal(both(a, b[:, 0]), a.t() + b[:, 0])
-chosen = lambda x: (blend.blend(x[x > 0.5], x[x > 0.5]), blend.sum_list([x[x > 0.5], x[x > 0.5]]))
-torch.testing.assert_close(torch.compile(chosen, fullgraph=True)(a), (a[a > 0.5], 2 * a[a > 0.5]))
-"""
+@pytest.fixture(scope="module")
+def after(run, env, once):
+    """The last step, built."""
+
+    def make(folder):
+        run("setup.py", "-q", "build_ext", "--inplace", root=step(folder, len(PATCHES)), **env)
+
+    return once("the last step", make)
 
 
-@pytest.mark.parametrize("number", [pytest.param(n, marks=SLOW) for n in range(7)] + [7])
-def test_every_step_works(run, env, tmp_path, number):
-    """Step 0 is `before`, the last one is `after`."""
-    folder = step(tmp_path / "port", number)
-    run("setup.py", "-q", "build_ext", "--inplace", root=folder, **env)
+def assert_passes(run, folder):
     tests = ["-m", "pytest", "-q", "-c", os.devnull, "-p", "no:cacheprovider", PORT / "test_blend.py"]
     run(*tests, root=folder, PYTHONPATH=str(folder))
-    if number == len(PATCHES):  # as the page says: vmap works, derivatives that do not are refused
-        assert run("-c", AFTER, PYTHONPATH=str(folder)).stdout.split() == 4 * ["blend", "refused"] + 4 * [
-            "sum_list",
-            "refused",
-        ]
 
 
-def test_one_wheel_for_every_python(run, env, tmp_path):
-    folder = step(tmp_path / "port", len(PATCHES))
-    run("setup.py", "-q", "bdist_wheel", root=folder, **env)
-    (wheel,) = (folder / "dist").glob("*.whl")
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(7))
+def test_every_step_works(run, env, tmp_path, number):
+    """A minute each, for torch's large headers; two with nvcc. Step 0 is `before`."""
+    folder = step(tmp_path / "port", number)
+    run("setup.py", "-q", "build_ext", "--inplace", root=folder, **env)
+    assert_passes(run, folder)
+
+
+@pytest.mark.thorough
+def test_last_step(run, env, after):
+    """It passes the same tests, and makes one wheel for every Python."""
+    assert_passes(run, after)
+    run("setup.py", "-q", "bdist_wheel", root=after, **env)
+    (wheel,) = (after / "dist").glob("*.whl")
     assert wheel.name.endswith("-py3-none-linux_x86_64.whl")  # which 3.14t takes, too
-    library = next((folder / "build").rglob("_C.so"))
+    library = next((after / "build").rglob("_C.so"))
     assert not re.search(r"\b_?Py[A-Z_]\w*", subprocess.check_output(["nm", "-D", "-u", library], text=True))
+
+
+@pytest.mark.thorough
+class TestBlend(NotDifferentiable):
+    """As the page says: vmap works, and derivatives by torch.func are refused."""
+
+    function, operator, leaves, rows = "blend", "blend.blend", (0, 1), {0: 0, 1: 0}
+    refuses = "setup_context|not implemented"
+
+    def op_calls(self, inputs):
+        yield self.op, (*inputs, None, 0.3)
+
+    @pytest.fixture(scope="class", autouse=True)
+    @classmethod
+    def loaded(cls, after):
+        sys.path.insert(0, str(after))
+        cls.lib = importlib.import_module("blend")
+
+    def inputs(self, device):
+        return [randn(4, 3, device=device), randn(3, 4, device=device).t()]
+
+    def wrong(self, inputs):
+        _, b = inputs
+        return {"b has another shape": {1: b[1:]}, "b has another dtype": {1: b.double()}}
+
+    def test_scalar(self):
+        with pytest.raises(TypeError, match="expected a number"):
+            self.lib.blend(*self.inputs("cpu"), None, torch.tensor(0.1, requires_grad=True))
+
+
+class TestSumList(TestBlend):
+    operator = "blend.sum_list"
+
+    def call(self, *tensors):
+        return self.lib.sum_list(list(tensors))
+
+    def op_calls(self, inputs):
+        yield self.op, (list(inputs),)
+
+    def wrong(self, inputs):
+        return {"another shape": {1: inputs[1][1:]}, "another dtype": {1: inputs[1].double()}}
+
+    test_scalar = None
 
 
 @pytest.mark.parametrize("target", [["-DTORCH_TARGET_VERSION=0x020a000000000000"], []], ids=["2.10", "newest"])

@@ -1,26 +1,17 @@
-"""examples/rope: the recipe of docs/5_your_own.md. Strided inputs, tables, and every part of torch."""
+"""examples/rope: the recipe of docs/5_your_own.md. Strided inputs, and tables."""
 
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
 import torch
-
-from lab import toolchain
 
 ROPE = Path(__file__).resolve().parent.parent / "examples" / "rope"
 DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
 
 
 @pytest.fixture(scope="module")
-def rope():
-    patch = pytest.MonkeyPatch()
-    patch.syspath_prepend(ROPE)
-    import rope
-
-    yield rope
-    patch.undo()
+def rope(lesson):
+    return lesson("rope")
 
 
 def tables(tokens, half, device, dtype=torch.float32):
@@ -55,55 +46,14 @@ def test_values(rope, device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_second_derivative(rope, device):
-    """float32: compared with those of torch's own functions, not with finite differences. The input is a view."""
-    x, grad = torch.randn(2, 2, 7, 4, 16, device=device).transpose(2, 3)
-    cos, sin = tables(7, 8, device)
-    results = []
-    for function in (rope.rotate, rope.by_torch):
-        t = x.detach().clone().requires_grad_()
-        (first,) = torch.autograd.grad(function(t, cos, sin).square(), t, grad, create_graph=True)
-        results.append((first, *torch.autograd.grad(first.sin().sum(), t)))
-    torch.testing.assert_close(*results)
-
-
-@pytest.mark.parametrize("device", DEVICES)
-def test_vmap(rope, device):
-    cos, sin = tables(7, 8, device)
-    for dim in range(5):
-        x = torch.randn(2, 4, 7, 16, 3, device=device).movedim(-1, dim)
-        y = torch.vmap(lambda x: rope.rotate(x, cos, sin), in_dims=dim)(x)
-        torch.testing.assert_close(y, rope.by_torch(x.movedim(dim, 0), cos, sin))
-    with pytest.raises(NotImplementedError, match="must be the same for all"):
-        torch.vmap(rope.rotate, in_dims=(None, 0, None))(x[:, 0], cos.expand(3, 7, 8), sin)
-
-
-@pytest.mark.parametrize("device", DEVICES)
 def test_refusals(rope, device):
     x = torch.randn(2, 4, 7, 16, device=device)
     cos, sin = tables(7, 8, device)
     with pytest.raises(RuntimeError, match="detach it"):  # no gradient is lost without a word
         rope.rotate(x, cos, sin.requires_grad_())
     sin = sin.detach()
+    with pytest.raises(NotImplementedError, match="must be the same for all"):
+        torch.vmap(rope.rotate, in_dims=(None, 0, None))(x, cos.expand(3, 7, 8), sin)
     for f in (torch.func.grad, lambda f: lambda sin: torch.func.jvp(f, (sin,), (sin,))[1]):  # torch.func has them
         mine, right = (f(lambda sin, g=g: g(x, cos, sin).square().sum())(sin) for g in (rope.rotate, rope.by_torch))
         torch.testing.assert_close(mine, right)
-
-
-@pytest.mark.skipif(toolchain.find_nvcc() is None, reason="needs nvcc")
-@pytest.mark.thorough
-def test_kernel(tmp_path):
-    """It compiles without a warning, and its wide version has loads and stores of 16 bytes."""
-    include = Path(torch.__file__).parent / "include"
-    command = [
-        toolchain.find_nvcc(),
-        "-arch=sm_90",
-        "-std=c++17",
-        "-Werror=all-warnings",
-        f"-isystem={include}",
-        "-ptx",
-    ]
-    subprocess.run([*command, ROPE / "rope_kernel.cu", "-o", tmp_path / "rope.ptx"], check=True, env=os.environ)
-    text = (tmp_path / "rope.ptx").read_text()
-    assert text.count("ld.global.v4") + text.count("ld.v4") == 4
-    assert text.count("st.global.v4") + text.count("st.v4") == 2

@@ -1,8 +1,10 @@
 """examples/starter, as a reader uses it: copied out of the project and renamed, it builds and passes its tests."""
 
 import functools
+import importlib
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -12,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from contract import Differentiable, randn
 
 from lab.build import leftovers
 
@@ -37,6 +40,18 @@ def cpu_build(python):
     return functools.partial(python, "setup.py", "-q", "build_ext", "--inplace", PATH=os.defpath, CUDA_HOME="none")
 
 
+@pytest.fixture(scope="module")
+def built(run, once):
+    """A copy in which it is built, for all tests that do not edit it; where no GPU is, only the CPU's part."""
+
+    def make(folder):
+        shutil.copytree(STARTER, folder, ignore=leftovers)
+        only_cpu = {} if torch.cuda.is_available() else {"PATH": os.defpath, "CUDA_HOME": "none"}
+        run("setup.py", "-q", "build_ext", "--inplace", root=folder, **only_cpu)
+
+    return once("a built starter", make)
+
+
 def contents(folder):
     return {path.relative_to(folder): path.read_text() for path in folder.rglob("*") if path.is_file()}
 
@@ -54,19 +69,25 @@ def test_it_stands_alone(project):
 
 @pytest.mark.thorough
 @pytest.mark.anywhere
-def test_rename(python, project):
+def test_rename(project, monkeypatch):
     """A name that would not work is refused, and then nothing is changed. A good one is everywhere afterwards."""
+
+    def rename(name, folder=project):
+        monkeypatch.setattr(sys, "argv", ["rename.py", name])
+        runpy.run_path(folder / "rename.py")  # in this process, which has imported torch
+
     before = contents(project)
-    for name in ("", "double", "torch", "json", "while", "tests", "launch", "My_op", "my-op", "a__b", "_x", "2x"):
-        assert "rename.py: " in python("rename.py", name, status=1).stderr, name
-    for name in ("aten", "quantized", "prims", "prim"):  # two libraries cannot define one namespace
-        assert "a namespace of torch's own" in python("rename.py", name, status=1).stderr, name
-    for name in ("xor", "union"):
-        assert "no name for a C++ function" in python("rename.py", name, status=1).stderr, name
+    names = ("", "double", "torch", "json", "while", "tests", "launch", "My_op", "my-op", "a__b", "_x", "2x")
+    wrong = dict.fromkeys(names, r"rename\.py: ")
+    wrong |= dict.fromkeys(("aten", "quantized", "prims", "prim"), "a namespace of torch's own")  # defined only once
+    for name, words in (wrong | dict.fromkeys(("xor", "union"), r"no name for a C\+\+ function")).items():
+        with pytest.raises(SystemExit, match=words):
+            rename(name)
     assert contents(project) == before
-    assert "copy the folder first" in python("rename.py", "my_op", root=STARTER, status=1).stderr
+    with pytest.raises(SystemExit, match="copy the folder first"):
+        rename("my_op", STARTER)
     for name in ("first_name", "softmax2"):
-        python("rename.py", name)
+        rename(name)
     after = contents(project)
     readme = after.pop(Path("README.md"))
     assert "softmax2" in readme
@@ -76,11 +97,11 @@ def test_rename(python, project):
     assert after == {path: text.replace("scaled_relu", name) for path, text in renamed.items()}
 
 
-@pytest.mark.parametrize("name", ["Layout", "DeviceType", "MemoryFormat"])
-def test_names_are_free(project, name):
+def test_names_are_free(project):
     """The code names what it takes from torch, so a type of the reader's own is not ambiguous."""
     source = project / "csrc" / "scaled_relu.cpp"
-    own = f"struct {name} {{ int rows; }};\nint rows({name} own) {{ return own.rows; }}\n"
+    names = ("Layout", "DeviceType", "MemoryFormat")
+    own = "".join(f"struct {x} {{ int rows; }};\nint rows({x} own) {{ return own.rows; }}\n" for x in names)
     edit(source, "using torch::stable::Tensor;\n", f"using torch::stable::Tensor;\n{own}")
     include = Path(torch.__file__).parent / "include"
     subprocess.run(["c++", "-std=c++17", "-fsyntax-only", "-I", include, source], check=True)
@@ -101,24 +122,38 @@ for dtype in (torch.float16, torch.bfloat16, torch.float32):
         eager, = torch.autograd.grad(scaled_relu(x, b, 0.1), x, grad)
         assert torch.equal(eager, torch.func.vjp(lambda x: scaled_relu(x, b, 0.1), a)[1](grad)[0]), dtype
 """
-TANGENT = """
-import torch
-from torch.autograd import forward_ad
-from scaled_relu import scaled_relu
-def tangent(a):
-    with forward_ad.dual_level():
-        return forward_ad.unpack_dual(scaled_relu(forward_ad.make_dual(a, a), a, 0.5)).tangent
-a = torch.rand(5)
-assert torch.equal(tangent(a), 0.5 * a)
-assert torch.equal(torch.compile(tangent, fullgraph=True)(a), 0.5 * a)
-"""
 
 
 @pytest.mark.thorough
-def test_derivatives_in_the_kernels_precision(python, cpu_build):
-    cpu_build()
-    for program in (SAME_BITS, TANGENT):
-        python("-c", program, PYTHONPATH="src")
+def test_derivatives_in_the_kernels_precision(run, built):
+    run("-c", SAME_BITS, root=built, PYTHONPATH=str(built / "src"))
+
+
+@pytest.mark.thorough
+class TestScaledRelu(Differentiable):
+    operator, leaves, rows, has_second = "scaled_relu.scaled_relu", (0, 1), {0: 0, 1: 0}, True
+
+    @pytest.fixture(scope="class", autouse=True)
+    @classmethod
+    def loaded(cls, built):
+        sys.path.insert(0, str(built / "src"))
+        cls.lib = importlib.import_module("scaled_relu")
+
+    def call(self, a, b):
+        return self.lib.scaled_relu(a, b, 0.5)
+
+    def op_calls(self, inputs):
+        yield self.op, (*inputs, 0.5)
+
+    def by_torch(self, a, b):
+        return torch.relu(0.5 * (a + b))
+
+    def inputs(self, device):
+        return [randn(4, 3, device=device), randn(3, 4, device=device).t()]
+
+    def wrong(self, inputs):
+        _, b = inputs
+        return {"b is Double": {1: b.double()}, r"shape \[3, 3\]": {1: b[1:]}, "b is None": {1: None}}
 
 
 @pytest.mark.thorough
@@ -130,8 +165,8 @@ def test_gpus_that_cannot_be_compiled_for(python):
 
 
 @pytest.mark.thorough
-def test_failed_build_leaves_no_library(python, project, cpu_build):
-    cpu_build()
+def test_failed_build_leaves_no_library(python, project, built):
+    shutil.copytree(built, project, dirs_exist_ok=True)
     python("-c", "import scaled_relu", PYTHONPATH="src")
     edit(project / "csrc" / "scaled_relu.cpp", "double scale) {\n  check", "double scale) {\n  mistake(); check")
     command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
@@ -160,19 +195,10 @@ def test_installed(python, project, tmp_path, how):
 @pytest.mark.skipif(" fma " not in Path("/proc/cpuinfo").read_text(), reason="needs a CPU that fuses product and sum")
 def test_tolerance_allows_fused_product_and_sum(python, project, cpu_build):
     """A formula with a product and a sum, compiled as nvcc does by default: the reader's tests pass."""
-    edit(
-        project / "csrc" / "scaled_relu.cpp",
-        "Wide(scale) * (Wide(a[i]) + Wide(b[i]))",
-        "scale * Wide(a[i]) - Wide(a[i]) * Wide(b[i])",
-    )
-    edit(
-        project / "tests" / "test_scaled_relu.py",
-        "scale * (a.to(wide) + b.to(wide))",
-        "scale * a.to(wide) - a.to(wide) * b.to(wide)",
-    )
-    edit(
-        project / "csrc" / "scaled_relu.cpp", "double scale, int64_t n) {\n  auto*", "Wide scale, int64_t n) {\n  auto*"
-    )
+    source, tests = project / "csrc" / "scaled_relu.cpp", project / "tests" / "test_scaled_relu.py"
+    edit(source, "Wide(scale) * (Wide(a[i]) + Wide(b[i]))", "scale * Wide(a[i]) - Wide(a[i]) * Wide(b[i])")
+    edit(source, "double scale, int64_t n) {\n  auto*", "Wide scale, int64_t n) {\n  auto*")
+    edit(tests, "scale * (a.to(wide) + b.to(wide))", "scale * a.to(wide) - a.to(wide) * b.to(wide)")
     cpu_build(CFLAGS="-mfma")
     assert "5 passed" in python(*OWN_TESTS, "-k", "(values or strides) and cpu", PYTHONPATH="src").stdout
 
@@ -193,15 +219,14 @@ def test_it_builds_and_passes(python, project, tmp_path):
 
 
 @pytest.mark.anywhere
-def test_hub(python, cpu_build, project):
+def test_hub(run, built):
     """Hugging Face's `kernels` loads the folder that to_hub.py writes, where the package itself is not installed."""
     pytest.importorskip("kernels", reason="needs the package kernels")
-    cpu_build()
-    python("to_hub.py")
+    run("to_hub.py", root=built)
     use = "import torch, kernels, pathlib; a = torch.tensor([1.0, -3.0], requires_grad=True)"
     use += "; y = kernels.get_local_kernel(pathlib.Path('hub')).scaled_relu(a, a, 0.5); y.sum().backward()"
-    done = python("-c", f"{use}; print(y.tolist(), a.grad.tolist())", cwd=project, HF_HUB_OFFLINE="1")
+    done = run("-c", f"{use}; print(y.tolist(), a.grad.tolist())", root=built, HF_HUB_OFFLINE="1")
     assert "[1.0, 0.0] [1.0, 0.0]" in done.stdout
     checker = pytest.importorskip("kernel_abi_check", reason="needs the package kernel-abi-check")
-    [library] = project.glob("hub/build/*/_C.so")
+    [library] = built.glob("hub/build/*/_C.so")
     assert checker.ObjectFile(library).check_python_abi("3.10") == []

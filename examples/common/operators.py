@@ -1,6 +1,7 @@
 """What the lessons' operators share in Python: how a library is built, and how an operator gets its derivatives."""
 
 import os
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -11,6 +12,7 @@ from torch import Tensor
 from torch.autograd.forward_ad import unpack_dual
 from torch.utils import cpp_extension
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # for the lessons' programs: they use lab
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 FLAGS = ["-O3", "-std=c++17", "-DTORCH_TARGET_VERSION=0x020a000000000000"]  # runs on torch 2.10 and later
 

@@ -8,11 +8,9 @@ lengths live on the device. FlexAttention is compiled for three sizes only.
 """
 
 import itertools
-import sys
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 
 import torch
 import torch.nn.functional as F
@@ -21,7 +19,6 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from lab import lesson  # of the workbench only what runs a lesson's programs,
 from lab.bench import clock  # and a clock
 

@@ -1,28 +1,15 @@
 """The operator's own tests, in one process with one build: jit, or what --build or --library say. Made to be copied."""
 
-from pathlib import Path
-
 import pytest
 import torch
-
-from lab.build import load
 
 DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
 
 
 @pytest.fixture(scope="session", autouse=True)
-def build(request, own_jit_cache):
-    library, compiler = request.config.getoption("--library"), request.config.getoption("--build")
-    return load(compiler, library=library and Path(library))
-
-
-@pytest.fixture(scope="session", autouse=True)
-def add2(build):
-    """The module. A test cannot import it at the head of its file, before the build is loaded."""
-    import add2
-
-    return add2
+def loaded(add2):
+    """For the tests that call torch.ops.add2."""
 
 
 @pytest.fixture

@@ -140,6 +140,9 @@ def test_only_n_elements_are_written(add2, device, dtype, n, offset):
     assert whole[offset + n :].isnan().all()
 
 
+@pytest.mark.parametrize(
+    "device", [pytest.param("cpu", marks=pytest.mark.thorough)] + ["cuda"] * torch.cuda.is_available()
+)
 def test_longer_than_32_bits_count(add2, device):
     """n beyond 2^31. One tensor serves as both inputs and the result, so that 4.3 GB are enough."""
     n = 2**31 + 11

@@ -1,0 +1,363 @@
+"""What torch asks of every operator. A class for each operator, in test_contract.py, says what it computes and what it
+refuses; the tests are Contract's."""
+
+import io
+import itertools
+from functools import partial
+
+import pytest
+import torch
+from torch._dynamo.testing import CompileCounterWithBackend
+from torch.autograd import forward_ad
+from torch.func import grad, hessian, jacrev, jvp, vmap
+
+DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
+FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+IS_OLD = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 13)
+SLOW = pytest.param(("hessian", "jvp"), marks=pytest.mark.thorough)
+VIEWS = {  # the same numbers, elsewhere in memory
+    "every other": lambda x: torch.stack((x, x), -1).flatten(-2)[..., ::2],
+    "not aligned": lambda x: torch.cat((x.new_zeros(1), x.flatten()))[1:].view(x.shape),
+    "long rows": lambda x: torch.nn.functional.pad(x, (3, 0))[..., 3:],
+    "columns": lambda x: x.movedim(-1, 0).contiguous().movedim(0, -1),
+}
+
+
+def randn(*shape, device, dtype=torch.float32):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape))).to(device, dtype)
+
+
+def loss(function):
+    return lambda *leaves: sum(y.double().square().sum() for y in function(*leaves))
+
+
+def autograd(function, *leaves):
+    leaves = [x.detach().requires_grad_() for x in leaves]
+    return torch.autograd.grad(loss(function)(*leaves), leaves)
+
+
+def autograd_twice(function, *leaves):
+    leaves = [x.detach().requires_grad_() for x in leaves]
+    first = torch.autograd.grad(loss(function)(*leaves), leaves, create_graph=True)
+    return torch.autograd.grad(sum(x.double().sin().sum() for x in first), leaves)
+
+
+def every(leaves):
+    return tuple(range(len(leaves)))
+
+
+def by_first(function, leaves):
+    return lambda x: function(x, *leaves[1:])
+
+
+def several(leaves):
+    return tuple(torch.stack((x, -2 * x)) for x in leaves)
+
+
+TRANSFORMS = {
+    "autograd": autograd,
+    "jvp": lambda f, *x: jvp(f, x, x)[1],
+    "grad": lambda f, *x: grad(loss(f), every(x))(*x),
+    "jacrev": lambda f, *x: jacrev(loss(f), every(x))(*x),
+    "vmap of grad": lambda f, *x: vmap(grad(loss(f), every(x)))(*several(x)),
+    "vmap of jvp": lambda f, *x: vmap(lambda *x: jvp(f, x, x)[1])(*several(x)),
+    "hessian": lambda f, *x: hessian(by_first(loss(f), x))(x[0]),
+    "grad of grad": lambda f, *x: grad(lambda y: grad(by_first(loss(f), x))(y).double().sin().sum())(x[0]),
+    "jvp of grad": lambda f, *x: jvp(grad(by_first(loss(f), x)), x[:1], x[:1])[1],
+    "jvp of jvp": lambda f, *x: jvp(lambda y: jvp(by_first(f, x), (y,), x[:1])[1], x[:1], x[:1])[1],
+    "grad of vmap of grad": lambda f, *x: grad(
+        lambda y: vmap(grad(by_first(loss(f), x)))(torch.stack((y, -y))).double().sin().sum()
+    )(x[0]),
+}
+
+
+class Contract:
+    """Of an operator without derivatives. Names: of its lesson's folder and module, of the public function, of the
+    operator in torch.ops, and of the same by torch's own functions."""
+
+    folder = module = function = operator = reference = ""
+    leaves: tuple[int, ...] = ()  # the inputs that have a gradient
+    rows: dict[int, int] = {}  # noqa: RUF012  (inputs whose size may change, and its dimension)
+    strided: tuple[int, ...] = ()  # the inputs that may have any strides
+    error = 1e-6  # of a result, by its norm
+    has_vmap, is_refused_on_meta = True, False
+
+    def inputs(self, device) -> list:
+        raise NotImplementedError
+
+    def wrong(self, inputs) -> dict:  # words of the message: what to put in place of some inputs
+        raise NotImplementedError
+
+    def op_calls(self, inputs):  # operators, and their arguments, for opcheck
+        yield self.op, inputs
+
+    @property
+    def op(self):
+        namespace, name = self.operator.split(".")
+        return getattr(getattr(torch.ops, namespace), name).default
+
+    def call(self, *inputs):
+        return getattr(self.lib, self.function)(*inputs)
+
+    def by_torch(self, *inputs):
+        return getattr(self.lib, self.reference)(*inputs)
+
+    @pytest.fixture(scope="class", autouse=True)
+    @classmethod
+    def loaded(cls, lesson):
+        cls.lib = lesson(cls.folder, cls.module or cls.folder)
+
+    @pytest.fixture(params=DEVICES)
+    def device(self, request):
+        torch.compiler.reset()
+        return request.param
+
+    def tensors(self, call, *inputs) -> tuple:
+        found = call(*inputs)
+        return found if isinstance(found, tuple) else (found,)
+
+    def assert_close(self, found, right):
+        found, right = (torch.utils._pytree.tree_leaves(x) for x in (found, right))
+        for x, y in zip(found, right, strict=True):
+            assert (x.shape, x.dtype) == (y.shape, y.dtype)
+            assert (x.double() - y.double()).norm() <= self.error * y.double().norm()
+
+    def assert_same(self, call, other, inputs):
+        """The outputs of both, and their gradients where there are any."""
+        inputs = [x.detach().clone().requires_grad_() if i in self.leaves else x for i, x in enumerate(inputs)]
+        found, right = self.tensors(call, *inputs), self.tensors(other, *inputs)
+        self.assert_close(found, right)
+        if leaves := [inputs[i] for i in self.leaves]:
+            self.assert_close(*(torch.autograd.grad([y.sum() for y in ys], leaves) for ys in (found, right)))
+
+    def shorten(self, inputs, n):
+        return [x.narrow(self.rows[i], 0, n) if i in self.rows else x for i, x in enumerate(inputs)]
+
+    def test_asked_by_torch(self, device):
+        for op, arguments in self.op_calls(self.inputs(device)):
+            torch.library.opcheck(op, tuple(arguments))
+
+    def test_vmap(self, device):
+        """Along each dimension of each input; or refused."""
+        inputs = self.inputs(device)
+        for some in (*((i,) for i in self.leaves), self.leaves or (0,)):
+            for dim in (0, -1):
+                many = [torch.stack([x * n for n in (1, -1, 2)], dim) if i in some else x for i, x in enumerate(inputs)]
+                dims = tuple(dim if i in some else None for i in range(len(inputs)))
+                if not self.has_vmap:
+                    with pytest.raises((RuntimeError, NotImplementedError), match=r"vmap|Batching rule"):
+                        vmap(self.call, dims)(*many)
+                    continue
+                found = self.tensors(vmap(self.call, dims), *many)
+                for n in range(3):
+                    one = [x.select(dim, n) if i in some else x for i, x in enumerate(many)]
+                    self.assert_close([y[n] for y in found], self.tensors(self.call, *one))
+
+    def test_strides(self, device):
+        inputs = self.inputs(device)
+        for i, view in itertools.product(self.strided or self.leaves, VIEWS.values()):
+            same = [view(x) if j == i else x for j, x in enumerate(inputs)]
+            self.assert_close(self.tensors(self.call, *same), self.tensors(self.call, *inputs))
+
+    @pytest.mark.inductor
+    def test_compiled(self, device):
+        """By the default backend, once."""
+        self.assert_same(torch.compile(self.call, fullgraph=True), self.call, self.inputs(device))
+
+    def test_compiled_sizes(self, device):
+        """One graph for all sizes; and sizes that depend on data."""
+        inputs = self.inputs(device)
+        first, dim = next(iter(self.rows.items()))
+        counter, counts = CompileCounterWithBackend("aot_eager"), set()
+        compiled = torch.compile(self.call, fullgraph=True, dynamic=True, backend=counter)
+        with torch.fx.experimental._config.patch(use_duck_shape=False):  # sizes that are equal now may differ later
+            for n in range(2, inputs[first].shape[dim] + 1):
+                self.assert_same(compiled, self.call, self.shorten(inputs, n))
+                counts.add(counter.frame_count)
+        assert len(counts) == 1
+
+        def cut(k, *inputs):  # clones: torch cannot write into views of such sizes
+            return self.tensors(self.call, *(x.clone() for x in self.shorten(inputs, k.item())))
+
+        def select(mask, *inputs):  # by the mask or its inverse: two sizes that have to be equal
+            some = list(inputs)
+            for i, dim in self.rows.items():
+                some[i] = some[i].movedim(dim, 0)[mask if i % 2 else ~mask].movedim(0, dim)
+            return self.tensors(self.call, *some)
+
+        mask = torch.arange(inputs[first].shape[dim], device=device) % 2 == 0
+        with torch._dynamo.config.patch(capture_scalar_outputs=True, capture_dynamic_output_shape_ops=True):
+            for function, x in ((cut, torch.tensor(2)), (select, mask)):
+                compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+                self.assert_close(compiled(x, *inputs), function(x, *inputs))
+
+    def test_exported(self, device):
+        """Saved, loaded, and called with other sizes; the graph holds the operator."""
+        inputs, module = self.inputs(device), torch.nn.Module()
+        module.forward = lambda *inputs: self.call(*inputs)
+        dim = torch.export.Dim("rows", min=2)
+        shapes = tuple({self.rows[i]: dim} if i in self.rows else None for i in range(len(inputs)))
+        torch.export.save(torch.export.export(module, tuple(inputs), dynamic_shapes=(shapes,)), file := io.BytesIO())
+        file.seek(0)
+        program = torch.export.load(file)
+        assert str(self.op) in program.graph_module.code
+        self.assert_same(program.module(), self.call, self.shorten(inputs, 2))
+
+    def refusals(self, inputs, words):
+        """The same call in several ways, which all have to refuse it."""
+        yield partial(self.call, *inputs)
+        if "gradient" not in words:  # none is recorded under inference mode
+            yield torch.inference_mode()(partial(self.call, *inputs))
+
+    def test_refused(self, device):
+        """In the same words in every way; and nothing is written."""
+        places = [self.inputs(device)]
+        places += [[x.to("meta") for x in places[0]]] * self.is_refused_on_meta
+        for right, (words, changes) in [(x, each) for x in places for each in self.wrong(x).items()]:
+            inputs = [changes.get(i, x) for i, x in enumerate(right)]
+            before = [x.clone() if isinstance(x, torch.Tensor) else x for x in inputs]
+            for call in self.refusals(inputs, words):
+                with pytest.raises(RuntimeError, match=words):
+                    call()
+            if right is places[0]:
+                assert all(x is y or torch.equal(x, y) for x, y in zip(inputs, before, strict=True))
+
+    def test_on_meta(self, device):
+        """A fake result is like the real one; a call with one tensor elsewhere is refused."""
+        inputs = self.inputs(device)
+        fake, right = (self.tensors(self.call, *some) for some in ([x.to("meta") for x in inputs], inputs))
+        for x, y in zip(fake, right, strict=True):
+            assert (x.shape, x.dtype, x.stride()) == (y.shape, y.dtype, y.stride())
+        for i, other in itertools.product(range(len(inputs)), ["meta"] + ["cpu"] * (device == "cuda")):
+            with pytest.raises(RuntimeError, match=r"device|is on|differ"):
+                self.call(*inputs[:i], inputs[i].to(other), *inputs[i + 1 :])
+
+    @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+    def test_graph(self):
+        """Captured, with its gradient, and replayed with new values."""
+        inputs = [x.requires_grad_(i in self.leaves) for i, x in enumerate(self.inputs("cuda"))]
+        leaves = [inputs[i] for i in self.leaves]
+
+        def step():
+            ys = self.tensors(self.call, *inputs)
+            return *ys, *(torch.autograd.grad([y.sum() for y in ys], leaves) if leaves else ())
+
+        right, graph, values = step(), torch.cuda.CUDAGraph(), [x.detach().clone() for x in leaves]
+        with torch.cuda.graph(graph):
+            found = step()
+        for factor in (0, 1):
+            with torch.no_grad():
+                for x, value in zip(leaves, values, strict=True):
+                    x.copy_(factor * value)
+            graph.replay()
+        self.assert_close(found, right)
+
+    @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+    def test_stream(self):
+        """On a stream that writes the inputs late: on another one the operator would read them too early."""
+        inputs = self.inputs("cuda")
+        right = self.tensors(self.call, *inputs)
+        torch.cuda.synchronize()
+        with torch.cuda.stream(torch.cuda.Stream()):
+            torch.cuda._sleep(20_000_000)
+            found = self.tensors(self.call, *(x + 0 for x in inputs))
+        torch.cuda.synchronize()
+        self.assert_close(found, right)
+
+
+class NotDifferentiable(Contract):
+    refuses = "gradient|derivative|requires grad"
+
+    def test_no_derivative(self, device):
+        """All are refused, compiled or not; except an ordinary gradient of the leaves."""
+        inputs = self.inputs(device)
+        i = (self.strided or self.leaves)[0]
+
+        def call(x):
+            return self.call(*inputs[:i], x, *inputs[i + 1 :]).float().sum()
+
+        for each in (call, torch.compile(call, backend="aot_eager")):
+            for transform in (grad(each), lambda x, f=each: jvp(f, (x,), (x,))):
+                with pytest.raises(Exception, match=self.refuses):
+                    transform(inputs[i])
+            if not self.leaves:
+                with pytest.raises(Exception, match=self.refuses):
+                    each(inputs[i].clone().requires_grad_())
+
+
+class Differentiable(Contract):
+    has_second, is_promoting = False, False
+
+    def functions(self, inputs):
+        """Ours and torch's own, as functions of the leaves only; and these."""
+
+        def of_leaves(function, *leaves):
+            all_inputs = list(inputs)
+            for i, x in zip(self.leaves, leaves, strict=True):
+                all_inputs[i] = x
+            return self.tensors(function, *all_inputs)
+
+        return partial(of_leaves, self.call), partial(of_leaves, self.by_torch), [inputs[i] for i in self.leaves]
+
+    def refusals(self, inputs, words):
+        yield from super().refusals(inputs, words)
+        ours, _, leaves = self.functions(inputs)
+        if all(isinstance(x, torch.Tensor) and x.is_floating_point() for x in leaves):
+            yield partial(jvp, ours, tuple(leaves), tuple(leaves))
+            yield partial(grad(loss(ours)), *leaves)
+
+    def test_gradient_asked_by_torch(self, device):
+        op, arguments = next(self.op_calls(self.inputs(device)))
+        leaves = [
+            x.detach().requires_grad_(i in self.leaves) if isinstance(x, torch.Tensor) else x
+            for i, x in enumerate(arguments)
+        ]
+        torch.library.opcheck(op, tuple(leaves))
+
+    @pytest.mark.parametrize("transform", TRANSFORMS)
+    def test_derivatives(self, device, transform):
+        """Those of torch's own functions, of first and second order."""
+        ours, theirs, leaves = self.functions(self.inputs(device))
+        self.assert_close(TRANSFORMS[transform](ours, *leaves), TRANSFORMS[transform](theirs, *leaves))
+
+    @pytest.mark.parametrize("names", [("grad", "jacrev", "vmap of grad", "jvp"), SLOW], ids=" ".join)
+    def test_compiled_derivatives(self, device, names):
+        """Several transforms in one graph, which takes one compilation."""
+        if IS_OLD:  # jvp() after grad() ends in an error there: add2/ops.py says why
+            names = [name for name in names if name != "jvp"] if "grad" in names else names
+        ours, theirs, leaves = self.functions(self.inputs(device))
+        compiled = torch.compile(lambda f, x: [TRANSFORMS[name](f, *x) for name in names], backend="aot_eager")
+        self.assert_close(compiled(ours, leaves), [TRANSFORMS[name](theirs, *leaves) for name in names])
+
+    def test_second_derivative(self, device):
+        ours, theirs, leaves = self.functions(self.inputs(device))
+        if self.has_second:
+            self.assert_close(autograd_twice(ours, *leaves), autograd_twice(theirs, *leaves))
+        else:
+            with pytest.raises(RuntimeError, match="no second derivative"):
+                autograd_twice(ours, *leaves)
+
+    def test_compiled_make_dual(self, device):
+        ours, _, leaves = self.functions(self.inputs(device))
+
+        def tangents(*leaves):
+            with forward_ad.dual_level():
+                return [forward_ad.unpack_dual(y).tangent for y in ours(*(forward_ad.make_dual(x, x) for x in leaves))]
+
+        self.assert_close(torch.compile(tangents, backend="aot_eager", fullgraph=True)(*leaves), tangents(*leaves))
+
+    def test_autocast(self, device):
+        """Dtypes, values and gradients are those of torch's own functions."""
+        if not self.is_promoting:
+            pytest.skip("has a rule of its own, or none")
+        *functions, leaves = self.functions(self.inputs(device))
+        for dtypes in itertools.product(FLOATS, repeat=len(leaves)):
+            some = [x.to(dtype).requires_grad_() for x, dtype in zip(leaves, dtypes, strict=True)]
+            found = []
+            for function in functions:
+                with torch.autocast(device, torch.bfloat16):
+                    ys = function(*some)
+                found.append([*ys, *torch.autograd.grad(sum(y.double().square().sum() for y in ys), some)])
+            for x, y in zip(*found, strict=True):
+                assert x.dtype == y.dtype
+                assert (x.double() - y.double()).norm() <= 0.02 * y.double().norm()

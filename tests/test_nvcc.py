@@ -1,0 +1,56 @@
+"""What nvcc and ptxas say of every kernel: no warning, no spilled register, no array in local memory, no wgmma that is
+made serial."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+
+from lab import toolchain
+
+ROOT = Path(__file__).resolve().parents[1]
+# the sources below examples/: the GPUs to compile for, and those that take minutes more
+KERNELS = {
+    "../kernel/add2_kernel.cu": (["75", "80", "86", "89", "90", "100", "120"], []),
+    "transpose/*.cu": (["75", "90"], ["80", "86", "89", "100", "120"]),
+    "reduction/*.cu": (["75", "90"], ["80", "86", "89", "100", "120"]),
+    "add_rms_norm/add_rms_norm_kernel.cu": (["75", "90"], ["80", "86", "89", "100", "120"]),
+    "matmul/ladder.cu": (["80", "90a", "100"], []),
+    "matmul/gated_linear.cu": (["80", "90a", "100"], []),
+    "int4_linear/*.cu": (["80", "90a"], ["86", "89", "90", "100", "120"]),
+    "decode_attention/decode_attention_kernel.cu": (["80", "90"], ["86", "89", "100", "120"]),
+}
+CASES = [(name, arch) for name, (archs, _) in KERNELS.items() for arch in archs]
+CASES += [pytest.param(name, x, marks=pytest.mark.slow) for name, (_, slow) in KERNELS.items() for x in slow]
+need_nvcc = pytest.mark.skipif(not toolchain.find_nvcc(), reason="needs nvcc")
+
+
+@pytest.mark.thorough
+@need_nvcc
+@pytest.mark.parametrize(("name", "arch"), CASES)
+def test_no_warning_and_no_spill(name, arch, tmp_path):
+    folder = (ROOT / "examples" / name).parent.resolve()
+    standard = "c++14" if folder.name == "kernel" else "c++17"
+    command = [toolchain.find_nvcc(), "-O3", f"-std={standard}", f"-I{ROOT / 'examples'}", f"-I{ROOT / 'include'}"]
+    command += [f"-gencode=arch=compute_{arch},code=sm_{arch}", "-Werror=all-warnings"]
+    command += ["-Xptxas=-v,--warning-as-error", "-Xcompiler=-Wall,-Wextra,-Werror", "-c", "-o", tmp_path / "kernel.o"]
+    for source in folder.glob(Path(name).name):
+        done = subprocess.run([*command, source], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        found = re.findall(r"(\d+) bytes (?:stack frame|spill stores|spill loads|cumulative stack)", done.stderr)
+        assert set(found) == {"0"}, done.stderr
+        assert "C75" not in done.stderr  # wgmma made serial
+
+
+@pytest.mark.thorough
+@need_nvcc
+def test_rope_has_wide_loads_and_stores(tmp_path):
+    command = [toolchain.find_nvcc(), "-arch=sm_90", "-std=c++17", "-Werror=all-warnings", "-ptx"]
+    command += [f"-isystem={Path(torch.__file__).parent / 'include'}", "-o", tmp_path / "rope.ptx"]
+    command += [ROOT / "examples/rope/rope_kernel.cu"]
+    subprocess.run(command, check=True)
+    text = (tmp_path / "rope.ptx").read_text()
+    assert text.count("ld.global.v4") + text.count("ld.v4") == 4
+    assert text.count("st.global.v4") + text.count("st.v4") == 2
