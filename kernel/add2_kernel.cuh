@@ -72,7 +72,7 @@ union Vector {
 //
 // Tried and dropped: four vectors per thread (no faster); a grid that fits the GPU, and a loop in
 // it (4 to 5% slower than torch); the same by bulk copies to shared memory, the TMA of sm_90 (3 to
-// 5% slower than torch); stores marked as the first to leave the L2 cache (__stcs: at most 1% faster).
+// 5% slower than torch); stores marked as the first to leave the L2 cache (__stcs: 1% faster).
 //
 // Not __ldcs, the same for loads! In a benchmark that runs nothing else it is up to 10% faster. But
 // data loaded so is evicted first, and keeps only the cache space that other data leaves free:

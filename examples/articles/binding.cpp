@@ -2,8 +2,8 @@
 // checks nothing, and no dispatcher stands between Python and the function, so the call is cheap,
 // and autograd, torch.compile, vmap and autocast do not see it.
 //
-// torch/extension.h makes this file compile for some twenty seconds, and the library fits only the torch
-// and the Python that it was built with.
+// torch/extension.h makes this file compile for some twenty seconds, and the library fits only the
+// torch and the Python that it was built with.
 #include <torch/extension.h>
 
 #ifdef WITH_CUDA
