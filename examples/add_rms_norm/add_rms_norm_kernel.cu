@@ -127,8 +127,7 @@ template <typename T, bool kIsWhole>
 auto forward_kernel(int vectors_per_thread) {
   if (vectors_per_thread == 1) return forward_rows<T, 1, kIsWhole>;
   if (vectors_per_thread == 2) return forward_rows<T, 2, kIsWhole>;
-  if (kIsWhole) return forward_wide_rows<T>;
-  return forward_rows<T, 4, false>;
+  return forward_rows<T, 4, kIsWhole>;
 }
 
 template <typename T>
