@@ -280,7 +280,7 @@ __global__ void add_sums(Gradient g, int blocks) {
 const char* launch_in_registers(int rung, const Problem& p, cudaStream_t stream) {
   const int vectors = p.width / 8;
   const bool is_wide = vectors > kThreads;
-  unsigned blocks = 1, threads = kThreads, rows = 1;
+  int blocks = 1, threads = kThreads, rows = 1;
   while (rung == 6 && is_wide && blocks < 16 && 512 * blocks < vectors) blocks *= 2;
   if (rung > 4) threads = 32 * divide_up(vectors, 32 * blocks * (is_wide ? 2 : 1));
   if (rung > 4 && threads < 128) rows = 128 / threads;

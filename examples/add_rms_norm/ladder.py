@@ -111,12 +111,12 @@ def plot(figure, content: dict) -> None:
     figure.legend(loc="outside lower center", ncols=3)
 
 
+def measure(where: dict) -> Iterator[dict]:
+    for size in SIZES:
+        yield from measure_size(*size, where["peak_gb_per_s"])
+
+
 if __name__ == "__main__":
-
-    def measure(where: dict) -> Iterator[dict]:
-        for size in SIZES:
-            yield from measure_size(*size, where["peak_gb_per_s"])
-
     lesson.report(
         lesson.options(__doc__, has_plot=True).parse_args(), partial(operators.is_ready, build), measure, plot
     )
