@@ -14,13 +14,16 @@ using bf16 = __nv_bfloat16;
 constexpr float kEps = 1e-6f;
 constexpr int kThreads = 512;
 
-// What every rung gets: rows x width, and one rstd for each row.
+// What every rung gets: tensors of rows x width, weights of width, an rstd for each row.
 struct Problem {
   bf16 *y, *s;
   float* rstd;
   const bf16 *a, *b, *weight;
+  bf16 *dx, *dweight;  // these for the gradient, which reads s, weight and rstd, too
+  float* sums;         // blocks x width: what each block has summed for dweight
+  const bf16 *dy, *ds;
   int64_t rows;
-  int width;
+  int width, blocks;
 };
 
 __host__ __device__ float wide(bf16 x) { return __bfloat162float(x); }
@@ -209,70 +212,60 @@ __global__ void __launch_bounds__(kThreads, 4 / kVectors) row_over_cluster(Probl
   part.scale_and_store(p, squares);
 }
 
-// The gradient. sums: one row of float32 for each block of a rung; a kernel of its own adds them.
-struct Gradient {
-  bf16 *dx, *dweight;
-  float* sums;
-  const bf16 *dy, *ds, *s, *weight;
-  const float* rstd;
-  int64_t rows;
-  int width;
-};
-
-// What a thread needs of a row: 8 columns.
+// The gradient. What a thread needs of a row: 8 columns.
 struct Piece {
   Eight s = {}, dy = {}, ds = {};
   float scale = 0;
 };
-__device__ Piece load_piece(const Gradient& g, int64_t row, int column) {
+__device__ Piece load_piece(const Problem& p, int64_t row, int column) {
   Piece piece;
-  if (row >= g.rows || column >= g.width) return piece;
-  const int64_t at = row * g.width + column;
-  return {load(g.s + at), load(g.dy + at), load(g.ds + at), g.rstd[row]};
+  if (row >= p.rows || column >= p.width) return piece;
+  const int64_t at = row * p.width + column;
+  return {load(p.s + at), load(p.dy + at), load(p.ds + at), p.rstd[row]};
 }
 
-// 1. Blocks walk over rows. A thread keeps the sums of its 8 columns in registers.
-// 2. kAhead: and the next row is under way while the block adds up this one.
+// 7. Blocks walk over rows. A thread keeps the sums of its 8 columns in registers.
+// 8. kAhead: and the next row is under way while the block adds up this one.
 template <bool kAhead>
-__global__ void __launch_bounds__(kThreads) walk_over_rows(Gradient g) {
+__global__ void __launch_bounds__(kThreads) walk_over_rows(Problem p) {
   __shared__ float numbers[2][kThreads / 32];  // a fast warp may be a row ahead
   const int column = threadIdx.x * 8;
-  const bool is_there = column < g.width;
-  const Eight weight = is_there ? load(g.weight + column) : Eight();
+  const bool is_there = column < p.width;
+  const Eight weight = is_there ? load(p.weight + column) : Eight();
   float sums[8] = {};
-  Piece next = load_piece(g, blockIdx.x, column);
-  for (int64_t row = blockIdx.x, turn = 0; row < g.rows; row += gridDim.x, ++turn) {
-    const Piece piece = kAhead || turn == 0 ? next : load_piece(g, row, column);
-    if (kAhead) next = load_piece(g, row + gridDim.x, column);
+  Piece next = load_piece(p, blockIdx.x, column);
+  for (int64_t row = blockIdx.x, turn = 0; row < p.rows; row += gridDim.x, ++turn) {
+    const Piece piece = kAhead || turn == 0 ? next : load_piece(p, row, column);
+    if (kAhead) next = load_piece(p, row + gridDim.x, column);
     float product = 0, dx[8];
     for (int k = 0; k < 8; ++k) {
       const float x = wide(piece.s, k) * piece.scale;
       product += wide(piece.dy, k) * wide(weight, k) * x;
       sums[k] += wide(piece.dy, k) * x;
     }
-    const float mean = sum_over_block(product, numbers[turn % 2]) / g.width;
+    const float mean = sum_over_block(product, numbers[turn % 2]) / p.width;
     for (int k = 0; k < 8; ++k) {
       const float x = wide(piece.s, k) * piece.scale;
       dx[k] = piece.scale * (wide(piece.dy, k) * wide(weight, k) - x * mean) + wide(piece.ds, k);
     }
-    if (is_there) store(g.dx + row * g.width + column, rounded(dx));
+    if (is_there) store(p.dx + row * p.width + column, rounded(dx));
   }
   if (!is_there) return;
-  for (int k = 0; k < 8; ++k) g.sums[blockIdx.x * g.width + column + k] = sums[k];
+  for (int k = 0; k < 8; ++k) p.sums[blockIdx.x * p.width + column + k] = sums[k];
 }
 
 // Adds the blocks' sums, always in the same order: every run gives the same bits. A warp adds some
 // of the rows of sums for 32 columns, and the first one then all warps' sums.
-__global__ void add_sums(Gradient g, int blocks) {
+__global__ void add_sums(Problem p) {
   __shared__ float sums[32][32];
   const int column = blockIdx.x * 32 + threadIdx.x, warp = threadIdx.y;
   float sum = 0;
-  for (int block = warp; block < blocks; block += 32) sum += g.sums[block * g.width + column];
+  for (int block = warp; block < p.blocks; block += 32) sum += p.sums[block * p.width + column];
   sums[warp][threadIdx.x] = sum;
   __syncthreads();
   if (warp > 0) return;
   for (int other = 1; other < 32; ++other) sum += sums[other][threadIdx.x];
-  g.dweight[column] = __float2bfloat16(sum);
+  p.dweight[column] = __float2bfloat16(sum);
 }
 
 // The launch of rungs 4 to 6. A row of up to 4096 elements has one vector per thread, a wider one
@@ -292,33 +285,26 @@ const char* launch_in_registers(int rung, const Problem& p, cudaStream_t stream)
   return launch(is_wide ? row_over_cluster<2> : row_over_cluster<1>, how, stream, p);
 }
 
+const char* launch_backward(int rung, const Problem& p, cudaStream_t stream) {
+  if (p.width > 8 * kThreads || p.width % 32 != 0) return "expected a multiple of 32 up to 4096";
+  const auto kernel = rung == 7 ? walk_over_rows<false> : walk_over_rows<true>;
+  if (const char* error = launch(kernel, {p.blocks, kThreads}, stream, p)) return error;
+  return launch(add_sums, {p.width / 32, dim3(32, 32)}, stream, p);
+}
+
 }  // namespace
 
-// rung 0: the reference, on a CPU; 1 to 6: on the GPU. From rung 3 on the width is a multiple of 8,
-// in rungs 4 and 5 at most 8192, in rung 6 131072. Returns NULL or an error message.
-extern "C" const char* launch_forward(int rung, bf16* y, bf16* s, float* rstd, const bf16* a,
-                                      const bf16* b, const bf16* weight, int64_t rows,
-                                      int64_t width, cudaStream_t stream) {
-  const Problem p = {y, s, rstd, a, b, weight, rows, static_cast<int>(width)};
-  const auto n = static_cast<unsigned>(rows);
-  if (rung > 2 && width % 8 != 0) return "expected a width that is a multiple of 8";
-  if (rung == 1) return launch(one_thread_per_row, {divide_up(n, 128), 128}, stream, p);
-  if (rung == 2) return launch(one_block_per_row, {n, kThreads}, stream, p);
-  if (rung == 3) return launch(vectors_of_eight, {n, kThreads}, stream, p);
+// rung 0: the reference, on a CPU; 1 to 6 forward, 7 and 8 the gradient. From rung 3 on the width
+// is a multiple of 8, in rungs 4 and 5 at most 8192, in rung 6 131072. Returns NULL or an error
+// message.
+extern "C" const char* launch_ladder(int rung, const Problem& p, cudaStream_t stream) {
+  const auto rows = static_cast<unsigned>(p.rows);
+  if (rung > 2 && p.width % 8 != 0) return "expected a width that is a multiple of 8";
+  if (rung == 1) return launch(one_thread_per_row, {divide_up(rows, 128u), 128}, stream, p);
+  if (rung == 2) return launch(one_block_per_row, {rows, kThreads}, stream, p);
+  if (rung == 3) return launch(vectors_of_eight, {rows, kThreads}, stream, p);
+  if (rung > 6) return launch_backward(rung, p, stream);
   if (rung > 3) return launch_in_registers(rung, p, stream);
   on_cpu(p);
   return nullptr;
-}
-
-// rung: 1 or 2, for widths up to 4096 that are a multiple of 32. sums: blocks x width numbers.
-extern "C" const char* launch_backward(int rung, bf16* dx, bf16* dweight, float* sums,
-                                       const bf16* dy, const bf16* ds, const bf16* s,
-                                       const bf16* weight, const float* rstd, int64_t rows,
-                                       int64_t width, int64_t blocks, cudaStream_t stream) {
-  if (width > 8 * kThreads || width % 32 != 0) return "expected at most 4096, a multiple of 32";
-  const Gradient g = {dx, dweight, sums, dy, ds, s, weight, rstd, rows, static_cast<int>(width)};
-  const auto n = static_cast<unsigned>(blocks);
-  const auto kernel = rung == 1 ? walk_over_rows<false> : walk_over_rows<true>;
-  if (const char* error = launch(kernel, {n, kThreads}, stream, g)) return error;
-  return launch(add_sums, {unsigned(width) / 32, dim3(32, 32)}, stream, g, n);
 }

@@ -17,40 +17,50 @@ from add_rms_norm import HERE, build, operators
 from bench import Inputs, lesson
 from torch import Tensor
 
-FORWARD = {
+RUNGS = {
     1: "one thread per row",
     2: "one block per row",
     3: "16-byte vectors",
     4: "the row in registers",
     5: "blocks that fit the row",
     6: "clusters, early start",
+    7: "gradient: sums in registers",
+    8: "gradient: next row ahead",
 }
-BACKWARD = {1: "sums in registers", 2: "the next row ahead"}
-PASSES = {"forward": FORWARD, "backward": BACKWARD}
-OPERATOR = "add_rms_norm"
+OPERATOR, GRADIENT = "add_rms_norm", "gradient: add_rms_norm"
 SIZES = [(4096, 16384), (16384, 4096), (65536, 256), (64, 4096), (2048, 65536)]  # rows, width
 COLOURS = "#d95f02", "#1b9e77", "#7570b3", "#e6ab02", "#777777"
+TENSORS = "y", "s", "rstd", "a", "b", "weight", "dx", "dweight", "sums", "dy", "ds"
+
+
+class Problem(ctypes.Structure):
+    """As in ladder.cu."""
+
+    _fields_ = [(name, ctypes.c_void_p) for name in TENSORS]
+    _fields_ += [("rows", ctypes.c_int64), ("width", ctypes.c_int), ("blocks", ctypes.c_int)]
 
 
 @functools.cache
-def load() -> ctypes.CDLL:
-    library = ctypes.CDLL(operators.load("rms_norm_ladder", [HERE / "ladder.cu"], ["-arch=sm_90"]))
-    for function in (library.launch_forward, library.launch_backward):
-        function.restype = ctypes.c_char_p
-    return library
+def load() -> Callable:
+    """Compile ladder.cu and return its launch_ladder()."""
+    launch = ctypes.CDLL(operators.load("rms_norm_ladder", [HERE / "ladder.cu"], ["-arch=sm_90"])).launch_ladder
+    launch.restype = ctypes.c_char_p
+    return launch
 
 
-def launch(name: str, rung: int, tensors: list[Tensor], *sizes: int) -> None:
+def launch(rung: int, blocks: int = 0, **tensors: Tensor) -> None:
     """RuntimeError if the rung does not run here, or not with these sizes."""
-    pointers = [ctypes.c_void_p(x.data_ptr()) for x in tensors]
+    rows, width = tensors["s"].shape
+    pointers = {name: x.data_ptr() for name, x in tensors.items()}
+    problem = Problem(**pointers, rows=rows, width=width, blocks=blocks)
     stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-    if error := getattr(load(), name)(rung, *pointers, *map(ctypes.c_int64, sizes), stream):
+    if error := load()(rung, ctypes.byref(problem), stream):
         raise RuntimeError(f"rung {rung}: {error.decode()}")
 
 
 def forward(rung: int, a: Tensor, b: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
     y, s, rstd = torch.empty_like(a), torch.empty_like(a), a.new_empty(len(a), dtype=torch.float32)
-    launch("launch_forward", rung, [y, s, rstd, a, b, weight], *a.shape)
+    launch(rung, y=y, s=s, rstd=rstd, a=a, b=b, weight=weight)
     return y, s, rstd
 
 
@@ -58,28 +68,28 @@ def backward(rung: int, dy: Tensor, ds: Tensor, s: Tensor, weight: Tensor, rstd:
     dx, dweight = torch.empty_like(s), torch.empty_like(weight)
     blocks = torch.cuda.get_device_properties(0).multi_processor_count
     sums = rstd.new_empty(blocks, len(weight))
-    launch("launch_backward", rung, [dx, dweight, sums, dy, ds, s, weight, rstd], *s.shape, blocks)
+    launch(rung, blocks, dx=dx, dweight=dweight, sums=sums, dy=dy, ds=ds, s=s, weight=weight, rstd=rstd)
     return dx, dweight
 
 
 def measure_size(rows: int, width: int, peak: float) -> Iterator[dict]:
-    """Rows for each rung and the operator, forward and backward: both move four tensors and one number per row."""
+    """Rows for each rung and the operator. Both passes move four tensors."""
     operator, gradient = torch.ops.add_rms_norm.add_rms_norm, torch.ops.add_rms_norm.add_rms_norm_backward
     inputs = Inputs(rows, width, backward=False)
     point = {"rows": rows, "width": width, "floor_us": inputs.bytes / peak * 1e-3}
-    calls = {name: partial(forward, rung) for rung, name in FORWARD.items() if rung > 1 or width <= 16384}  # too slow
-    yield from time_rungs({"pass": "forward"} | point, inputs, calls | {OPERATOR: partial(operator, eps=1e-6)})
+    calls = {RUNGS[rung]: partial(forward, rung) for rung in range(1 if width <= 16384 else 2, 7)}  # 1 is too slow
+    yield from time_rungs(point, inputs, calls | {OPERATOR: partial(operator, eps=1e-6)})
     if width == 4096:
         made = [operator(*each, 1e-6) for each in inputs.inputs]
         inputs.inputs = [(a, b, s, w, rstd) for (a, b, w), (_, s, rstd) in zip(inputs.inputs, made, strict=True)]
-        calls = {name: partial(backward, rung) for rung, name in BACKWARD.items()}
-        yield from time_rungs({"pass": "backward"} | point, inputs, calls | {OPERATOR: gradient})
+        calls = {RUNGS[rung]: partial(backward, rung) for rung in (7, 8)}
+        yield from time_rungs(point, inputs, calls | {GRADIENT: gradient})
 
 
 def time_rungs(point: dict, inputs: Inputs, calls: dict[str, Callable]) -> Iterator[dict]:
-    """Check the results of each rung against the operator's, then time it."""
-    expected = calls[OPERATOR](*inputs.inputs[0])
-    of_operator = inputs.time(calls[OPERATOR])
+    """Check the results of each rung against the operator's, the last one, then time it."""
+    *_, operator = calls.values()
+    expected, of_operator = operator(*inputs.inputs[0]), inputs.time(operator)
     for name, call in calls.items():
         try:
             torch.testing.assert_close(call(*inputs.inputs[0]), expected, rtol=0.02, atol=0.02)
@@ -88,18 +98,20 @@ def time_rungs(point: dict, inputs: Inputs, calls: dict[str, Callable]) -> Itera
             continue
         except AssertionError as error:
             sys.exit(f"{name} is wrong at {point['rows']} x {point['width']}: {error}")
-        us = of_operator if name == OPERATOR else inputs.time(call)
+        us = of_operator if call is operator else inputs.time(call)
         yield point | {"rung": name, "us": us, "of_peak": point["floor_us"] / us, "of_operator": of_operator / us}
 
 
 def plot(figure, content: dict) -> None:
     """Time of each rung over the time that the memory needs: a marker for each size, side by side."""
-    names = [f"{what}: {name}" for what, rungs in PASSES.items() for name in [*rungs.values(), OPERATOR]]
+    names = [*RUNGS.values()]
+    names.insert(6, OPERATOR)
+    names.append(GRADIENT)
     figure.set_size_inches(5.6, 7)
     panel, markers = figure.subplots(), zip(SIZES, "os^Dv", COLOURS, strict=True)
     for i, ((rows, width), marker, colour) in enumerate(markers):
         lines = [row for row in content["results"] if (row["rows"], row["width"]) == (rows, width)]
-        places = [names.index(f"{row['pass']}: {row['rung']}") + 0.12 * (i - 2) for row in lines]
+        places = [names.index(row["rung"]) + 0.12 * (i - 2) for row in lines]
         times = [row["us"] / row["floor_us"] for row in lines]
         panel.plot(times, places, marker, color=colour, label=f"{rows} x {width}")
     panel.set_title(f"{content['environment']['dtype']}, {content['environment']['name']}", loc="left")
