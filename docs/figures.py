@@ -340,9 +340,7 @@ TABLES |= {  # those that one call makes
     "llama-prize-zh": lambda: llama_prize(1),
     "cpu-ratios": lambda: ratios("cpu-sweep", clock="host"),
     "headers": lambda: listed(load("cpu-headers", "headers"), {"header": "`{headers}`", "seconds": "{seconds:.1f}"}),
-    "rms-norm-steps": lambda: pivot(
-        load("h200-add-rms-norm-steps"), "step", "{pass}: {step}", "{rows} x {width}", "{us}"
-    ),
+    "rms-norm-steps": lambda: pivot(load("h200-add-rms-norm-steps"), "rung", "{rung}", "{rows} x {width}", "{us}"),
     "transpose": lambda: pivot(
         load("h200-transpose"), "kernel", "{kernel}", "{dtype}", "{gb_per_s:.0f} ({of_copy:.2f})"
     ),

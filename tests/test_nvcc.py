@@ -19,7 +19,10 @@ KERNELS = {
     "add_rms_norm/add_rms_norm_kernel.cu": (["75", "90"], ["80", "86", "89", "100", "120"]),
     "matmul/ladder.cu": (["80", "90a", "100"], []),
     "matmul/gated_linear.cu": (["80", "90a", "100"], []),
-    "int4_linear/*.cu": (["80", "90a"], ["86", "89", "90", "100", "120"]),
+    "int4_linear/int4_linear_kernel.cu": (["80", "90a"], ["86", "89", "90", "100", "120"]),
+    "int4_linear/ladder.cu": (["90a"], []),  # clusters need sm_90, wgmma 90a
+    "add_rms_norm/ladder.cu": (["90"], []),
+    "decode_attention/ladder.cu": (["90"], []),
     "decode_attention/decode_attention_kernel.cu": (["80", "90"], ["86", "89", "100", "120"]),
 }
 CASES = [(name, arch) for name, (archs, _) in KERNELS.items() for arch in archs]

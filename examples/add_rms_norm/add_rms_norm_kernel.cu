@@ -1,5 +1,4 @@
-// The launchers: which kernel, how many threads, how many blocks. Figures in the comments come from
-// an H200 in bfloat16, with inputs that are not in its L2 cache.
+// The launchers: which kernel, how many threads, how many blocks.
 #include <algorithm>
 #include <initializer_list>
 #include <mutex>
@@ -127,8 +126,7 @@ template <typename T, bool kIsWhole>
 auto forward_kernel(int vectors_per_thread) {
   if (vectors_per_thread == 1) return forward_rows<T, 1, kIsWhole>;
   if (vectors_per_thread == 2) return forward_rows<T, 2, kIsWhole>;
-  if (kIsWhole) return forward_wide_rows<T>;
-  return forward_rows<T, 4, false>;
+  return forward_rows<T, 4, kIsWhole>;
 }
 
 template <typename T>
@@ -142,8 +140,7 @@ const char* run(const RmsForward& x, cudaStream_t stream) {
       return start(forward_tiles<T>, Grid{t.blocks}, t.threads, stream, x.y, x.s, x.rstd, x.a, x.b,
                    weight, x.eps, x.rows, x.width, t.rows);
     }
-    // One vector per thread is best up to 512 threads. Wide rows: 2048 rows of 65536 with four
-    // vectors for each of 256 threads, instead of 128, took 1.02 times as long; with two, 1.08.
+    // One vector per thread is best up to 512 threads; four in blocks of 128 threads for wide rows.
     const int64_t vectors = rows.vectors;
     const int per_thread = vectors <= kMostThreads ? 1 : vectors <= 2 * kMostThreads ? 2 : 4;
     const Spread row = spread(vectors, per_thread, per_thread == 4 ? 128 : kMostThreads);
@@ -171,7 +168,7 @@ struct Plan {
 
 // 512 threads per block, two vectors per thread, one block per multiprocessor: that has the bytes
 // in flight that the memory wants, with the fewest partial sums. With few rows, each has a block of
-// its own and twice the threads: 3.6 instead of 4.7 us for 64 rows of 1024.
+// its own and twice the threads.
 Plan plan(const RmsBackward& x) {
   const Gpu& gpu = current_gpu();
   const int size = x.dtype == RMS_FLOAT64 ? 8 : x.dtype == RMS_FLOAT32 ? 4 : 2;

@@ -112,7 +112,7 @@ def plot(figure, content: dict) -> None:
         panel.set_title(what)
         panel.set_xscale("log", base=2)
     for panel, count in zip(panels[:, 0], counts, strict=True):
-        panel.set_ylabel(f"{count} rows")
+        panel.set_ylabel("1 row" if count == 1 else f"{count} rows")
         panel.set_ylim(bottom=0)
     for panel in panels[-1]:
         panel.set_xlabel("width")

@@ -7,23 +7,25 @@
 
 constexpr int kFewBlocks = 16;
 
-// A row has blockDim.x threads in each of gridDim.y blocks, with kVectors times 16 bytes each; a
-// block has blockDim.y rows. Some blocks load while others wait for their sums. Rows that are not
-// kIsWhole begin and end within a vector: threads take the vectors in which the row has elements.
-template <typename T, int kVectors, bool kIsWhole = true>
+// A row has blockDim.x threads in each of gridDim.y blocks, with kVectors vectors each; a block has
+// blockDim.y rows. Some blocks load while others wait for their sums. Rows that are not kIsWhole
+// begin and end within a vector: threads take the vectors in which the row has elements.
+template <typename T, int kVectors, bool kIsWhole = true, int kSize = 16 / sizeof(T)>
 __global__ void __launch_bounds__(kMostThreads, kVectors == 1 ? kResidentThreads / kMostThreads : 1)
     forward_rows(T* y, T* s, float* rstd, const T* a, const T* b, Weight weight, float eps,
                  int64_t rows, int width) {
-  constexpr int kSize = 16 / sizeof(T);
+  constexpr bool kMayBeShort = kVectors == 1 || kSize * sizeof(T) < 16;
+  constexpr bool kInPairs = kVectors < 4;
   __shared__ RowSums sums;
   const int64_t row = blockIdx.x * int64_t(blockDim.y) + threadIdx.y, start = row * width;
-  const int rows_left = max(min(rows - row, int64_t(kSize)), int64_t(0));  // more do not matter
   const int lead = kIsWhole ? 0 : start % kSize;  // how far into a vector the row begins
   const int first = (blockIdx.y * blockDim.x + threadIdx.x) * kSize - lead;
   const int step = gridDim.y * blockDim.x * kSize;
-  // With few rows, as in a model that writes a token, the weight would be what they wait for. (Up
-  // to 256 blocks, it cost 0.6 us with 64 rows of 4096: 3.0 instead of 2.4.)
-  if constexpr (kIsWhole) {
+  const int end = row < rows ? width : 0;
+  // Elements from the row's beginning to the tensor's end; those of kSize rows are enough.
+  const int left = kIsWhole ? end : end * static_cast<int>(min(rows - row, int64_t(kSize)));
+  // With few rows, as in a model that writes a token, the weight would be what they wait for.
+  if constexpr (kIsWhole && kVectors < 4) {
     if (gridDim.x <= kFewBlocks && !weight.is_wide && first < width) {
       start_next_and_prefetch(static_cast<const T*>(weight.data) + first);
     }
@@ -36,9 +38,8 @@ __global__ void __launch_bounds__(kMostThreads, kVectors == 1 ? kResidentThreads
 #pragma unroll
   for (int v = 0; v < kVectors; ++v) {
     const int i = first + v * step;
-    const int left = rows_left > 0 && i < width ? rows_left * width - i : 0;  // in the tensor
-    sum[v] = load_some<kSize, kIsWhole>(a + start + i, left);
-    other[v] = load_some<kSize, kIsWhole>(b + start + i, left);
+    sum[v] = load_some<kSize, kIsWhole>(a + start + i, i < end ? left - i : 0);
+    other[v] = load_some<kSize, kIsWhole>(b + start + i, i < end ? left - i : 0);
   }
   constexpr bool kIsEarly = kIsWhole || kVectors < 4;  // else there are too few registers
 #pragma unroll
@@ -51,13 +52,13 @@ __global__ void __launch_bounds__(kMostThreads, kVectors == 1 ? kResidentThreads
     const int i = first + v * step;
     float x[kSize];
     for (int k = 0; k < kSize; ++k) x[k] = element(sum[v], k) + element(other[v], k);
-    sum[v] = rounded<T, (kVectors < 4)>(x);
-    if (!kIsWhole) clear_others(sum[v], -i, width - i);
+    sum[v] = rounded<T, kInPairs>(x);
+    if (!kIsWhole) clear_others(sum[v], -i, end - i);
     for (int k = 0; k < kSize; ++k) squares += element(sum[v], k) * element(sum[v], k);
-    store_some<kIsWhole>(s + start + i, sum[v], -i, rows_left > 0 ? width - i : 0);
+    store_some<kIsWhole>(s + start + i, sum[v], -i, end - i);
   }
   wait_for_other_blocks();
-  const float scale = inverse_root(sum_over_row<kVectors == 1>(squares, sums, 0) / width + eps);
+  const float scale = inverse_root(sum_over_row<kMayBeShort>(squares, sums, 0) / width + eps);
   if (row < rows && first == -lead) rstd[row] = scale;
 #pragma unroll
   for (int v = 0; v < kVectors; ++v) {
@@ -66,54 +67,7 @@ __global__ void __launch_bounds__(kMostThreads, kVectors == 1 ? kResidentThreads
     float x[kSize];
     widen<kIsWhole>(x, w[v], weight, i, width);
     for (int k = 0; k < kSize; ++k) x[k] *= element(sum[v], k) * scale;
-    store_some<kIsWhole>(y + start + i, rounded<T, (kVectors < 4)>(x), -i,
-                         rows_left > 0 ? width - i : 0);
-  }
-}
-
-// The same for whole rows with four vectors per thread: without what other rows need, and with
-// halves rounded one by one, it took 67 us instead of 72 for 2048 rows of 16384.
-template <typename T>
-__global__ void __launch_bounds__(kMostThreads, 1)
-    forward_wide_rows(T* y, T* s, float* rstd, const T* a, const T* b, Weight weight, float eps,
-                      int64_t rows, int width) {
-  constexpr int kSize = 16 / sizeof(T), kVectors = 4;
-  __shared__ RowSums sums;
-  const int64_t row = blockIdx.x * int64_t(blockDim.y) + threadIdx.y, start = row * width;
-  const int first = (blockIdx.y * blockDim.x + threadIdx.x) * kSize;
-  const int step = gridDim.y * blockDim.x * kSize;
-  wait_for_previous();
-  prepare_row_sums(sums);
-
-  // All loads first, so that they are in flight together.
-  Vector<T, kSize> sum[kVectors], other[kVectors], w[kVectors];
-  for (int v = 0; v < kVectors; ++v) {
-    const int i = first + v * step;
-    const bool is_there = row < rows && i < width;
-    sum[v] = load<kSize>(a + start + i, is_there);
-    other[v] = load<kSize>(b + start + i, is_there);
-  }
-  for (int v = 0; v < kVectors; ++v) w[v] = load_early<T, kSize>(weight, first + v * step, width);
-  float squares = 0;
-  for (int v = 0; v < kVectors; ++v) {
-    const int i = first + v * step;
-    for (int k = 0; k < kSize; ++k) {
-      round_to(sum[v].at[k], element(sum[v], k) + element(other[v], k));
-      squares += element(sum[v], k) * element(sum[v], k);
-    }
-    if (row < rows && i < width) store(s + start + i, sum[v]);
-  }
-  wait_for_other_blocks();
-  const float scale = inverse_root(sum_over_row(squares, sums, 0) / width + eps);
-  if (row < rows && first == 0) rstd[row] = scale;
-  for (int v = 0; v < kVectors; ++v) {
-    const int i = first + v * step;
-    float x[kSize];
-    widen(x, w[v], weight, i, width);
-    for (int k = 0; k < kSize; ++k) x[k] *= element(sum[v], k) * scale;
-    Vector<T, kSize> out;
-    for (int k = 0; k < kSize; ++k) round_to(out.at[k], x[k]);
-    if (row < rows && i < width) store(y + start + i, out);
+    store_some<kIsWhole>(y + start + i, rounded<T, kInPairs>(x), -i, end - i);
   }
 }
 

@@ -1,12 +1,13 @@
-"""Time the steps of docs/10_add_rms_norm.md, from a thread per row to the kernels in use. Needs a GPU and nvcc.
+"""Check and time the rungs of docs/10_add_rms_norm.md, and the operator. Needs nvcc, and a Hopper GPU or newer.
 
     python3 examples/add_rms_norm/ladder.py --json FILE --plot FILE.svg
 
-The steps are in ladder.cu, which has no torch in it: they are called as C functions.
+GPU time without launches, by CUDA graphs. The data of a call comes from memory, as in bench.py.
 """
 
 import ctypes
-import itertools
+import functools
+import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -16,85 +17,115 @@ from add_rms_norm import HERE, build, operators
 from bench import Inputs, lesson
 from torch import Tensor
 
-SHAPES = [(16384, 4096), (65536, 256), (64, 4096), (2048, 65536)]
-STEPS = {
-    "forward": [
-        "a thread per row",
-        "a block per row, sum by a tree in shared memory",
-        "sum by warp shuffles",
-        "16-byte vectors",
-        "the row in registers",
-        "the kernel in use",
-    ],
-    "backward": ["by columns, the rows read twice", "the row in registers", "the kernel in use: next row ahead"],
+RUNGS = {
+    1: "one thread per row",
+    2: "one block per row",
+    3: "16-byte vectors",
+    4: "the row in registers",
+    5: "blocks that fit the row",
+    6: "clusters, early start",
+    7: "gradient: sums in registers",
+    8: "gradient: next row ahead",
 }
+OPERATOR, GRADIENT = "add_rms_norm", "gradient: add_rms_norm"
+SIZES = [(4096, 16384), (16384, 4096), (65536, 256), (64, 4096), (2048, 65536)]  # rows, width
+COLOURS = "#d95f02", "#1b9e77", "#7570b3", "#e6ab02", "#777777"
+TENSORS = "y", "s", "rstd", "a", "b", "weight", "dx", "dweight", "sums", "dy", "ds"
 
 
-def compile_steps() -> ctypes.CDLL:
-    return ctypes.CDLL(operators.load("rms_norm_ladder", [HERE / "ladder.cu"], operators.target_flags(oldest=75)))
+class Problem(ctypes.Structure):
+    """As in ladder.cu."""
+
+    _fields_ = [(name, ctypes.c_void_p) for name in TENSORS]
+    _fields_ += [("rows", ctypes.c_int64), ("width", ctypes.c_int), ("blocks", ctypes.c_int)]
 
 
-def call(function: Callable, step: int, tensors: list[Tensor], *sizes: int) -> None:
-    pointers = [ctypes.c_void_p(x.data_ptr()) for x in tensors]
+@functools.cache
+def load() -> Callable:
+    """Compile ladder.cu and return its launch_ladder()."""
+    launch = ctypes.CDLL(operators.load("rms_norm_ladder", [HERE / "ladder.cu"], ["-arch=sm_90"])).launch_ladder
+    launch.restype = ctypes.c_char_p
+    return launch
+
+
+def launch(rung: int, blocks: int = 0, **tensors: Tensor) -> None:
+    """RuntimeError if the rung does not run here, or not with these sizes."""
+    rows, width = tensors["s"].shape
+    pointers = {name: x.data_ptr() for name, x in tensors.items()}
+    problem = Problem(**pointers, rows=rows, width=width, blocks=blocks)
     stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-    torch.cuda.check_error(function(step, *pointers, *map(ctypes.c_int64, sizes), stream))
+    if error := load()(rung, ctypes.byref(problem), stream):
+        raise RuntimeError(f"rung {rung}: {error.decode()}")
 
 
-def forward(library: ctypes.CDLL, step: int, a: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, ...]:
-    if step == len(STEPS["forward"]):
-        return torch.ops.add_rms_norm.add_rms_norm(a, b, w, 1e-6)
+def forward(rung: int, a: Tensor, b: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
     y, s, rstd = torch.empty_like(a), torch.empty_like(a), a.new_empty(len(a), dtype=torch.float32)
-    call(library.launch_forward_step, step, [y, s, rstd, a, b, w], *a.shape)
+    launch(rung, y=y, s=s, rstd=rstd, a=a, b=b, weight=weight)
     return y, s, rstd
 
 
-def backward(library: ctypes.CDLL, step: int, *inputs: Tensor) -> tuple[Tensor, ...]:
-    if step == len(STEPS["backward"]):
-        return torch.ops.add_rms_norm.add_rms_norm_backward(*inputs)
-    _, _, s, w, rstd = inputs  # after dy and ds
-    dx, dw, means = (torch.empty_like(x) for x in (s, w, rstd))
-    sums = rstd.new_empty(torch.cuda.get_device_properties(0).multi_processor_count, len(w))
-    call(library.launch_backward_step, step, [dx, dw, sums, means, *inputs], *s.shape, len(sums))
-    return dx, dw
+def backward(rung: int, dy: Tensor, ds: Tensor, s: Tensor, weight: Tensor, rstd: Tensor) -> tuple[Tensor, ...]:
+    dx, dweight = torch.empty_like(s), torch.empty_like(weight)
+    blocks = torch.cuda.get_device_properties(0).multi_processor_count
+    sums = rstd.new_empty(blocks, len(weight))
+    launch(rung, blocks, dx=dx, dweight=dweight, sums=sums, dy=dy, ds=ds, s=s, weight=weight, rstd=rstd)
+    return dx, dweight
 
 
-def measure(where: dict) -> Iterator[dict]:
-    """Check the results of every step against the last one's, then time it."""
-    library, peak = compile_steps(), where["peak_gb_per_s"]
-    for (rows, width), (what, run) in itertools.product(SHAPES, (("forward", forward), ("backward", backward))):
-        inputs = Inputs(rows, width, backward=False)
-        if what == "backward":  # four tensors, as forward: dx, dy, ds, s
-            if width != 4096:
-                continue
-            made = [torch.ops.add_rms_norm.add_rms_norm(*each, 1e-6) for each in inputs.inputs]
-            inputs.inputs = [(a, b, s, w, r) for (a, b, w), (_, s, r) in zip(inputs.inputs, made, strict=True)]
-        expected = run(library, len(STEPS[what]), *inputs.inputs[0])
-        row = {"pass": what, "rows": rows, "width": width, "floor_us": inputs.bytes / peak * 1e-3}
-        for i, name in enumerate(STEPS[what], 1):
-            if width > 4096 and (i == 1 or name == "the row in registers"):
-                continue  # takes too long; does not fit
-            step = partial(run, library, i)
-            torch.testing.assert_close(step(*inputs.inputs[0]), expected, rtol=0.02, atol=0.02)
-            us = inputs.time(step)
-            yield row | {"step": name, "us": us, "of_peak": row["floor_us"] / us}
+def measure_size(rows: int, width: int, peak: float) -> Iterator[dict]:
+    """Rows for each rung and the operator. Both passes move four tensors."""
+    operator, gradient = torch.ops.add_rms_norm.add_rms_norm, torch.ops.add_rms_norm.add_rms_norm_backward
+    inputs = Inputs(rows, width, backward=False)
+    point = {"rows": rows, "width": width, "floor_us": inputs.bytes / peak * 1e-3}
+    calls = {RUNGS[rung]: partial(forward, rung) for rung in range(1 if width <= 16384 else 2, 7)}  # 1 is too slow
+    yield from time_rungs(point, inputs, calls | {OPERATOR: partial(operator, eps=1e-6)})
+    if width == 4096:
+        made = [operator(*each, 1e-6) for each in inputs.inputs]
+        inputs.inputs = [(a, b, s, w, rstd) for (a, b, w), (_, s, rstd) in zip(inputs.inputs, made, strict=True)]
+        calls = {RUNGS[rung]: partial(backward, rung) for rung in (7, 8)}
+        yield from time_rungs(point, inputs, calls | {GRADIENT: gradient})
+
+
+def time_rungs(point: dict, inputs: Inputs, calls: dict[str, Callable]) -> Iterator[dict]:
+    """Check the results of each rung against the operator's, the last one, then time it."""
+    *_, operator = calls.values()
+    expected, of_operator = operator(*inputs.inputs[0]), inputs.time(operator)
+    for name, call in calls.items():
+        try:
+            torch.testing.assert_close(call(*inputs.inputs[0]), expected, rtol=0.02, atol=0.02)
+        except RuntimeError as error:
+            print(f"{name} is left out: {error}")
+            continue
+        except AssertionError as error:
+            sys.exit(f"{name} is wrong at {point['rows']} x {point['width']}: {error}")
+        us = of_operator if call is operator else inputs.time(call)
+        yield point | {"rung": name, "us": us, "of_peak": point["floor_us"] / us, "of_operator": of_operator / us}
 
 
 def plot(figure, content: dict) -> None:
-    """Time of each step over the time that the memory needs, a marker for each shape."""
-    names = [f"{what}: {name}" for what in STEPS for name in STEPS[what]]
+    """Time of each rung over the time that the memory needs: a marker for each size, side by side."""
+    names = [*RUNGS.values()]
+    names.insert(6, OPERATOR)
+    names.append(GRADIENT)
     figure.set_size_inches(5.6, 7)
-    panel = figure.subplots()
-    for (rows, width), marker, colour in zip(SHAPES, "os^D", ("#1b9e77", "#d95f02", "#7570b3", "#777777"), strict=True):
+    panel, markers = figure.subplots(), zip(SIZES, "os^Dv", COLOURS, strict=True)
+    for i, ((rows, width), marker, colour) in enumerate(markers):
         lines = [row for row in content["results"] if (row["rows"], row["width"]) == (rows, width)]
-        places = [names.index(f"{row['pass']}: {row['step']}") for row in lines]
+        places = [names.index(row["rung"]) + 0.12 * (i - 2) for row in lines]
         times = [row["us"] / row["floor_us"] for row in lines]
-        panel.plot(times, places, marker, color=colour, markersize=8, alpha=0.8, label=f"{rows} x {width}")
+        panel.plot(times, places, marker, color=colour, label=f"{rows} x {width}")
     panel.set_title(f"{content['environment']['dtype']}, {content['environment']['name']}", loc="left")
     panel.axvline(1, color="black", linestyle="--", linewidth=1)
     panel.set(xscale="log", xlabel="time over the memory's floor")
     panel.set_yticks(range(len(names)), [textwrap.fill(name, 22) for name in names])
+    panel.grid(axis="y", alpha=0.3)
     panel.invert_yaxis()
-    figure.legend(loc="outside lower center", ncols=2)
+    figure.legend(loc="outside lower center", ncols=3)
+
+
+def measure(where: dict) -> Iterator[dict]:
+    for size in SIZES:
+        yield from measure_size(*size, where["peak_gb_per_s"])
 
 
 if __name__ == "__main__":
