@@ -24,6 +24,7 @@ from lab.bench import clock  # and a clock
 SHAPES = [(8192, 8192), (14336, 4096), (4096, 14336), (6144, 4096), (18944, 3584), (2560, 9728), (1536, 8960)]
 BATCHES = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 OURS = "int4_linear"
+FOR_FEW_ROWS = ("tinygemm", "bitsandbytes")  # with more than 64 they take 2 to 9 times F.linear's time
 COLOURS = {"F.linear": "#777777", "tinygemm": "#7570b3", "bitsandbytes": "#e6ab02", "Humming": "#d95f02"}
 COLOURS |= {"Marlin": "#e7298a", OURS: "#1b9e77"}
 Call = Callable[[Tensor], Tensor]
@@ -86,8 +87,7 @@ def measure(where: dict) -> Iterator[dict]:
         for batch in BATCHES:
             point = {"n": n, "k": k, "batch": batch, "floor_us": floor_us(n, k, batch, where["peak_gb_per_s"])}
             xs = inputs(n, k, batch)
-            # tinygemm and bitsandbytes take 2 to 9 times F.linear's time for more rows.
-            names = [name for name in layers[0] if batch <= 64 or name in ("F.linear", "Humming", OURS)]
+            names = [name for name in layers[0] if batch <= 64 or name not in FOR_FEW_ROWS]
             timers = {name: partial(time_calls, [each[name] for each in layers], xs) for name in names}
             yield lesson.compare(point, timers, OURS)
 
