@@ -96,13 +96,14 @@ def plot(figure, content: dict) -> None:
     """Time over the batch, for the first shape."""
     figure.set_size_inches(5.6, 4.6)
     panel = figure.subplots()
+    title = "{} x {}, {}".format(*SHAPES[0], content["environment"]["name"])
     rows = [row for row in content["results"] if (row["n"], row["k"]) == SHAPES[0]]
     for name, colour in COLOURS.items():
         if timed := [row for row in rows if name in row]:
             panel.plot([row["batch"] for row in timed], [row[name] for row in timed], ".-", color=colour, label=name)
     panel.plot([row["batch"] for row in rows], [row["floor_us"] for row in rows], "k--", label="the hardware's floor")
     panel.set_xscale("log", base=2)
-    panel.set(yscale="log", title="{} x {}".format(*SHAPES[0]), xlabel="rows of x", ylabel="microseconds")
+    panel.set(yscale="log", title=title, xlabel="rows of x", ylabel="microseconds")
     panel.grid(alpha=0.3)
     figure.legend(loc="outside lower center", ncols=2)
 
