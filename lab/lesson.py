@@ -1,6 +1,7 @@
 """Shared by the lessons' programs that measure (bench.py, ladder.py): options, contestants, files, pictures."""
 
 import argparse
+import importlib.metadata
 import json
 import math
 import sys
@@ -11,6 +12,9 @@ import torch
 
 from . import cli, files
 from .bench import clock
+
+# Other people's packages that take part in a bench.py where they are installed.
+RIVALS = ("bitsandbytes", "flashinfer-python", "liger-kernel", "quack-kernels", "tokenspeed-humming")
 
 
 def options(description: str, has_plot: bool = False) -> argparse.ArgumentParser:
@@ -59,12 +63,15 @@ def report(args: argparse.Namespace, is_ready: Callable[[], bool], measure: Call
     """Measure, unless --from has results; write the files that the options name.
 
     is_ready: builds the lesson, False without kernels. measure(environment) yields a dict for each row, which is shown;
-    plot(figure, content) draws. Ends the program with one line if there is no GPU or no kernel.
+    plot(figure, content) draws. Ends the program with one line if there is no GPU or no kernel. The file names the
+    versions of other people's packages that take part.
     """
     if args.content:
         where, rows = args.content["environment"], args.content["results"]
     elif torch.cuda.is_available() and is_ready():
-        where = cli.environment(torch.device("cuda")) | {"dtype": "bfloat16"}
+        installed = {each.metadata["Name"]: each.version for each in importlib.metadata.distributions()}
+        rivals = {name: version for name, version in sorted(installed.items()) if name in RIVALS}
+        where = cli.environment(torch.device("cuda")) | {"dtype": "bfloat16"} | ({"rivals": rivals} if rivals else {})
         rows = measure(where)
     else:
         sys.exit("this measures kernels: it needs a GPU that torch sees, and a CUDA toolkit (in $CUDA_HOME)")

@@ -5,6 +5,7 @@ import itertools
 import math
 import operator
 import random
+import runpy
 import subprocess
 from pathlib import Path
 
@@ -296,3 +297,11 @@ def test_ladder(tmp_path):
         out = torch.full_like(inputs[0], math.nan)
         assert launch(rung, *(ctypes.c_void_p(x.data_ptr()) for x in (out, *inputs)), 24, tokens, None) is None
         assert ((out - right).norm(dim=-1) / right.norm(dim=-1)).max() <= 0.006, (rung, tokens)
+
+
+def test_pages_of_bench(lib):
+    """FlashInfer's cache has the same tokens in pages; only the last page of a row has some to spare."""
+    cache = torch.randn(2, 3, 37, 8)
+    pages = runpy.run_path(str(FOLDER / "bench.py"))["paged"](cache, 16)
+    assert pages.shape == (6, 3, 16, 8)
+    assert torch.equal(pages.unflatten(0, (2, 3)).transpose(1, 2).flatten(2, 3)[:, :, :37], cache)

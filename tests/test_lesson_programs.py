@@ -44,7 +44,7 @@ def test_without_a_gpu(program, run):
 
 
 def test_cut_short(monkeypatch, tmp_path):
-    """The rows that a program has measured are in its file, even if it does not reach its end."""
+    """The rows that a program has measured are in its file, even if it does not reach its end; so are the rivals."""
 
     def measure(_):
         yield {"ms": 1.5}
@@ -52,10 +52,13 @@ def test_cut_short(monkeypatch, tmp_path):
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(lesson.cli, "environment", lambda device: {"device": str(device)})
+    monkeypatch.setattr(lesson, "RIVALS", ("pytest", "not-installed"))
     file = tmp_path / "file.json"
     with pytest.raises(KeyboardInterrupt):
         lesson.report(Namespace(content=None, json=file, plot=None), lambda: True, measure)
-    assert json.loads(file.read_text())["results"] == [{"ms": 1.5}]
+    content = json.loads(file.read_text())
+    assert content["results"] == [{"ms": 1.5}]
+    assert content["environment"]["rivals"] == {"pytest": pytest.__version__}
 
 
 def test_contestants():

@@ -7,13 +7,15 @@ the code of the articles that this project started from.
 
 Builds: a new process, from nothing to a loaded operator, for this GPU only. Run the tests first, so that the disk's
 cache has the compilers and torch's headers.
-Host times: one process with all operators, over the time of torch's own call of one operator. extension-cpp's operator
-with a registered gradient is mymuladd; on 1024 elements what it computes takes no longer than an addition.
+Host times: one process with all operators, over the time of torch's own call of one operator; each is the median of
+three rounds. extension-cpp's operator with a registered gradient is mymuladd; on 1024 elements what it computes takes
+no longer than an addition.
 """
 
 import argparse
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -80,7 +82,8 @@ def measure_calls(folder: Path) -> list[dict]:
     host = {("out", operator): partial(call, c, a, b, n) for operator, call in into.items()}
     host |= {("new", operator): partial(call, a, b) for operator, call in new.items()}
     host |= {("grad", operator): partial(call, grad, b) for operator, call in new.items()}
-    us = host_cost.medians(host, device)
+    rounds = [host_cost.medians(host, device) for _ in range(3)]
+    us = {call: statistics.median(found[call] for found in rounds) for call in host}
     # The articles' kernel runs on stream 0, which a CUDA graph cannot hold: so all of these are timed by events.
     sets, flush = calls.buffers(2**26, torch.float32, device), clock.flush(device)
     for operator, call in into.items():

@@ -1,13 +1,15 @@
-"""Time attend and append against every backend of torch's attention, and FlexAttention. Needs a GPU.
+"""Time attend and append against every backend of torch's attention, FlexAttention and FlashInfer. Needs a GPU.
 
     python3 examples/decode_attention/bench.py --json FILE
 
+FlashInfer (`python3 -m pip install flashinfer-python`) takes part where it is installed. nvcc compiles it, once.
 GPU time without launches, by CUDA graphs. The cache of a call comes from memory: calls rotate among caches of three
 times the L2 cache. "exact" is torch on a cache of just the right length; "mask" is what a CUDA graph needs, as its
 lengths live on the device. FlexAttention is compiled for three sizes only.
 """
 
 import itertools
+import math
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -64,6 +66,37 @@ def relative_error(x: Tensor, right: Tensor) -> float:
     return ((x.double() - right).norm() / right.norm()).item()
 
 
+def paged(cache: Tensor, size: int) -> Tensor:
+    """The same keys or values, [batch, key heads, tokens, d], in pages: [pages, key heads, size, d]."""
+    padded = F.pad(cache, (0, 0, 0, -cache.shape[2] % size))
+    return padded.unflatten(2, (-1, size)).transpose(1, 2).flatten(0, 1).contiguous()
+
+
+def flashinfers(point: tuple, inputs: list[tuple]) -> Iterator[tuple[str, Callable, list[tuple]]]:
+    """FlashInfer's kernels, where it is installed, without and with tensor cores: on a cache in pages of 16 and of 64,
+    planned for this point, and for one sequence on the cache as it is."""
+    try:
+        import flashinfer
+    except ImportError:
+        return
+    batch, tokens, heads, key_heads, d = point
+    for size in (16, 64):
+        pages = [(q, (paged(keys, size), paged(values, size))) for q, keys, values, _ in inputs]
+        starts = torch.arange(batch + 1, dtype=torch.int32, device="cuda") * math.ceil(tokens / size)
+        order = torch.arange(len(pages[0][1][0]), dtype=torch.int32, device="cuda")
+        last = torch.full((batch,), (tokens - 1) % size + 1, dtype=torch.int32, device="cuda")
+        for has_tensor_cores in (False, True):
+            workspace = torch.zeros(2**27, dtype=torch.uint8, device="cuda")
+            planned = flashinfer.BatchDecodeWithPagedKVCacheWrapper(workspace, "HND", use_tensor_cores=has_tensor_cores)
+            planned.plan(starts, order, last, heads, key_heads, d, size, q_data_type=torch.bfloat16)
+            yield f"FlashInfer, pages of {size}{', tensor cores' * has_tensor_cores}", planned.run, pages
+    if batch == 1:
+        alone = [(q[0], keys[0], values[0]) for q, keys, values, _ in inputs]
+        for has_tensor_cores in (False, True):
+            single = partial(flashinfer.single_decode_with_kv_cache, kv_layout="HND", use_tensor_cores=has_tensor_cores)
+            yield f"FlashInfer{', tensor cores' * has_tensor_cores}", single, alone
+
+
 def contestants(point: tuple, inputs: list[tuple]) -> Iterator[tuple[str, Callable, list[tuple]]]:
     batch, tokens, *_ = point
     exact = [(q, keys, values) for q, keys, values, _ in inputs]
@@ -74,6 +107,7 @@ def contestants(point: tuple, inputs: list[tuple]) -> Iterator[tuple[str, Callab
         yield f"{name}, exact", torchs(backend), exact
         if name != "flash":
             yield f"{name}, mask", torchs(backend), [(*each, used) for each in exact]
+    yield from flashinfers(point, inputs)
     if point in WITH_FLEX:
         compiled, lengths = torch.compile(flex_attention, dynamic=False), inputs[0][3]
         mask = create_block_mask(lambda b, h, i, j: j < lengths[b], batch, None, 1, tokens)

@@ -1,11 +1,13 @@
-"""Time int4_linear against bf16 F.linear, torch's own 4-bit kernel and bitsandbytes. Needs a GPU.
+"""Time int4_linear against bf16 F.linear, torch's own 4-bit kernel, Humming and bitsandbytes. Needs a GPU.
 
     python3 examples/int4_linear/bench.py --json FILE --plot FILE.svg
 
+Humming (`python3 -m pip install tokenspeed-humming`) and bitsandbytes (`bitsandbytes`) take part where installed.
 GPU time without launches, by CUDA graphs. Calls rotate among weights of four times the L2 cache, like a model's layers.
 """
 
 import contextlib
+import importlib
 import math
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -22,7 +24,9 @@ from lab.bench import clock  # and a clock
 SHAPES = [(8192, 8192), (14336, 4096), (4096, 14336), (6144, 4096), (18944, 3584), (2560, 9728), (1536, 8960)]
 BATCHES = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 OURS = "int4_linear"
-COLOURS = {"F.linear": "#777777", "tinygemm": "#7570b3", "bitsandbytes": "#e6ab02", OURS: "#1b9e77"}
+FOR_FEW_ROWS = ("tinygemm", "bitsandbytes")  # with more than 64 they take 2 to 9 times F.linear's time
+COLOURS = {"F.linear": "#777777", "tinygemm": "#7570b3", "bitsandbytes": "#e6ab02", "Humming": "#d95f02"}
+COLOURS |= {"Marlin": "#e7298a", OURS: "#1b9e77"}
 Call = Callable[[Tensor], Tensor]
 
 
@@ -42,6 +46,15 @@ def contestants(n: int, k: int) -> dict[str, Call]:
 
         nf4, state = bnb.functional.quantize_4bit(weight, blocksize=GROUP, quant_type="nf4")
         found["bitsandbytes"] = lambda x: bnb.matmul_4bit(x, nf4.t(), state)
+    with contextlib.suppress(ImportError):
+        humming, tune = map(importlib.import_module, ("humming.layer", "humming.tune"))
+        # Codes without zeros, which is less work than ours.
+        layer = humming.HummingLayer(n, k, {"dtype": "uint4", "group_size": GROUP}, torch_dtype=torch.bfloat16).cuda()
+        layer.load_from_unquantized(weight)
+        layer.transform()
+        # Its own choice for this number of rows: without tuning_config it compiles a kernel for each number first.
+        choice = partial(tune.get_heuristics_config, layer.humming_config)
+        found["Humming"] = lambda x: layer(x, tuning_config=choice(len(x)))
     return found
 
 
@@ -74,8 +87,7 @@ def measure(where: dict) -> Iterator[dict]:
         for batch in BATCHES:
             point = {"n": n, "k": k, "batch": batch, "floor_us": floor_us(n, k, batch, where["peak_gb_per_s"])}
             xs = inputs(n, k, batch)
-            # The others take 2 to 9 times F.linear's time for more rows.
-            names = layers[0] if batch <= 64 else ("F.linear", OURS)
+            names = [name for name in layers[0] if batch <= 64 or name not in FOR_FEW_ROWS]
             timers = {name: partial(time_calls, [each[name] for each in layers], xs) for name in names}
             yield lesson.compare(point, timers, OURS)
 
@@ -84,13 +96,14 @@ def plot(figure, content: dict) -> None:
     """Time over the batch, for the first shape."""
     figure.set_size_inches(5.6, 4.6)
     panel = figure.subplots()
+    title = "{} x {}, {}".format(*SHAPES[0], content["environment"]["name"])
     rows = [row for row in content["results"] if (row["n"], row["k"]) == SHAPES[0]]
     for name, colour in COLOURS.items():
         if timed := [row for row in rows if name in row]:
             panel.plot([row["batch"] for row in timed], [row[name] for row in timed], ".-", color=colour, label=name)
     panel.plot([row["batch"] for row in rows], [row["floor_us"] for row in rows], "k--", label="the hardware's floor")
     panel.set_xscale("log", base=2)
-    panel.set(yscale="log", title="{} x {}".format(*SHAPES[0]), xlabel="rows of x", ylabel="microseconds")
+    panel.set(yscale="log", title=title, xlabel="rows of x", ylabel="microseconds")
     panel.grid(alpha=0.3)
     figure.legend(loc="outside lower center", ncols=2)
 
