@@ -7,6 +7,7 @@
 
 import argparse
 import ctypes
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -132,7 +133,7 @@ def main() -> None:
         print(f"{library} is compiled")
         return
     y = BUGS[args.bug](ctypes.CDLL(str(library)))
-    print("launched", flush=True)
+    print(f"launched by process {os.getpid()}", flush=True)
     print("result:", y.flatten()[:5].tolist())
 
 
