@@ -34,10 +34,9 @@ __global__ void sum(float* out, const float* x) {
   if (threadIdx.x == 0) *out = total;
 }
 
-// barrier: half of each warp leaves before a barrier that wants all its threads.
-__global__ void leave(float* out) {
-  if (threadIdx.x % 32 < 16) return;
-  __syncwarp(0xffffffff);
+// barrier: all threads of a block must reach a barrier, and half of each warp does not.
+__global__ void half(float* out) {
+  if (threadIdx.x % 32 < 16) __syncthreads();
   out[threadIdx.x] = 1;
 }
 
@@ -47,34 +46,36 @@ __global__ void wait(const volatile float* flag) {
   }
 }
 
-// Starts a kernel, and returns the error of the launch.
-extern "C" const char* start_store(float* x, int64_t n, int64_t i, cudaStream_t stream) {
+const char* error_of_launch() {
+  const cudaError_t error = cudaGetLastError();
+  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
+}
+
+extern "C" {
+const char* start_store(float* x, int64_t n, int64_t i, cudaStream_t stream) {
   store<<<1, 1, 0, stream>>>(x, n, i);
-  const cudaError_t error = cudaGetLastError();
-  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
+  return error_of_launch();
 }
 
-extern "C" const char* start_add(float* c, const float* a, const float* b, int64_t n,
-                                 int64_t threads, cudaStream_t stream) {
-  add<<<unsigned((n + threads - 1) / threads), unsigned(threads), 0, stream>>>(c, a, b, n);
-  const cudaError_t error = cudaGetLastError();
-  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
+const char* start_add(float* c, const float* a, const float* b, int64_t n, int64_t threads,
+                      cudaStream_t stream) {
+  const int64_t blocks = (n + threads - 1) / threads;
+  add<<<unsigned(blocks), unsigned(threads), 0, stream>>>(c, a, b, n);
+  return error_of_launch();
 }
 
-extern "C" const char* start_sum(float* out, const float* x, cudaStream_t stream) {
+const char* start_sum(float* out, const float* x, cudaStream_t stream) {
   sum<<<1, 256, 0, stream>>>(out, x);
-  const cudaError_t error = cudaGetLastError();
-  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
+  return error_of_launch();
 }
 
-extern "C" const char* start_leave(float* out, cudaStream_t stream) {
-  leave<<<1, 64, 0, stream>>>(out);
-  const cudaError_t error = cudaGetLastError();
-  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
+const char* start_half(float* out, cudaStream_t stream) {
+  half<<<1, 64, 0, stream>>>(out);
+  return error_of_launch();
 }
 
-extern "C" const char* start_wait(const float* flag, cudaStream_t stream) {
+const char* start_wait(const float* flag, cudaStream_t stream) {
   wait<<<1, 32, 0, stream>>>(flag);
-  const cudaError_t error = cudaGetLastError();
-  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
+  return error_of_launch();
+}
 }

@@ -1,8 +1,8 @@
 """Start one kernel with a bug, for the tools of docs/debug.md.
 
-    python3 examples/debug/bugs.py far                    # or another bug; --help lists them
-    compute-sanitizer python3 examples/debug/bugs.py far
-    python3 examples/debug/bugs.py --build                # only compile, as without a GPU
+python3 examples/debug/bugs.py far                    # or another bug; --help lists them
+compute-sanitizer python3 examples/debug/bugs.py far
+python3 examples/debug/bugs.py --build                # only compile, as without a GPU
 """
 
 import argparse
@@ -15,8 +15,9 @@ from pathlib import Path
 import torch
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parents[1]), str(HERE.parent / "transpose")]
-from transpose import launch  # calls a launcher with tensors, sizes and torch's stream
+sys.path.insert(0, str(HERE.parents[1]))
+sys.path.insert(0, str(HERE.parent / "transpose"))
+from transpose import launch as start  # calls a launcher with tensors, sizes and torch's stream
 
 from lab import toolchain
 
@@ -28,35 +29,35 @@ def zeros(n: int) -> torch.Tensor:
 def far(library):
     """a store 4 MB behind a tensor of 4 bytes"""
     x = zeros(1)
-    launch(library.start_store, x, 1, 1 << 20)
+    start(library.start_store, x, 1, 1 << 20)
     return x
 
 
 def near(library):
     """a store directly behind a tensor of 4 bytes"""
     x = zeros(1)
-    launch(library.start_store, x, 1, 1)
+    start(library.start_store, x, 1, 1)
     return x
 
 
 def short(library):
     """page 2: b is shorter than a"""
     a, b, c = zeros(5), zeros(3), zeros(5)
-    launch(library.start_add, c, a, b, 5, 256)
+    start(library.start_add, c, a, b, 5, 256)
     return c
 
 
 def cpu(library):
     """page 2: b is on the CPU"""
     a, b, c = zeros(5), torch.zeros(5), zeros(5)
-    launch(library.start_add, c, a, b, 5, 256)
+    start(library.start_add, c, a, b, 5, 256)
     return c
 
 
-def too_many(library):
+def launch(library):
     """page 2: 2048 threads per block"""
     a, b, c = zeros(5), zeros(5), zeros(5)
-    launch(library.start_add, c, a, b, 5, 2048)
+    start(library.start_add, c, a, b, 5, 2048)
     return c
 
 
@@ -67,39 +68,39 @@ def stream(library):
     with torch.cuda.stream(torch.cuda.Stream()):
         big @ big
         a.fill_(1)
-    launch(library.start_add, c, a, b, 5, 256)
+    start(library.start_add, c, a, b, 5, 256)
     return c
 
 
 def empty(library):
     """a tensor that nothing has written"""
     a, b, c = torch.empty(5, device="cuda"), zeros(5), zeros(5)
-    launch(library.start_add, c, a, b, 5, 256)
+    start(library.start_add, c, a, b, 5, 256)
     return c
 
 
 def race(library):
     """a race between warps: a barrier is missing"""
     out = zeros(1)
-    launch(library.start_sum, out, torch.ones(256, device="cuda"))
+    start(library.start_sum, out, torch.ones(256, device="cuda"))
     return out
 
 
 def barrier(library):
-    """half of the threads leave before a barrier"""
+    """half of the threads do not reach a barrier"""
     out = zeros(64)
-    launch(library.start_leave, out)
-    return out.sum()
+    start(library.start_half, out)
+    return out
 
 
 def hang(library):
     """a loop that waits for a flag that no thread sets"""
     flag = zeros(1)
-    launch(library.start_wait, flag)
+    start(library.start_wait, flag)
     return flag
 
 
-BUGS = {f.__name__: f for f in (far, near, short, cpu, too_many, stream, empty, race, barrier, hang)}
+BUGS = {f.__name__: f for f in (far, near, short, cpu, launch, stream, empty, race, barrier, hang)}
 
 
 def build(flags: list[str]) -> Path:

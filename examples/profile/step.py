@@ -1,8 +1,8 @@
 """A training step with a transposition in it, for docs/profile.md: its kernels by time.
 
-    python3 examples/profile/step.py                 # the tile without padding
-    python3 examples/profile/step.py --rung 3        # with padding
-    python3 examples/profile/step.py --once          # one step, no table: for ncu and nsys
+python3 examples/profile/step.py                 # the tile without padding
+python3 examples/profile/step.py --rung 3        # with padding
+python3 examples/profile/step.py --once          # one step, no table: for ncu and nsys
 """
 
 import argparse
