@@ -17,9 +17,11 @@ import torch
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1]))
 sys.path.insert(0, str(HERE.parent / "transpose"))
-from transpose import launch as start  # calls a launcher with tensors, sizes and torch's stream
+import transpose
 
 from lab import toolchain
+
+start = transpose.launch  # calls a launcher with tensors, sizes and torch's current stream
 
 
 def zeros(n: int) -> torch.Tensor:
@@ -133,6 +135,8 @@ def main() -> None:
     if args.build:
         print(f"{library} is compiled")
         return
+    if not torch.cuda.is_available():
+        sys.exit("bugs.py: there is no GPU here to run a kernel; --build compiles them")
     y = BUGS[args.bug](ctypes.CDLL(str(library)))
     print(f"launched by process {os.getpid()}", flush=True)
     print("result:", y.flatten()[:5].tolist())
