@@ -14,13 +14,13 @@ from pathlib import Path
 
 import torch
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parents[1]))
-sys.path.insert(0, str(HERE.parent / "transpose"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "transpose"))
 import transpose
 
 from lab import toolchain
 
+HERE = Path(__file__).resolve().parent
 start = transpose.launch  # calls a launcher with tensors, sizes and torch's current stream
 
 
