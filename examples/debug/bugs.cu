@@ -15,7 +15,7 @@ __global__ void store(float* x, int64_t n, int64_t i) {
   x[i] = 1;
 }
 
-// short, cpu, launch, stream: the kernel of page 2. It is right; its callers are not.
+// short, cpu, launch, empty: the kernel of docs/2_mistakes.md. It is right; its callers are not.
 __global__ void add(float* c, const float* a, const float* b, int64_t n) {
   const int64_t i = blockIdx.x * int64_t(blockDim.x) + threadIdx.x;
   if (i < n) c[i] = a[i] + b[i];
