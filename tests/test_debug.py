@@ -1,0 +1,142 @@
+"""docs/debug.md and docs/profile.md: each tool says of examples/debug and examples/profile what the pages show."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from lab import toolchain
+
+ROOT = Path(__file__).resolve().parent.parent
+DEBUG, PROFILE, DAY = ((ROOT / "docs" / f"{name}.md").read_text() for name in ("debug", "profile", "gpu-day"))
+BUGS = ROOT / "examples" / "debug" / "bugs.py"
+TOOLS = f"{toolchain.tool_path()}:/usr/local/cuda/bin"
+NO_CACHE = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+def find(tool):
+    return shutil.which(tool, path=TOOLS) or pytest.skip(f"{tool} is not installed")
+
+
+def output(*command, **env):
+    run = {"cwd": ROOT, "env": os.environ | env, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    return subprocess.run([*map(str, command)], timeout=120, check=False, **run).stdout
+
+
+@pytest.mark.parametrize("flags", [[], ["--debug"], ["--print"]])
+def test_without_gpu(flags):
+    if not toolchain.find_nvcc():
+        assert "bugs.cu is not compiled" in output(sys.executable, BUGS, "--build", *flags)
+        return
+    assert "is compiled" in output(sys.executable, BUGS, "--build", *flags)
+    if not torch.cuda.is_available():
+        assert "there is no GPU here" in output(sys.executable, BUGS, "far", *flags)
+
+
+@needs_gpu
+@pytest.mark.parametrize(
+    ("bug", "env", "words"),
+    [
+        ("far", {}, "result: [0.0]"),
+        ("far --print", {}, "block 0, thread 0: x[1048576] of 1"),
+        ("empty", {}, "result: [1.0, 1.0, 1.0, 1.0, 1.0]"),
+        ("cpu", {}, 'print("result:", y.flatten()[:5].tolist())'),
+        ("cpu", {"CUDA_LAUNCH_BLOCKING": "1"}, "start(library.start_add, c, a, b, 5, 256)"),
+        ("launch", {}, "RuntimeError: invalid argument"),
+    ],
+)
+def test_alone(bug, env, words):
+    assert words in output(sys.executable, BUGS, *bug.split(), **env)
+    assert words in DEBUG
+
+
+@needs_gpu
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("bug", "tool", "env", "words"),
+    [
+        ("far", "memcheck", {}, "Invalid __global__ write of size 4 bytes"),
+        ("near", "memcheck", {}, "0 errors"),
+        ("near", "memcheck", NO_CACHE, "is 1 bytes after the nearest allocation at"),
+        ("short", "memcheck", NO_CACHE, "Invalid __global__ read of size 4 bytes"),
+        ("empty", "initcheck", {}, "0 errors"),
+        ("empty", "initcheck", NO_CACHE, "Uninitialized __global__ memory read of size 4 bytes"),
+        ("race", "memcheck", {}, "0 errors"),
+        ("race", "racecheck", {}, "Race reported between Write access at sum(float *, const float *)"),
+        ("barrier", "memcheck", {}, "0 errors"),
+        ("barrier", "synccheck", {}, "Barrier error detected. Divergent thread(s) in warp."),
+    ],
+)
+def test_sanitizer(bug, tool, env, words):
+    assert words in output(find("compute-sanitizer"), "--tool", tool, sys.executable, BUGS, bug, **env)
+    assert words in DEBUG
+
+
+@needs_gpu
+@pytest.mark.thorough
+def test_core_dump_of_a_hang(tmp_path):
+    """A byte for the pipe makes the driver write a core dump and end the process; cuda-gdb names the line."""
+    gdb, core, pipe = find("cuda-gdb"), tmp_path / "core", tmp_path / "pipe"
+    env = {"CUDA_ENABLE_USER_TRIGGERED_COREDUMP": "1", "CUDA_COREDUMP_FILE": f"{core}", "CUDA_COREDUMP_PIPE": f"{pipe}"}
+    command = [sys.executable, BUGS, "hang"]
+    with subprocess.Popen(command, env=os.environ | env, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert "launched" in process.stdout.readline()
+            time.sleep(1)
+            pipe.write_text("1")
+            process.wait(60)
+        finally:
+            process.kill()
+    found = output(gdb, "-batch", "-ex", f"target cudacore {core}")
+    assert "wait<<<(1,1,1),(32,1,1)>>> ()" in found
+    assert "while (*flag == 0) {" in found
+
+
+@needs_gpu
+@pytest.mark.thorough
+def test_debugger_names_the_exception():
+    found = output(find("cuda-gdb"), "-batch", "-ex", "run", "--args", sys.executable, BUGS, "cpu", "--debug")
+    assert "CUDA_EXCEPTION_14, Warp Illegal Address" in found
+    assert re.search(r"add<<<.*n=5\) at .*bugs.cu:21", found)
+
+
+@needs_gpu
+@pytest.mark.parametrize(("rung", "padding"), [(2, 0), (3, 1)])
+def test_step(rung, padding, tmp_path):
+    found = subprocess.check_output([sys.executable, ROOT / "examples/profile/step.py", f"--rung={rung}"], cwd=tmp_path)
+    assert re.search(rf"2 x  void through_tile<unsigned int, {padding}>", found.decode())
+    assert (tmp_path / "trace.json").stat().st_size > 1000
+
+
+@pytest.mark.parametrize("padding", [0, 1])
+def test_sass(padding, tmp_path):
+    """Without a GPU: registers and shared memory as the page says, and the instruction that its change replaces."""
+    nvcc = toolchain.find_nvcc() or pytest.skip("nvcc is not installed")
+    triton = pytest.importorskip("triton")
+    dump = shutil.which("cuobjdump", path=f"{TOOLS}:{Path(triton.__file__).parent}/backends/nvidia/bin")
+    library = tmp_path / "transpose.o"
+    log = output(nvcc, "-O3", "-arch=sm_90", "-Xptxas", "-v", "-c", "examples/transpose/transpose.cu", "-o", library)
+    name = f"_Z12through_tileIjLi{padding}EEvPT_PKS0_lli"
+    used = re.search(rf"Compiling entry function '{name}'(?:.*\n)+?.*(Used .* smem)", log)[1]
+    assert used in PROFILE
+    sass = output(dump or pytest.skip("cuobjdump is not installed"), "-sass", "-fun", name, library)
+    [step] = re.findall(r"\*/ +((?:LEA|IMAD) R3, R2, \w+, (?:0x7|R3)) ;", sass)
+    assert step in PROFILE
+
+
+PROGRAMS = re.findall(r"`python3 (\S+\.py)((?: [^`]*)?)`", DAY)
+
+
+@pytest.mark.parametrize(("program", "options"), PROGRAMS)
+def test_day(program, options, run):
+    """Each program of the list exists and has the options that the list gives it."""
+    if asked := re.findall(r"--[\w-]+", options):
+        assert {*asked} <= {*re.findall(r"--[\w-]+", run(program, "--help").stdout)}
+    assert (ROOT / program).exists()
