@@ -48,38 +48,27 @@ def test_time(run, tmp_path):
 
 
 RIGHT = {"torch.add": lambda c, a, b, n: a + b, "torch.add(out)": lambda c, a, b, n: torch.add(a, b, out=c)}
-WRONG = {
-    "a value": lambda c, a, b, n: a - b,
-    "an element left out": lambda c, a, b, n: torch.add(a[1:], b[1:], out=c[1:]),
+DIFFERS = "add2: the result for 100 elements of torch.float32 differs from torch's"
+FAILING = {  # what is wrong: a call, the message, what was measured before
+    "a value": (lambda c, a, b, n: a - b, DIFFERS, set()),
+    "an element left out": (lambda c, a, b, n: torch.add(a[1:], b[1:], out=c[1:]), DIFFERS, set()),
+    "memory": (lambda c, a, b, n: torch.empty(2**50) if n > 100 else a + b, "give smaller --sizes", {100}),
 }
 
 
-@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
-def test_wrong_result(wrong, monkeypatch, tmp_path, capsys):
-    """Exit status 1, nothing is timed, and the file says so."""
-    time_py = program("time.py")
-    monkeypatch.setattr(time_py.bench, "calls", lambda: RIGHT | {"add2": wrong})
+@pytest.mark.parametrize("case", FAILING)
+def test_failing_call(case, monkeypatch, tmp_path, capsys):
+    """Exit status 1, one line, nothing of a wrong call is timed, and the file says so."""
+    time_py, file = program("time.py"), tmp_path / "times.json"
+    call, message, measured = FAILING[case]
+    monkeypatch.setattr(time_py.bench, "calls", lambda: RIGHT | {"add2": call})
     monkeypatch.setattr(time_py.build, "load", lambda *_, **__: build.Build("jit", Path("a.so")))
-    file = tmp_path / "times.json"
-    monkeypatch.setattr(sys, "argv", ["time.py", "--device", "cpu", "--sizes", "100", "--json", str(file)])
-    assert time_py.main() == 1
-    assert "add2: the result for 100 elements of torch.float32 differs from torch's" in capsys.readouterr().err
-    content = json.loads(file.read_text())
-    assert (content["correct"], content["complete"], content["results"]) == (False, False, [])
-
-
-def test_out_of_memory(monkeypatch, tmp_path, capsys):
-    """Exit status 1, one line, and the file has what was measured before."""
-    time_py = program("time.py")
-    large = {"add2": lambda c, a, b, n: torch.empty(2**50) if n > 100 else a + b}
-    monkeypatch.setattr(time_py.bench, "calls", lambda: RIGHT | large)
-    monkeypatch.setattr(time_py.build, "load", lambda *_, **__: build.Build("jit", Path("a.so")))
-    file = tmp_path / "times.json"
     monkeypatch.setattr(sys, "argv", ["time.py", "--device", "cpu", "--sizes", "100,200", "--json", str(file)])
     assert time_py.main() == 1
-    assert "give smaller --sizes" in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     content = json.loads(file.read_text())
-    assert (content["complete"], {row["n"] for row in content["results"]}) == (False, {100})
+    assert (content["correct"], content["complete"]) == (message != DIFFERS, False)
+    assert {row["n"] for row in content["results"]} == measured
 
 
 @pytest.mark.thorough

@@ -33,17 +33,6 @@ def test_each_kernel(kernel, dtype, n):
         assert whole[offset + n :].isnan().all()
 
 
-def test_large_tensors(add2, add, cuda, dtype):
-    """From 16 MB on blocks are larger: aligned and not, with elements after the last vector, and in place."""
-    n = 2**23 + 3
-    for offset in (0, 1):
-        a, b = (x[offset:] for x in torch.randn(2, n + offset, device=cuda, dtype=dtype))
-        assert same_bits(add(a, b), a + b)
-        expected = a + b
-        add2.torch_launch_add2(a, a, b, n)
-        assert same_bits(a, expected)
-
-
 def test_every_pair_of_float16(add, cuda):
     """2^32 sums: normal, subnormal, infinite, NaN, and every tie."""
     values = torch.arange(-(2**15), 2**15, device=cuda).to(torch.int16).view(torch.float16)

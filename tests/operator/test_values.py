@@ -25,7 +25,7 @@ def same_bits(found: torch.Tensor, expected: torch.Tensor) -> bool:
     return bool((equal | both_nan).all())
 
 
-@pytest.mark.parametrize("n", [0, 1, 3, 7, 8, 31, 1000, 1023, 1024, 4099, 2**20 + 3])
+@pytest.mark.parametrize("n", [0, 1, 3, 7, 8, 31, 1000, 1023, 1024, 4099, 2**20 + 3, 2**23 + 3])
 def test_lengths(add, device, dtype, n):
     a, b = torch.randn(2, n, device=device, dtype=dtype)
     assert same_bits(add(a, b), a + b)
