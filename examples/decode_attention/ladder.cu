@@ -65,12 +65,13 @@ __device__ Part<N> combine(const Part<N>& a, const Part<N>& b) {
 // A token is a part, too: its score is the maximum. kColumns / N lanes add the score up.
 template <int N>
 __device__ Part<N> part_of_token(const bf16* q, const bf16* key, const bf16* value) {
+  Part<N> one = {0, 1};
+  for (int i = 0; i < N; ++i) one.out[i] = __bfloat162float(value[i]);
   float score = 0;
   for (int i = 0; i < N; ++i) score += __bfloat162float(q[i]) * __bfloat162float(key[i]);
   for (int distance = kColumns / N / 2; distance > 0; distance /= 2)
     score += __shfl_xor_sync(0xffffffff, score, distance);
-  Part<N> one = {score * kScale, 1};
-  for (int i = 0; i < N; ++i) one.out[i] = __bfloat162float(value[i]);
+  one.maximum = score * kScale;
   return one;
 }
 
