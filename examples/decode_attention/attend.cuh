@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1) attend(const __grid_constan
   __shared__ Parts<S> parts;
   const Place at(p);
   char* const ring = memory + at.warp * kRing;
-  Copies<S> copies = {p, at, address(ring), at.first};
+  Copies<S> copies(p, at, ring);
   start_next_kernel();
   prefetch_first<S>(p, at);
   wait_for_kernel_before();

@@ -68,30 +68,39 @@ struct Copies {
   static constexpr int kTokens = S::kTokens, kAtOnce = 32 / S::kChunks;
   const AttendCall& p;
   const Place& at;
-  const uint32_t ring;  // its address in shared memory
-  int next;             // the next tile to copy
+  uint32_t ring;  // its address in shared memory
+  int token = at.lane / S::kChunks, chunk = at.lane % S::kChunks;
+  const Cached *key = first_of(p.keys), *value = first_of(p.values);
+  const float* key_scale = at.cached<float>(p.key_scale, at.first* kTokens + at.lane);
+  const float* value_scale = at.cached<float>(p.value_scale, at.first* kTokens + at.lane);
+  int next = at.first;  // the next tile to copy
 
-  __device__ void copy_rows(uint32_t to, const Rows& x) const {
-    const int chunk = at.lane % S::kChunks, first = next * kTokens + at.lane / S::kChunks;
-    const Cached* from = at.cached<Cached>(x, first) + chunk * (16 / sizeof(Cached));
-    for (int i = 0; i < kTokens; i += kAtOnce) {
-      const int place = S::place(i | at.lane / S::kChunks, chunk);
-      copy_16_once(to + place * 16, from + i * x.token, first + i < p.capacity);
-    }
+  __device__ Copies(const AttendCall& p, const Place& at, const char* ring)
+      : p(p), at(at), ring(address(ring)) {}
+  __device__ const Cached* first_of(const Rows& x) const {
+    return at.cached<Cached>(x, at.first * kTokens + token) + chunk * (16 / sizeof(Cached));
   }
-  __device__ void copy_scales(uint32_t to, const Rows& x) const {
-    const int token = next * kTokens + at.lane;
-    if (at.lane < kTokens) copy_4(to + at.lane * 4, at.cached<float>(x, token), token < p.capacity);
+  __device__ void copy_rows(uint32_t to, const Cached*& from, int64_t stride, int left) {
+    for (int i = 0; i < kTokens; i += kAtOnce)
+      copy_16_once(to + S::place(i | token, chunk) * 16, from + i * stride, i + token < left);
+    from += int64_t{at.step} * kTokens * stride;
+  }
+  __device__ void copy_scales(uint32_t to, const float*& from, int64_t stride, int left) {
+    copy_4(to + at.lane * 4, from, at.lane < left);
+    from += int64_t{at.step} * kTokens * stride;
   }
   // Starts the next copy, unless all of the warp's `tiles` are under way. Commits in any case: the
   // wait counts commits.
   __device__ void start(int stage, int tiles) {
     if (next < tiles) {
       const uint32_t to = ring + stage * S::kSlot, scales = to + 2 * kTokens * S::kRow;
-      copy_rows(to, p.keys);
-      copy_rows(to + kTokens * S::kRow, p.values);
-      if (S::is_int8) copy_scales(scales, p.key_scale);
-      if (S::is_int8) copy_scales(scales + kTokens * 4, p.value_scale);
+      const int left = p.capacity - next * kTokens;
+      copy_rows(to, key, p.keys.token, left);
+      copy_rows(to + kTokens * S::kRow, value, p.values.token, left);
+      if (S::is_int8 && at.lane < kTokens) {
+        copy_scales(scales, key_scale, p.key_scale.token, left);
+        copy_scales(scales + kTokens * 4, value_scale, p.value_scale.token, left);
+      }
       next += at.step;
     }
     __pipeline_commit();

@@ -62,37 +62,27 @@ __device__ Part<N> combine(const Part<N>& a, const Part<N>& b) {
   return both;
 }
 
-// N neighbouring columns of a row, in one load.
-template <int N>
-struct alignas(2 * N) Columns {
-  bf16 x[N];
-};
-template <int N>
-__device__ Columns<N> load(const bf16* from) {
-  return *reinterpret_cast<const Columns<N>*>(from);
-}
-
 // A token is a part, too: its score is the maximum. kColumns / N lanes add the score up.
 template <int N>
-__device__ Part<N> part_of(const Columns<N>& q, const Columns<N>& key, const Columns<N>& value) {
+__device__ Part<N> part_of_token(const bf16* q, const bf16* key, const bf16* value) {
+  Part<N> one = {0, 1};
+  for (int i = 0; i < N; ++i) one.out[i] = __bfloat162float(value[i]);
   float score = 0;
-  for (int i = 0; i < N; ++i) score += __bfloat162float(q.x[i]) * __bfloat162float(key.x[i]);
+  for (int i = 0; i < N; ++i) score += __bfloat162float(q[i]) * __bfloat162float(key[i]);
   for (int distance = kColumns / N / 2; distance > 0; distance /= 2)
     score += __shfl_xor_sync(0xffffffff, score, distance);
-  Part<N> one = {score * kScale, 1};
-  for (int i = 0; i < N; ++i) one.out[i] = __bfloat162float(value.x[i]);
+  one.maximum = score * kScale;
   return one;
 }
 
 // A warp takes every step-th token; a lane has four columns.
 __device__ Part<4> attend_tokens(const Problem& p, int head, int first, int step) {
   const int column = threadIdx.x % 32 * 4;
-  const auto q = load<4>(p.q + head * kColumns + column);
+  const bf16* q = p.q + head * kColumns + column;
   Part<4> all;
   for (int token = first; token < p.tokens; token += step) {
-    const auto key = load<4>(row_of(p.keys, p, head, token) + column);
-    const auto value = load<4>(row_of(p.values, p, head, token) + column);
-    all = combine(all, part_of(q, key, value));
+    const bf16 *key = row_of(p.keys, p, head, token), *value = row_of(p.values, p, head, token);
+    all = combine(all, part_of_token<4>(q, key + column, value + column));
   }
   return all;
 }
@@ -155,23 +145,29 @@ __global__ void __launch_bounds__(32 * kWarps) tokens_split(Problem p) {
   join_parts(p, parts);
 }
 
+// Eight columns: 16 bytes, which one load brings.
+struct alignas(16) Eight {
+  bf16 x[8];
+};
+__device__ Eight load_eight(const bf16* from) { return *reinterpret_cast<const Eight*>(from); }
+
 // 3. Larger loads, and more of them at once: half a warp loads one token, 16 bytes per lane, and a
 // warp loads a tile of eight tokens before it uses one.
 __global__ void __launch_bounds__(32 * kWarps) wide_loads(Problem p) {
   __shared__ Part<kColumns> parts[2 * kWarps][1];
   const int half = threadIdx.x / 16, column = threadIdx.x % 16 * 8, head = blockIdx.x;
-  const auto q = load<8>(p.q + head * kColumns + column);
+  const Eight q = load_eight(p.q + head * kColumns + column);
   Part<8> all;
   for (int tile = first_tile(); tile * 8 < p.tokens; tile += tile_step()) {
     const int first = tile * 8 + half % 2;
-    Columns<8> keys[4], values[4];
+    Eight keys[4], values[4];
     for (int i = 0; i < 4; ++i) {
       const int token = min(first + i * 2, p.tokens - 1);
-      keys[i] = load<8>(row_of(p.keys, p, head, token) + column);
-      values[i] = load<8>(row_of(p.values, p, head, token) + column);
+      keys[i] = load_eight(row_of(p.keys, p, head, token) + column);
+      values[i] = load_eight(row_of(p.values, p, head, token) + column);
     }
     for (int i = 0; i < 4; ++i) {
-      const Part<8> one = part_of(q, keys[i], values[i]);
+      const Part<8> one = part_of_token<8>(q.x, keys[i].x, values[i].x);
       if (first + i * 2 < p.tokens) all = combine(all, one);
     }
   }
