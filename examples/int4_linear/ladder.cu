@@ -58,9 +58,8 @@ __global__ void one_warp_per_output(Problem p) {
   if (lane == 0) p.y[int64_t{m} * p.n + n] = __float2bfloat16(sum);
 }
 
-// Codes in the order of fragments: 16 bytes are a lane's codes of 16 rows and 64 columns, a word
-// for each of four mma.sync. Piece (row / 64, column / 64, row / 16 % 4) has those of a warp, 512
-// bytes.
+// Codes in the order of fragments. A piece has those of a warp: 16 rows and 64 columns. 16 bytes
+// are one lane's, a word for each of four mma.sync.
 struct alignas(16) Words {
   uint32_t at[4];
 };
@@ -81,38 +80,43 @@ __device__ uint32_t two_codes(uint32_t word, int i) {
 // W (g = lane / 4) for rows 2 t and 2 t + 1 of x (t = lane % 4): [0] and [1] of the even row of W.
 using Sums = float[4];
 
-// A group of 128 columns of 8 rows of x, and its sums. Of each 16 columns a lane needs 2 t, 2 t +
-// 1, and the two that are 8 further.
+// A group of 128 columns of 8 rows of x, and its sums. Of each 16 columns a lane needs 2 t and the
+// next one (low), and those 8 further on (high).
 struct Columns {
   uint32_t low[8], high[8];
   Sums sum = {};
 };
 __device__ void load_columns(Columns& x, const Problem& p, int group) {
-  const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4,
-            m = min(int(blockIdx.y * 8 + g), p.m - 1);
-  const auto* pairs =
-      reinterpret_cast<const uint32_t*>(p.x + int64_t{m} * p.k + group * kGroup) + t;
+  const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+  const int m = min(int(blockIdx.y * 8 + g), p.m - 1);
+  const bf16* row = p.x + int64_t{m} * p.k + group * kGroup;
+  const auto* pairs = reinterpret_cast<const uint32_t*>(row) + t;
   const uint32_t ones[4] = {0x3f803f80, 0x3f803f80, 0x3f803f80, 0x3f803f80};
+#pragma unroll
   for (int j = 0; j < 8; ++j) {
     x.low[j] = pairs[j * 8];
     x.high[j] = pairs[j * 8 + 4];
+    mma<bf16>(x.sum, ones, x.low[j], x.high[j]);
   }
-  for (int j = 0; j < 8; ++j) mma<bf16>(x.sum, ones, x.low[j], x.high[j]);
 }
 
-// The codes of 16 rows, one group.
+// What a lane needs of a group of 16 rows: codes, and scale and zero of its two rows.
 struct Codes {
   Words half[2];
+  uint32_t scale;  // two bfloat16
+  uchar2 zero;
 };
 __device__ Codes load_codes(const Problem& p, int row, int group) {
-  const int lane = threadIdx.x % 32;
-  return {{words_of(p, row, group * kGroup)[lane], words_of(p, row, group * kGroup + 64)[lane]}};
+  const int lane = threadIdx.x % 32, column = group * kGroup;
+  const int64_t at = int64_t{group} * p.n + row + lane / 4 * 2;
+  return {{words_of(p, row, column)[lane], words_of(p, row, column + 64)[lane]},
+          *reinterpret_cast<const uint32_t*>(p.scale + at),
+          *reinterpret_cast<const uchar2*>(p.zero + at)};
 }
 
 // Adds a group. sum (code - zero) x = sum (16 + code) x - (16 + zero) sum x: tensor cores make both
 // sums, and scale and zero are needed once for 128 columns.
-__device__ void add_group(Sums& sums, const Codes& codes, const Columns& x, const Problem& p,
-                          int row, int group) {
+__device__ void add_group(Sums& sums, const Codes& codes, const Columns& x) {
   Sums part = {};
 #pragma unroll
   for (int j = 0; j < 8; ++j) {
@@ -120,12 +124,10 @@ __device__ void add_group(Sums& sums, const Codes& codes, const Columns& x, cons
     for (int i = 0; i < 4; ++i) a[i] = two_codes(codes.half[j / 4].at[j % 4], i);
     mma<bf16>(part, a, x.low[j], x.high[j]);
   }
-  const int64_t at = int64_t{group} * p.n + row + threadIdx.x % 32 / 4 * 2;
-  const float2 scale = __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(p.scale + at));
-  const uchar2 zero = *reinterpret_cast<const uchar2*>(p.zero + at);
+  const float2 scale = __bfloat1622float2(bits<__nv_bfloat162>(codes.scale));
   for (int i = 0; i < 2; ++i) {
-    sums[i] += scale.x * (part[i] - (16.f + zero.x) * x.sum[i]);
-    sums[i + 2] += scale.y * (part[i + 2] - (16.f + zero.y) * x.sum[i + 2]);
+    sums[i] += scale.x * (part[i] - (16.f + codes.zero.x) * x.sum[i]);
+    sums[i + 2] += scale.y * (part[i + 2] - (16.f + codes.zero.y) * x.sum[i + 2]);
   }
 }
 
@@ -133,7 +135,7 @@ __device__ void add_group(Sums& sums, const Codes& codes, const Columns& x, cons
 __device__ void join_warps(const Problem& p, const Sums& sums, int row) {
   __shared__ float all[8][8][16];  // warp, row of x, row of W
   const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-  __syncthreads();
+  __syncthreads();  // all have read the sums of the rows before
   for (int i = 0; i < 4; ++i) all[warp][2 * t + i % 2][2 * g + i / 2] = sums[i];
   __syncthreads();
   const int m = threadIdx.x / 16, n = threadIdx.x % 16;
@@ -150,34 +152,31 @@ __global__ void __launch_bounds__(256) tensor_cores(Problem p) {
   Sums sums = {};
 #pragma unroll 1
   for (int group = threadIdx.x / 32; group < p.k / kGroup; group += 8) {
+    const Codes codes = load_codes(p, row, group);
     Columns x;
     load_columns(x, p, group);
-    add_group(sums, load_codes(p, row, group), x, p, row, group);
+    add_group(sums, codes, x);
   }
   join_warps(p, sums, row);
 }
 
-// 3. A warp has 64 rows: what it loads of x serves four times as many codes, and it loads the codes
-// of its next group before it uses those of this one, so more bytes are in flight.
-__global__ void __launch_bounds__(256, 1) loads_ahead(Problem p) {
-  const int first_row = blockIdx.x * 64, groups = p.k / kGroup;
-  Sums sums[4] = {};
-  Codes codes[4];
-  const int first = threadIdx.x / 32;
-  for (int i = 0; i < 4; ++i) codes[i] = load_codes(p, first_row + i * 16, min(first, groups - 1));
+// 3. Loads ahead: a warp loads its next group before it uses this one, so more bytes are in flight.
+// The first one it loads while the kernel before ends, which may still write x, but not weights.
+__global__ void __launch_bounds__(256, 4) loads_ahead(Problem p) {
+  const int row = blockIdx.x * 16, groups = p.k / kGroup, first = threadIdx.x / 32;
+  Sums sums = {};
+  Codes codes = load_codes(p, row, min(first, groups - 1));
+  start_next_kernel();
+  wait_for_kernel_before();
 #pragma unroll 1
   for (int group = first; group < groups; group += 8) {
-    Codes next[4];
-    for (int i = 0; i < 4; ++i)
-      next[i] = load_codes(p, first_row + i * 16, min(group + 8, groups - 1));
+    const Codes next = load_codes(p, row, min(group + 8, groups - 1));
     Columns x;
     load_columns(x, p, group);
-    for (int i = 0; i < 4; ++i) {
-      add_group(sums[i], codes[i], x, p, first_row + i * 16, group);
-      codes[i] = next[i];
-    }
+    add_group(sums, codes, x);
+    codes = next;
   }
-  for (int i = 0; i < 4; ++i) join_warps(p, sums[i], first_row + i * 16);
+  join_warps(p, sums, row);
 }
 
 // Many rows of x: a block has 128 rows of W and of x, and a ring of stages, each with 64 columns.
@@ -185,13 +184,15 @@ constexpr int kStages = 8, kTall = 128;
 struct Ring {
   bf16 x[kStages][kTall * 64];      // as wgmma reads it: with the 128-byte swizzle
   Words codes[kStages][2][4 * 32];  // of each of two groups of 128 threads, 64 rows
-  uint64_t full[kStages];
+  bf16 scale[kStages][kTall];
+  uint8_t zero[kStages][kTall];
+  uint64_t full[kStages], empty[kStages];
 };
 struct Maps {
-  CUtensorMap x, codes;
+  CUtensorMap x, codes, scale, zero;
 };
 
-// The columns of a block, if `splits` blocks share K; and its tile.
+// The tile of a block, and its columns if `splits` blocks share K.
 struct Work {
   int row, m, first_step, steps;  // a step: 64 columns
   __device__ Work(const Problem& p, int splits) {
@@ -205,117 +206,116 @@ struct Work {
 
 __device__ void load_step(Ring& s, const Maps& maps, const Work& work, int step) {
   const int stage = step % kStages, column = work.first_step + step;
-  expect_bytes(&s.full[stage], sizeof(s.x[0]) + sizeof(s.codes[0]));
-  load_tile(s.x[stage], maps.x, &s.full[stage], {column * 64, work.m});
-  load_tile(s.codes[stage], maps.codes, &s.full[stage], {0, column * 2, work.row / 64});
+  uint64_t* full = &s.full[stage];
+  expect_bytes(full, sizeof(s.x[0]) + sizeof(s.codes[0]) + sizeof(s.scale[0]) + sizeof(s.zero[0]));
+  load_tile(s.x[stage], maps.x, full, {column * 64, work.m});
+  load_tile(s.codes[stage], maps.codes, full, {0, column * 2, work.row / 64});
+  load_tile(s.scale[stage], maps.scale, full, {work.row, column / 2});
+  load_tile(s.zero[stage], maps.zero, full, {work.row, column / 2});
 }
 
 // Fragments of W, 16 rows and 64 columns: four times what mma.sync and wgmma want. Here each code
 // serves 128 products, so zero and scale go into it.
-__device__ void make_fragments(uint32_t (&a)[4][4], const Words& codes, const float2 (&affine)[2]) {
-  for (int j = 0; j < 16; ++j) {
-    const float2 row = affine[j % 2];  // 16 + zero, scale
-    const auto code = bits<__nv_bfloat162>(two_codes(codes.at[j / 4], j % 4));
-    const auto whole = __hsub2(code, __float2bfloat162_rn(row.x));  // exact
-    a[j / 4][j % 4] = bits<uint32_t>(__hmul2(whole, __float2bfloat162_rn(row.y)));
+__device__ void make_fragments(uint32_t (&a)[4][4], const Ring& s, int stage) {
+  const int row = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4 * 2;  // and the next one
+  const Words codes = s.codes[stage][threadIdx.x / 128][threadIdx.x % 128];
+  __nv_bfloat162 scale[2], zero[2];
+  for (int odd = 0; odd < 2; ++odd) {
+    scale[odd] = __bfloat162bfloat162(s.scale[stage][row + odd]);
+    zero[odd] = __float2bfloat162_rn(16.f + s.zero[stage][row + odd]);
   }
-}
-
-// Adds all columns of the block. d: as wgmma leaves it, of each 8 rows of x what Sums has.
-__device__ void add_steps(float (&d)[kTall / 2], Ring& s, const Maps& maps, const Problem& p,
-                          const Work& work) {
-  const int group = threadIdx.x / 128, thread = threadIdx.x % 128;
-  const int row = work.row + group * 64 + thread / 32 * 16 + thread % 32 / 4 * 2;
-  if (threadIdx.x == 0) {
-    for (uint64_t& barrier : s.full) init_barrier(&barrier, 1);
-    publish_barriers();
-    for (int step = 0; step < min(kStages, work.steps); ++step) load_step(s, maps, work, step);
-  }
-  __syncthreads();
-  const auto affine_at = [&](int step, int odd) {
-    const int64_t at = int64_t{(work.first_step + step) / 2} * p.n + row + odd;
-    return float2{16.f + p.zero[at], __bfloat162float(p.scale[at])};
-  };
-  float2 affine[2] = {affine_at(0, 0), affine_at(0, 1)}, next[2];
-  uint32_t a[2][4][4];  // while tensor cores read the fragments of a step, the next ones are made
-  for (int first = 0; first < work.steps; first += 2) {
-    for (int odd = 0; odd < 2; ++odd)  // of the next group, while this one is multiplied
-      next[odd] = affine_at(min(first + 2, work.steps - 1), odd);
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int step = first + half, stage = step % kStages;
-      wait(&s.full[stage], step / kStages % 2);
-      make_fragments(a[half], s.codes[stage][group][thread], affine);
-      const uint64_t x = describe(address(s.x[stage]));
-      begin_products();
-      for (int j = 0; j < 4; ++j) wgmma<bf16>(d, a[half][j], x + 2 * j, step + j > 0);
-      commit_products();
-      wait_products<1>();
-      __syncthreads();  // all have read the stage before this one
-      const int later = step - 1 + kStages;
-      if (threadIdx.x == 0 && step > 0 && later < work.steps) load_step(s, maps, work, later);
-    }
-    affine[0] = next[0];
-    affine[1] = next[1];
-  }
-  wait_products<0>();
-  __syncthreads();
-  release(d);
-}
-
-// 4. wgmma multiplies, TMA fills the ring: a code becomes a number once for 128 rows of x.
-__global__ void __launch_bounds__(256, 1) many_rows(const __grid_constant__ Maps maps, Problem p) {
-  extern __shared__ __align__(1024) uint8_t memory[];
-  const Work work(p, 1);
-  float d[kTall / 2];
-  add_steps(d, *reinterpret_cast<Ring*>(memory), maps, p, work);
-  const int row = work.row + threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4 * 2;
-  const int m = work.m + threadIdx.x % 4 * 2;
-  for (int i = 0; i < kTall / 2; ++i) {
-    const int to_m = m + i / 4 * 8 + i % 2, to_row = row + i % 4 / 2;
-    if (to_m < p.m) p.y[int64_t{to_m} * p.n + to_row] = __float2bfloat16(d[i]);
+  for (int j = 0; j < 16; ++j) {
+    const auto code = bits<__nv_bfloat162>(two_codes(codes.at[j / 4], j % 4));
+    a[j / 4][j % 4] = bits<uint32_t>(__hmul2(__hsub2(code, zero[j % 2]), scale[j % 2]));
   }
 }
 
-// 5. Two blocks share the columns of a tile, as there are fewer tiles than multiprocessors. Each
-// finishes half of the rows of x: it adds the other's sums, which it reads in that block's memory.
-__global__ void __launch_bounds__(256, 1)
-    two_blocks_share(const __grid_constant__ Maps maps, Problem p) {
-  extern __shared__ __align__(1024) uint8_t memory[];
+// Adds the sums of the cluster's blocks, which had other columns: each block finishes a part of the
+// rows of x. d: of each 8 rows of x what Sums has. The sums lie in the place of the ring.
+__device__ void join_blocks(const float (&d)[kTall / 2], void* memory, const Problem& p,
+                            const Work& work) {
   constexpr int kStride = kTall + 4;  // floats from one row of x to the next: banks differ
   const auto cluster = cooperative_groups::this_cluster();
-  const Work work(p, 2);
-  float d[kTall / 2];
-  add_steps(d, *reinterpret_cast<Ring*>(memory), maps, p, work);
-  float* all = reinterpret_cast<float*>(memory);  // in the place of the ring
-  const int row = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4 * 2, m = threadIdx.x % 4 * 2;
-  for (int i = 0; i < kTall / 2; ++i)
-    all[(m + i / 4 * 8 + i % 2) * kStride + row + i % 4 / 2] = d[i];
-  cluster.sync();
-  const float* others = cluster.map_shared_rank(all, cluster.block_rank() ^ 1);
-  for (int i = threadIdx.x; i < kTall / 2 * kTall; i += blockDim.x) {
-    const int at_m = cluster.block_rank() * (kTall / 2) + i / kTall,
-              at = at_m * kStride + i % kTall;
-    if (work.m + at_m < p.m)
-      p.y[int64_t{work.m + at_m} * p.n + work.row + i % kTall] =
-          __float2bfloat16(all[at] + others[at]);
+  const int splits = cluster.num_blocks(), rows = kTall / splits;
+  float* all = static_cast<float*>(memory);
+  if (threadIdx.x < 256) {
+    const int row = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4 * 2, m = threadIdx.x % 4 * 2;
+#pragma unroll
+    for (int i = 0; i < kTall / 2; ++i)
+      all[(m + i / 4 * 8 + i % 2) * kStride + row + i % 4 / 2] = d[i];
   }
-  cluster.sync();  // a block must not end while the other reads its sums
+  cluster.sync();
+  for (int i = threadIdx.x; i < rows * kTall; i += blockDim.x) {
+    const int m = cluster.block_rank() * rows + i / kTall, row = i % kTall;
+    float sum = 0;
+    for (int part = 0; part < splits; ++part)
+      sum += cluster.map_shared_rank(all, part)[m * kStride + row];
+    if (work.m + m < p.m) p.y[int64_t{work.m + m} * p.n + work.row + row] = __float2bfloat16(sum);
+  }
+  cluster.sync();  // a block must not end while another reads its sums
 }
 
-const char* launch_many(void (*kernel)(Maps, Problem), unsigned splits, const Problem& p,
-                        cudaStream_t stream) {
+// 4. wgmma multiplies, TMA fills the ring: a code becomes a number once for 128 rows of x. One more
+// thread only loads. A warp makes its next fragments while tensor cores read the last ones.
+// 5. The same, but the two blocks of a cluster share the columns of a tile.
+__global__ void __launch_bounds__(288, 1)
+    many_rows(const __grid_constant__ Maps maps, Problem p, int splits) {
+  extern __shared__ __align__(1024) uint8_t memory[];
+  Ring& s = *reinterpret_cast<Ring*>(memory);
+  const Work work(p, splits);
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < kStages; ++i) {
+      init_barrier(&s.full[i], 1);
+      init_barrier(&s.empty[i], 8);  // one thread of each warp
+    }
+    publish_barriers();
+  }
+  __syncthreads();
+  float d[kTall / 2] = {};
+  if (threadIdx.x == 256) {
+    for (int step = 0; step < work.steps; ++step) {
+      wait(&s.empty[step % kStages], step / kStages % 2 ^ 1);
+      load_step(s, maps, work, step);
+    }
+  } else if (threadIdx.x < 256) {
+    uint32_t a[2][4][4];
+    for (int first = 0; first < work.steps; first += 2) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int step = first + half, stage = step % kStages;
+        wait(&s.full[stage], step / kStages % 2);
+        make_fragments(a[half], s, stage);
+        const uint64_t x = describe(address(s.x[stage]));
+        begin_products();
+        for (int j = 0; j < 4; ++j) wgmma<bf16>(d, a[half][j], x + 2 * j, true);
+        commit_products();
+        wait_products<1>();  // those before have ended, so their stage is free
+        if (step > 0 && threadIdx.x % 32 == 0) arrive(&s.empty[(step - 1) % kStages]);
+      }
+    }
+    wait_products<0>();
+    release(d);
+  }
+  __syncthreads();  // all have read the ring
+  join_blocks(d, memory, p, work);
+}
+
+const char* launch_many(unsigned splits, const Problem& p, cudaStream_t stream) {
   if (p.n % kTall) return "rungs 4 and 5 need N in multiples of 128";
   const cuuint64_t m = p.m, n = p.n, k = p.k;
+  const auto half = CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
   Maps maps;
-  const char* error = make_map<2>(&maps.x, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, p.x, {k, m},
-                                  {64, kTall}, CU_TENSOR_MAP_SWIZZLE_128B);
-  if (!error)
-    error = make_map<3>(&maps.codes, CU_TENSOR_MAP_DATA_TYPE_INT32, 4, p.codes,
-                        {256, k / 32, n / 64}, {256, 2, 2});
-  if (error) return error;
+  for (const char* error :
+       {make_map<2>(&maps.x, half, 2, p.x, {k, m}, {64, kTall}, CU_TENSOR_MAP_SWIZZLE_128B),
+        make_map<3>(&maps.codes, CU_TENSOR_MAP_DATA_TYPE_INT32, 4, p.codes, {256, k / 32, n / 64},
+                    {256, 2, 2}),
+        make_map<2>(&maps.scale, half, 2, p.scale, {n, k / kGroup}, {kTall, 1}),
+        make_map<2>(&maps.zero, CU_TENSOR_MAP_DATA_TYPE_UINT8, 1, p.zero, {n, k / kGroup},
+                    {kTall, 1})})
+    if (error) return error;
   const dim3 blocks(p.n / kTall * splits, divide_up(p.m, kTall));
-  return launch(kernel, {blocks, 256, sizeof(Ring), splits}, stream, maps, p);
+  return launch(many_rows, {blocks, 288, sizeof(Ring), splits}, stream, maps, p, splits);
 }
 
 }  // namespace
@@ -335,7 +335,6 @@ extern "C" const char* launch_ladder(int rung, bf16* y, const bf16* x, const uin
   const unsigned rows = m, tiles = divide_up(m, 8);
   if (rung == 1) return launch(one_warp_per_output, {{n / 8u, rows}, 256}, stream, p);
   if (rung == 2) return launch(tensor_cores, {{n / 16u, tiles}, 256}, stream, p);
-  if (rung == 3) return launch(loads_ahead, {{n / 64u, tiles}, 256}, stream, p);
-  if (rung == 4) return launch_many(many_rows, 1, p, stream);
-  return launch_many(two_blocks_share, 2, p, stream);
+  if (rung == 3) return launch(loads_ahead, {{n / 16u, tiles}, 256, 0, 1, true}, stream, p);
+  return launch_many(rung == 4 ? 1 : 2, p, stream);
 }
