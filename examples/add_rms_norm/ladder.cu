@@ -8,11 +8,7 @@
 #include "common/instructions.cuh"
 #include "common/launch.cuh"
 
-namespace {
-
 using bf16 = __nv_bfloat16;
-constexpr float kEps = 1e-6f;
-constexpr int kThreads = 512;
 
 // What every rung gets: tensors of rows x width, weights of width, an rstd for each row.
 struct Problem {
@@ -25,6 +21,11 @@ struct Problem {
   int64_t rows;
   int width, blocks;
 };
+
+namespace {
+
+constexpr float kEps = 1e-6f;
+constexpr int kThreads = 512;
 
 __host__ __device__ float wide(bf16 x) { return __bfloat162float(x); }
 __host__ __device__ bf16 add(bf16 x, bf16 y) { return __float2bfloat16(wide(x) + wide(y)); }
