@@ -29,7 +29,7 @@ const Gpu& current_gpu() {
   if (gpu.multiprocessors > 0) return gpu;
   gpu.multiprocessors = device_attribute(cudaDevAttrMultiProcessorCount);
   gpu.clusters[0] = gpu.multiprocessors;
-  const auto kernel = backward_rows<__nv_bfloat16, 2>;  // no kernel needs more
+  const auto kernel = backward_rows<__nv_bfloat16, 2, true>;  // no kernel needs more
   if (!has_hopper_code(kernel)) return gpu;
   cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
   for (int k = 1; k < 5; ++k) {
@@ -222,9 +222,9 @@ const char* run(const RmsBackward& x, cudaStream_t stream) {
       error = start(backward_tiles<T>, grid, threads, stream, x.dx, sums, x.dy, x.ds, x.s, weight,
                     x.rstd, x.rows, x.width, tile_rows);
     } else {
-      const auto whole = vectors_per_thread == 1 ? backward_rows<T, 1> : backward_rows<T, 2>;
-      const auto other =
-          vectors_per_thread == 1 ? backward_rows<T, 1, false> : backward_rows<T, 2, false>;
+      const bool is_one = vectors_per_thread == 1;
+      const auto whole = is_one ? backward_rows<T, 1, true> : backward_rows<T, 2, true>;
+      const auto other = is_one ? backward_rows<T, 1, false> : backward_rows<T, 2, false>;
       error = start(is_whole ? whole : other, grid, threads, stream, x.dx, sums, x.dy, x.ds, x.s,
                     weight, x.rstd, x.rows, x.width);
     }

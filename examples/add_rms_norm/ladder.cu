@@ -1,18 +1,13 @@
 // Residual add and RMSNorm in bfloat16, in six rungs, and its gradient in two: each removes what
 // limited the one before it. ladder.py checks and times them; docs/10_add_rms_norm.md tells the
 // story.
-#include <cooperative_groups.h>
 #include <cuda_bf16.h>
 
 #include "common/divide.h"
 #include "common/instructions.cuh"
 #include "common/launch.cuh"
 
-namespace {
-
 using bf16 = __nv_bfloat16;
-constexpr float kEps = 1e-6f;
-constexpr int kThreads = 512;
 
 // What every rung gets: tensors of rows x width, weights of width, an rstd for each row.
 struct Problem {
@@ -25,6 +20,11 @@ struct Problem {
   int64_t rows;
   int width, blocks;
 };
+
+namespace {
+
+constexpr float kEps = 1e-6f;
+constexpr int kThreads = 512, kMostBlocks = 16;  // of a block, of a cluster
 
 __host__ __device__ float wide(bf16 x) { return __bfloat162float(x); }
 __host__ __device__ bf16 add(bf16 x, bf16 y) { return __float2bfloat16(wide(x) + wide(y)); }
@@ -63,9 +63,13 @@ __global__ void one_thread_per_row(Problem p) {
 
 // As on the page on reductions, for a row of blockDim.x threads, a multiple of 32; a block may have
 // several rows, along y. Each call needs its own numbers.
-__device__ float sum_over_block(float x, float* numbers) {
+__device__ float sum_over_warp(float x) {
   for (int distance = 16; distance > 0; distance /= 2)
     x += __shfl_xor_sync(0xffffffff, x, distance);
+  return x;
+}
+__device__ float sum_over_block(float x, float* numbers) {
+  x = sum_over_warp(x);
   const int warps = blockDim.x / 32;
   numbers += threadIdx.y * warps;
   if (threadIdx.x % 32 == 0) numbers[threadIdx.x / 32] = x;
@@ -191,23 +195,35 @@ __global__ void __launch_bounds__(kThreads, 4 / kVectors) row_in_registers(Probl
   part.scale_and_store(p, sum_over_block(squares, numbers));
 }
 
-// 6. A cluster of blocks for a long row: they read each other's sums. And a kernel starts while the
-// one before it ends; it waits for that end before it touches memory.
+// 6. A cluster of blocks for a long row. Each warp sends its sum to every block, whose barrier
+// counts the bytes. And a kernel starts while the one before it ends: it waits for that end before
+// it touches memory.
 template <int kVectors>
 __global__ void __launch_bounds__(kThreads, 4 / kVectors) row_over_cluster(Problem p) {
-  __shared__ float numbers[kThreads / 32], of_block;
-  Part<kVectors> part;
+  __shared__ float numbers[kMostBlocks * kThreads / 32];
+  __shared__ uint64_t arrived;
+  const int warps = blockDim.x / 32, lane = threadIdx.x % 32;
+  if (threadIdx.x == 0 && gridDim.y > 1) {
+    init_barrier(&arrived, 1);
+    publish_barriers();
+    expect_bytes(&arrived, gridDim.y * warps * sizeof(float));
+  }
+  __syncwarp();
+  if (gridDim.y > 1) arrive_at_cluster();
   wait_for_kernel_before();
   start_next_kernel();
-  float squares = sum_over_block(part.load_and_add(p), numbers);
-  if (gridDim.y > 1) {
-    const auto cluster = cooperative_groups::this_cluster();
-    if (threadIdx.x == 0) of_block = squares;
-    cluster.sync();
+  Part<kVectors> part;
+  float squares = part.load_and_add(p);
+  if (gridDim.y == 1) {
+    squares = sum_over_block(squares, numbers);
+  } else {
+    wait_for_cluster();  // all blocks have prepared their barriers
+    squares = sum_over_warp(squares);
+    if (lane < gridDim.y)
+      send(squares, numbers + blockIdx.y * warps + threadIdx.x / 32, &arrived, lane);
+    wait(&arrived, 0);
     squares = 0;
-    for (int block = 0; block < gridDim.y; ++block)
-      squares += *cluster.map_shared_rank(&of_block, block);
-    cluster.sync();  // a block must not end while others read its sum
+    for (int i = 0; i < gridDim.y * warps; ++i) squares += numbers[i];
   }
   part.scale_and_store(p, squares);
 }
@@ -274,7 +290,7 @@ const char* launch_in_registers(int rung, const Problem& p, cudaStream_t stream)
   const int vectors = p.width / 8;
   const bool is_wide = vectors > kThreads;
   int blocks = 1, threads = kThreads, rows = 1;
-  while (rung == 6 && is_wide && blocks < 16 && 512 * blocks < vectors) blocks *= 2;
+  while (rung == 6 && is_wide && blocks < kMostBlocks && 512 * blocks < vectors) blocks *= 2;
   if (rung > 4) threads = 32 * divide_up(vectors, 32 * blocks * (is_wide ? 2 : 1));
   if (rung > 4 && threads < 128) rows = 128 / threads;
   if (2 * threads * blocks < vectors || threads > kThreads) return "the row does not fit";

@@ -66,7 +66,7 @@ def forward(rung: int, a: Tensor, b: Tensor, weight: Tensor) -> tuple[Tensor, ..
 
 def backward(rung: int, dy: Tensor, ds: Tensor, s: Tensor, weight: Tensor, rstd: Tensor) -> tuple[Tensor, ...]:
     dx, dweight = torch.empty_like(s), torch.empty_like(weight)
-    blocks = torch.cuda.get_device_properties(0).multi_processor_count
+    blocks = min(len(s), 2 * torch.cuda.get_device_properties(0).multi_processor_count)
     sums = rstd.new_empty(blocks, len(weight))
     launch(rung, blocks, dx=dx, dweight=dweight, sums=sums, dy=dy, ds=ds, s=s, weight=weight, rstd=rstd)
     return dx, dweight

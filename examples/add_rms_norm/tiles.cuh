@@ -16,7 +16,6 @@ constexpr int kForwardTiles = kResidentThreads * 3 / 4 / kMostThreads;
 struct TileSums {
   float2 shares[kMostThreads];  // each vector's share of the row in which it begins, and the next
   float of_rows[kMostThreads + 1];
-  float weights[kMostThreads];
 };
 
 // Where a thread's vector is in the tile.
@@ -34,20 +33,19 @@ struct TilePlace {
     return is_there ? max(min(rows * width - at, int64_t(kSize)), int64_t(0)) : 0;
   }
 
-  // By way of shared memory: neighbouring threads read neighbouring weights, each once.
+  // All loads are in flight together, and with those of the tile.
   template <typename T>
-  __device__ void load_weights(float (&w)[kSize], TileSums& sums, Weight weight) const {
-    for (int j = thread; j < width; j += blockDim.x * blockDim.y) {
+  __device__ void load_weights(float (&w)[kSize], Weight weight) const {
+    Vector<T, kSize> early;
+    for (int k = 0; k < kSize; ++k) {
+      const int column = k < own ? width - own + k : k - own;  // the first follows the last
       if (weight.is_wide) {
-        sums.weights[j] = static_cast<const float*>(weight.data)[j];
+        w[k] = static_cast<const float*>(weight.data)[column];
       } else {
-        sums.weights[j] = to_float(static_cast<const T*>(weight.data)[j]);
+        early.at[k] = static_cast<const T*>(weight.data)[column];
       }
     }
-    __syncthreads();
-    for (int k = 0; k < kSize; ++k) {
-      w[k] = sums.weights[k < own ? width - own + k : k - own];  // the first follows the last
-    }
+    for (int k = 0; k < kSize && !weight.is_wide; ++k) w[k] = to_float(early.at[k]);
   }
 
   // Returns what finish(row, sum) gave for the two rows of this vector. blockDim.x threads, a power
@@ -89,7 +87,7 @@ __global__ void __launch_bounds__(kMostThreads, kForwardTiles)
   int64_t first_row = blockIdx.x * int64_t(tile_rows);
   fetch(first_row * width + place.i);
   float w[kSize];
-  place.template load_weights<T>(w, sums, weight);
+  place.template load_weights<T>(w, weight);
   for (; first_row < rows; first_row += step) {
     const int64_t at = first_row * width + place.i;
     const int count = place.count(at, rows);
@@ -125,7 +123,7 @@ __global__ void __launch_bounds__(kMostThreads, 2)
   const TilePlace<kSize> place = {width, tile_rows};
   wait_for_previous();
   float w[kSize], dweight[kSize] = {};
-  place.template load_weights<T>(w, sums, weight);
+  place.template load_weights<T>(w, weight);
   const int64_t step = gridDim.x * int64_t(tile_rows);
   int64_t first_row = blockIdx.x * int64_t(tile_rows);
   for (; first_row < rows; first_row += step) {
