@@ -115,6 +115,7 @@ def test_step(rung, padding, tmp_path):
     assert (tmp_path / "trace.json").stat().st_size > 1000
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("padding", [0, 1])
 def test_sass(padding, tmp_path):
     """Without a GPU: registers and shared memory as the page says, and the instruction that its change replaces."""
@@ -134,6 +135,8 @@ def test_sass(padding, tmp_path):
 PROGRAMS = re.findall(r"`python3 (\S+\.py)((?: [^`]*)?)`", DAY)
 
 
+@pytest.mark.thorough
+@pytest.mark.anywhere
 @pytest.mark.parametrize(("program", "options"), PROGRAMS)
 def test_day(program, options, run):
     """Each program of the list exists and has the options that the list gives it."""

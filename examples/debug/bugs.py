@@ -101,10 +101,9 @@ def build(flags: list[str]) -> Path:
     nvcc = toolchain.find_nvcc()
     if not nvcc:
         sys.exit(f"bugs.cu is not compiled. {toolchain.cuda_cure()}")
-    library = HERE.parents[1] / "build" / f"bugs{''.join(flags)}.so"
-    library.parent.mkdir(exist_ok=True)
     arch = "native" if torch.cuda.is_available() else "sm_90"
-    source = HERE / "bugs.cu"
+    source, library = HERE / "bugs.cu", HERE.parents[1] / "build" / f"bugs-{arch}{''.join(flags)}.so"
+    library.parent.mkdir(exist_ok=True)
     if not library.exists() or library.stat().st_mtime < source.stat().st_mtime:
         command = [nvcc, *flags, f"-arch={arch}", "-shared", "-Xcompiler", "-fPIC", "-o", library, source]
         if subprocess.run(command).returncode:
