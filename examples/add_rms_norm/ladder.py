@@ -28,7 +28,7 @@ RUNGS = {
     8: "gradient: next row ahead",
 }
 OPERATOR, GRADIENT = "add_rms_norm", "gradient: add_rms_norm"
-SIZES = [(4096, 16384), (16384, 4096), (65536, 256), (64, 4096), (2048, 65536)]  # rows, width
+SIZES = [(16384, 4096), (4096, 16384), (65536, 256), (64, 4096), (2048, 65536)]  # rows, width
 COLOURS = "#d95f02", "#1b9e77", "#7570b3", "#e6ab02", "#777777"
 TENSORS = "y", "s", "rstd", "a", "b", "weight", "dx", "dweight", "sums", "dy", "ds"
 
