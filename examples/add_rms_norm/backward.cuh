@@ -7,6 +7,47 @@
 #include "sums.cuh"
 #include "vectors.cuh"
 
+// Adds what the rows of a block that were computed at a time have found for the same columns.
+template <int kVectors, int kSize>
+__device__ void add_groups(float (&dweight)[kVectors][kSize], float* columns) {
+  if (blockDim.y == 1) return;
+  const int in_group = kVectors * kSize * blockDim.x;
+  float* own = columns + threadIdx.y * in_group + threadIdx.x;
+#pragma unroll
+  for (int j = 0; j < kVectors * kSize; ++j) own[j * blockDim.x] = dweight[j / kSize][j % kSize];
+  add_rows(columns, blockDim.y, in_group);
+#pragma unroll
+  for (int j = 0; j < kVectors * kSize; ++j) dweight[j / kSize][j % kSize] = own[j * blockDim.x];
+}
+
+// Stores a block's sums for the columns from i on: a vector, or the part of it in the row.
+template <typename T, bool kIsWhole, int kSize>
+__device__ void store_weight_gradient(const float (&sums)[kSize], WeightGradient<float> gradient,
+                                      int i, int width) {
+  if constexpr (kIsWhole) {
+    if (i < width) store_sums<T>(sums, gradient, blockIdx.x, gridDim.x, width, i);
+  } else {
+#pragma unroll
+    for (int k = 0; k < kSize; ++k) {
+      if (i + k < 0 || i + k >= width) continue;
+      const float sum[1] = {sums[k]};
+      store_sums<T>(sum, gradient, blockIdx.x, gridDim.x, width, i + k);
+    }
+  }
+}
+
+// What a thread has of a row.
+template <typename T, int kVectors, int kSize>
+struct RowPart {
+  Vector<T, kSize> s[kVectors], dy[kVectors], ds[kVectors];
+  float scale;
+  // Elements of vector v outside of begin to end do not count.
+  __device__ void clear(int v, int begin, int end) {
+    clear_others(s[v], begin, end);
+    clear_others(dy[v], begin, end);
+  }
+};
+
 // A row has blockDim.x threads in each of gridDim.y blocks, a block has blockDim.y rows at a time.
 // It fetches a row ahead: else the memory idles at each row's barrier.
 template <typename T, int kVectors, bool kIsWhole>
@@ -15,7 +56,6 @@ __global__ void __launch_bounds__(kMostThreads, 1)
                   Weight weight, const float* rstd, int64_t rows, int width) {
   constexpr int kSize = 16 / sizeof(T);
   __shared__ RowSums sums;
-  __shared__ float columns[kVectors * kSize * kMostThreads];
   // A block has neighbouring rows; or, as all of its rows must begin at the same place within a
   // vector, every eighth, say: the launcher sees to it that gridDim.x is a multiple of 8.
   const int64_t apart = kIsWhole ? 1 : gridDim.x;
@@ -26,19 +66,18 @@ __global__ void __launch_bounds__(kMostThreads, 1)
   wait_for_previous();
   prepare_row_sums(sums);
 
-  Vector<T, kSize> next_s[kVectors], next_dy[kVectors], next_ds[kVectors];
-  float next_scale;
+  RowPart<T, kVectors, kSize> next;
   const auto fetch = [&](int64_t row) {
     const int rows_left = max(min(rows - row, int64_t(kSize)), int64_t(0));  // more do not matter
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
       const int i = first + v * step;
       const int left = rows_left > 0 && i < width ? rows_left * width - i : 0;  // in the tensor
-      next_s[v] = load_some<kSize, kIsWhole>(s + row * width + i, left);
-      next_dy[v] = load_some<kSize, kIsWhole>(dy + row * width + i, left);
-      next_ds[v] = load_some<kSize, kIsWhole>(ds + row * width + i, ds == nullptr ? 0 : left);
+      next.s[v] = load_some<kSize, kIsWhole>(s + row * width + i, left);
+      next.dy[v] = load_some<kSize, kIsWhole>(dy + row * width + i, left);
+      next.ds[v] = load_some<kSize, kIsWhole>(ds + row * width + i, ds == nullptr ? 0 : left);
     }
-    next_scale = row < rows ? rstd[row] : 0;
+    next.scale = row < rows ? rstd[row] : 0;
   };
   const int64_t row_step = gridDim.x * int64_t(blockDim.y);
   fetch(row);
@@ -53,26 +92,17 @@ __global__ void __launch_bounds__(kMostThreads, 1)
   // All rows of a block take the same number of turns, for the barrier's sake.
   int turn = 0;
   for (; row - threadIdx.y * apart < rows; row += row_step, ++turn) {
-    Vector<T, kSize> this_s[kVectors], this_dy[kVectors], this_ds[kVectors];
-#pragma unroll
-    for (int v = 0; v < kVectors; ++v) {
-      this_s[v] = next_s[v], this_dy[v] = next_dy[v], this_ds[v] = next_ds[v];
-    }
-    const float scale = next_scale;
+    RowPart<T, kVectors, kSize> now = next;
     fetch(row + row_step);
-
     float product = 0;
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
       const int i = first + v * step;
       float w[kSize];
       widen<kIsWhole>(w, early_w[v], weight, i, width);
-      if (!kIsWhole) {
-        clear_others(this_s[v], -i, width - i);
-        clear_others(this_dy[v], -i, width - i);
-      }
+      if (!kIsWhole) now.clear(v, -i, width - i);
       for (int k = 0; k < kSize; ++k) {
-        const float x = element(this_s[v], k) * scale, grad = element(this_dy[v], k);
+        const float x = element(now.s[v], k) * now.scale, grad = element(now.dy[v], k);
         product += grad * w[k] * x;
         dweight[v][k] += grad * x;
       }
@@ -84,39 +114,21 @@ __global__ void __launch_bounds__(kMostThreads, 1)
       float w[kSize], grad[kSize];
       widen<kIsWhole>(w, early_w[v], weight, i, width);
       for (int k = 0; k < kSize; ++k) {
-        const float x = element(this_s[v], k) * scale;
-        const float g = element(this_dy[v], k) * w[k];
-        grad[k] = scale * (g - x * mean) + element(this_ds[v], k);
+        const float x = element(now.s[v], k) * now.scale;
+        const float g = element(now.dy[v], k) * w[k];
+        grad[k] = now.scale * (g - x * mean) + element(now.ds[v], k);
       }
       const int end = row < rows ? width - i : 0;
       store_some<kIsWhole>(dx + row * width + i, rounded<T>(grad), -i, end);
     }
   }
 
-  if (blockDim.y > 1) {
-    const int in_group = kVectors * kSize * blockDim.x;
-    float* own = columns + threadIdx.y * in_group + threadIdx.x;
-#pragma unroll
-    for (int j = 0; j < kVectors * kSize; ++j) own[j * blockDim.x] = dweight[j / kSize][j % kSize];
-    add_rows(columns, blockDim.y, in_group);
-#pragma unroll
-    for (int j = 0; j < kVectors * kSize; ++j) dweight[j / kSize][j % kSize] = own[j * blockDim.x];
-  }
+  __shared__ float columns[kVectors * kSize * kMostThreads];
+  add_groups(dweight, columns);
   if (threadIdx.y > 0) return;
 #pragma unroll
-  for (int v = 0; v < kVectors; ++v) {
-    const int i = first + v * step;
-    if constexpr (kIsWhole) {
-      if (i < width) store_sums<T>(dweight[v], gradient, blockIdx.x, gridDim.x, width, i);
-    } else {
-#pragma unroll
-      for (int k = 0; k < kSize; ++k) {
-        if (i + k < 0 || i + k >= width) continue;
-        const float sum[1] = {dweight[v][k]};
-        store_sums<T>(sum, gradient, blockIdx.x, gridDim.x, width, i + k);
-      }
-    }
-  }
+  for (int v = 0; v < kVectors; ++v)
+    store_weight_gradient<T, kIsWhole>(dweight[v], gradient, first + v * step, width);
 }
 
 // For any width, in two kernels: first mean(g * x) of each row, by a block; then dx and the sums
