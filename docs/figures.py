@@ -368,7 +368,7 @@ def main() -> int:
     if is_check:
         return 1 if stale else 0
     sweep = {"environment": load(RUNS[0], "environment"), "results": list(timings().values())}
-    plots.sweep(sweep).savefig(RESULTS / "h200-sweep.svg")  # of docs/7_timing.md, by the function of time.py
+    plots.sweep(sweep).savefig(RESULTS / "h200-sweep.svg")  # of docs/8_timing.md, by the function of time.py
     return 0
 
 

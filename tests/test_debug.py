@@ -1,4 +1,4 @@
-"""docs/debug.md and docs/profile.md: each tool says of examples/debug and examples/profile what the pages show."""
+"""docs/12_debug.md and docs/13_profile.md: each tool says of examples/debug and examples/profile what the pages show."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""examples/kinds: each trap does on this torch what the table of docs/kinds.md says, and its cure works."""
+"""examples/kinds: each trap does on this torch what the table of docs/5_kinds.md says, and its cure works."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 import torch
 
 ROOT = Path(__file__).resolve().parent.parent
-HEAD, *ROWS = re.findall(r"^\| (?:trap|`\w+`) \|.*\|$", (ROOT / "docs" / "kinds.md").read_text(), re.MULTILINE)
+HEAD, *ROWS = re.findall(r"^\| (?:trap|`\w+`) \|.*\|$", (ROOT / "docs" / "5_kinds.md").read_text(), re.MULTILINE)
 VERSIONS = [cell.strip() for cell in HEAD.split("|")[2:-1]]
 CELLS = [[cell.strip(" `") for cell in row.split("|")[1:-1]] for row in ROWS]
 TABLE = {name: dict(zip(VERSIONS, cells, strict=True)) for name, *cells in CELLS}

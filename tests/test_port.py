@@ -19,7 +19,7 @@ from lab.build import leftovers
 
 ROOT = Path(__file__).resolve().parent.parent
 PORT = ROOT / "examples" / "port"
-PAGE, TABLES = ((ROOT / "docs" / name).read_text() for name in ("16_port.md", "stable.md"))
+PAGE, TABLES = ((ROOT / "docs" / name).read_text() for name in ("20_port.md", "stable.md"))
 PATCHES = sorted((PORT / "steps").glob("*.patch"))
 
 

@@ -1,4 +1,4 @@
-"""examples/rope: the recipe of docs/5_your_own.md. Strided inputs, and tables."""
+"""examples/rope: the recipe of docs/6_your_own.md. Strided inputs, and tables."""
 
 from pathlib import Path
 

@@ -1,7 +1,7 @@
 """Shared by the solutions that are programs.
 
-    python3 docs/solutions/7_timing.py        # all of a page
-    python3 docs/solutions/7_timing.py 3      # one of them
+    python3 docs/solutions/8_timing.py        # all of a page
+    python3 docs/solutions/8_timing.py 3      # one of them
 
 Each does what its exercise asks for, and ends in an AssertionError if the page is wrong about the result.
 """

@@ -2,7 +2,7 @@
 
     python3 examples/add_rms_norm/add_rms_norm.py
 
-builds it and checks it against torch. docs/10_add_rms_norm.md explains the kernels; bench.py measures them against
+builds it and checks it against torch. docs/14_add_rms_norm.md explains the kernels; bench.py measures them against
 torch.compile, Liger and QuACK.
 """
 

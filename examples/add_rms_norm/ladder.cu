@@ -1,5 +1,5 @@
 // Residual add and RMSNorm in bfloat16, in six rungs, and its gradient in two: each removes what
-// limited the one before it. ladder.py checks and times them; docs/10_add_rms_norm.md tells the
+// limited the one before it. ladder.py checks and times them; docs/14_add_rms_norm.md tells the
 // story.
 #include <cuda_bf16.h>
 

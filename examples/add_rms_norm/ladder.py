@@ -1,4 +1,4 @@
-"""Check and time the rungs of docs/10_add_rms_norm.md, and the operator. Needs nvcc, and a Hopper GPU or newer.
+"""Check and time the rungs of docs/14_add_rms_norm.md, and the operator. Needs nvcc, and a Hopper GPU or newer.
 
     python3 examples/add_rms_norm/ladder.py --json FILE --plot FILE.svg
 

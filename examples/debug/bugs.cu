@@ -1,4 +1,4 @@
-// Kernels with one bug each, for the tools of docs/debug.md. bugs.py compiles and starts them.
+// Kernels with one bug each, for the tools of docs/12_debug.md. bugs.py compiles and starts them.
 #include <cuda_runtime.h>
 #include <stdint.h>
 #include <stdio.h>

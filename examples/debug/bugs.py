@@ -1,4 +1,4 @@
-"""Start one kernel with a bug, for the tools of docs/debug.md.
+"""Start one kernel with a bug, for the tools of docs/12_debug.md.
 
 python3 examples/debug/bugs.py far                    # or another bug; --help lists them
 compute-sanitizer python3 examples/debug/bugs.py far

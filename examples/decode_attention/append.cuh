@@ -1,5 +1,5 @@
 // Rotates q and k by their positions, and writes k and v into the cache. The inputs may be slices
-// of one qkv tensor, so each has strides of its own. docs/13_decode_attention.md explains it.
+// of one qkv tensor, so each has strides of its own. docs/17_decode_attention.md explains it.
 #pragma once
 #include "parts.cuh"
 

@@ -1,4 +1,4 @@
-// Attention of one query over a cache of keys and values. docs/13_decode_attention.md explains it.
+// Attention of one query over a cache of keys and values. docs/17_decode_attention.md explains it.
 //
 // The query heads that share a key head are the columns of a matrix product, 16 cached tokens its
 // rows: S^T = K Q^T, then O^T = V^T P, both by mma.sync. A warp takes every n-th tile of tokens;

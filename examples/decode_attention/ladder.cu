@@ -1,6 +1,6 @@
 // Attention of one query over a cache of keys and values, in five rungs: each removes what limited
 // the one before. bfloat16, heads of 128 columns, four query heads for each key head. ladder.py
-// checks and times them; docs/13_decode_attention.md tells the story.
+// checks and times them; docs/17_decode_attention.md tells the story.
 #include <cooperative_groups.h>
 #include <cuda_pipeline.h>
 

@@ -1,4 +1,4 @@
-"""Check and time the rungs of docs/13_decode_attention.md, and the operator. Needs nvcc, and a Hopper GPU or newer.
+"""Check and time the rungs of docs/17_decode_attention.md, and the operator. Needs nvcc, and a Hopper GPU or newer.
 
     python3 examples/decode_attention/ladder.py --json FILE
     python3 examples/decode_attention/ladder.py --once 4096      # each rung once, for 4096 tokens: for a profiler

@@ -50,7 +50,7 @@ Int4Call check_weight(Tensor& packed, Tensor& scale, Tensor& zero) {
   return call;
 }
 
-// W, in the order of its columns. docs/12_int4_linear.md has the layout of the codes.
+// W, in the order of its columns. docs/16_int4_linear.md has the layout of the codes.
 template <typename T>
 void dequantize_on_cpu(const Int4Call& call) {
   const auto* words = static_cast<const uint32_t*>(call.packed);

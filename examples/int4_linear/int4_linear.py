@@ -2,7 +2,7 @@
 
     python3 examples/int4_linear/int4_linear.py
 
-builds it, checks it and times it. docs/12_int4_linear.md explains the kernel; bench.py measures it. int4_packing.py
+builds it, checks it and times it. docs/16_int4_linear.md explains the kernel; bench.py measures it. int4_packing.py
 rounds a weight, int4_layer.py has the layer, int4_replace.py puts it in place of the linear layers of a model.
 """
 

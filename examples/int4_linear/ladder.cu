@@ -1,6 +1,6 @@
 // y = x W^T with 4-bit weights, in five rungs: each removes what limited the one before. bfloat16,
 // N a multiple of 64 (rungs 4 and 5: 128), K of 128. ladder.py checks and times them;
-// docs/12_int4_linear.md tells the story.
+// docs/16_int4_linear.md tells the story.
 #include <cooperative_groups.h>
 
 #include "common/divide.h"

@@ -1,4 +1,4 @@
-"""Check and time the rungs of docs/12_int4_linear.md, and the operator. Needs nvcc, and an H100 or H200.
+"""Check and time the rungs of docs/16_int4_linear.md, and the operator. Needs nvcc, and an H100 or H200.
 
     python3 examples/int4_linear/ladder.py --json FILE
 

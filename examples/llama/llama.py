@@ -1,4 +1,4 @@
-"""A Llama from the operators of three lessons. docs/14_llama.md explains it.
+"""A Llama from the operators of three lessons. docs/18_llama.md explains it.
 
 Layer shows what a token goes through, Cache keeps keys and values, load.py finds the weights, generate.py writes text
 and run.py is the program.

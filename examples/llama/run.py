@@ -4,7 +4,7 @@
     python3 examples/llama/run.py --checkpoint FOLDER --prompt "The largest planet is"
     python3 examples/llama/run.py --size 8b --weights int4 --last int4 --profile
 
-docs/14_llama.md explains it. Without a GPU, or with --weights float32, it computes on the CPU.
+docs/18_llama.md explains it. Without a GPU, or with --weights float32, it computes on the CPU.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""The ladder of docs/14_llama.md, from torch's modules to our model; and the kernels of a step. Needs a GPU."""
+"""The ladder of docs/18_llama.md, from torch's modules to our model; and the kernels of a step. Needs a GPU."""
 
 import ctypes
 import re

@@ -2,7 +2,7 @@
 
     python3 examples/matmul/gated_linear.py
 
-checks it. docs/11_matmul.md explains the kernel, ladder.py shows the way to it, bench.py measures it.
+checks it. docs/15_matmul.md explains the kernel, ladder.py shows the way to it, bench.py measures it.
 """
 
 import ctypes

@@ -1,4 +1,4 @@
-"""Check and time the seven rungs of docs/11_matmul.md against torch.matmul. Needs a GPU; rungs 5 to 7 need Hopper.
+"""Check and time the seven rungs of docs/15_matmul.md against torch.matmul. Needs a GPU; rungs 5 to 7 need Hopper.
 
     python3 examples/matmul/ladder.py                             # 4096 and 8192 cubed, and other sizes
     python3 examples/matmul/ladder.py --json FILE --plot FILE.svg

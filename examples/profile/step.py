@@ -1,6 +1,6 @@
-"""A training step with a transposition in it, for docs/profile.md: its kernels, by GPU time.
+"""A training step with a transposition in it, for docs/13_profile.md: its kernels, by GPU time.
 
-python3 examples/profile/step.py               # the tile without padding: rung 2 of docs/transpose.md
+python3 examples/profile/step.py               # the tile without padding: rung 2 of docs/10_transpose.md
 python3 examples/profile/step.py --rung 3      # with padding
 python3 examples/profile/step.py --once        # one step without torch's profiler: for ncu and nsys
 """

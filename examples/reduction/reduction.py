@@ -1,4 +1,4 @@
-"""Compile row_sum.cu and softmax.cu of docs/9_reduction.md; on a GPU check them and time them against torch.
+"""Compile row_sum.cu and softmax.cu of docs/11_reduction.md; on a GPU check them and time them against torch.
 
     python3 examples/reduction/reduction.py --json FILE
 

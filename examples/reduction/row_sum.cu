@@ -1,4 +1,4 @@
-// out[row] = the sum of x[row], row by row: a block of 256 threads per row. docs/9_reduction.md.
+// out[row] = the sum of x[row], row by row: a block of 256 threads per row. docs/11_reduction.md.
 #include <cuda_runtime.h>
 #include <stdint.h>
 

@@ -1,4 +1,4 @@
-// y[row] = softmax(x[row]): the maximum and the sum in one pass. docs/9_reduction.md.
+// y[row] = softmax(x[row]): the maximum and the sum in one pass. docs/11_reduction.md.
 #include <cuda_runtime.h>
 #include <math.h>
 #include <stdint.h>

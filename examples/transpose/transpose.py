@@ -1,4 +1,4 @@
-"""Compile the kernels of docs/transpose.md; on a GPU check them and time them against torch and a copy.
+"""Compile the kernels of docs/10_transpose.md; on a GPU check them and time them against torch and a copy.
 
     python3 examples/transpose/transpose.py --json FILE
     python3 examples/transpose/transpose.py --once            # each kernel once: for a profiler

@@ -4,7 +4,7 @@
     python3 examples/ways/ways.py --way nvrtc --way triton_op --json ways.json
     python3 examples/ways/ways.py --host-cost          # each layer between Python and a C++ function (layers.py)
 
-Each way has a process of its own and an empty cache. docs/15_ways.md says which way to take when.
+Each way has a process of its own and an empty cache. docs/19_ways.md says which way to take when.
 """
 
 import argparse

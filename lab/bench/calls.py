@@ -135,7 +135,7 @@ def table(rows: Sequence[dict], peak: float | None = None) -> str:
 def legend(rows: Sequence[dict]) -> str:
     lines = [""]
     for column, reads in dict.fromkeys(CLOCKS[row["clock"]] for row in rows):
-        lines.append(f"{column}: median {reads}; GB/s, % peak and ratio belong to it (docs/7_timing.md)")
+        lines.append(f"{column}: median {reads}; GB/s, % peak and ratio belong to it (docs/8_timing.md)")
     lines.append("ratio: time over that of torch.add; of torch.add(out) for calls that write into c. Below 1 is faster")
     if any(row.get("noisy") for row in rows):
         lines.append("~: noisy, the 5th to 95th percentile spread exceeds 25% of the median")

@@ -1,4 +1,4 @@
-"""Solutions of docs/12_int4_linear.md."""
+"""Solutions of docs/16_int4_linear.md."""
 
 import torch
 from workshop import main

@@ -1,4 +1,4 @@
-"""Solutions of docs/7_timing.md."""
+"""Solutions of docs/8_timing.md."""
 
 import json
 import tempfile

@@ -1,4 +1,4 @@
-"""Solutions of docs/transpose.md."""
+"""Solutions of docs/10_transpose.md."""
 
 from collections import Counter
 

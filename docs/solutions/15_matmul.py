@@ -1,4 +1,4 @@
-"""Solutions of docs/11_matmul.md. 3 is a change of the code."""
+"""Solutions of docs/15_matmul.md. 3 is a change of the code."""
 
 from workshop import main
 

@@ -1,4 +1,4 @@
-"""Solutions of docs/9_reduction.md."""
+"""Solutions of docs/11_reduction.md."""
 
 import tempfile
 from pathlib import Path

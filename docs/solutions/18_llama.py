@@ -1,4 +1,4 @@
-"""Solutions of docs/14_llama.md."""
+"""Solutions of docs/18_llama.md."""
 
 import torch
 from workshop import main

@@ -1,4 +1,4 @@
-"""Solutions of docs/13_decode_attention.md."""
+"""Solutions of docs/17_decode_attention.md."""
 
 import torch
 from workshop import main
