@@ -1,4 +1,4 @@
-"""docs/12_debug.md and docs/13_profile.md: each tool says of examples/debug and examples/profile what the pages show."""
+"""The pages on debugging and profiling: each tool says of examples/debug and examples/profile what they show."""
 
 import os
 import re

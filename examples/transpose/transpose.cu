@@ -1,6 +1,6 @@
 // y[column][row] = x[row][column], from the plainest kernel to one as fast as a copy.
-// docs/10_transpose.md. A block takes one tile of x. Nothing is computed, so T is any type of 4 bytes
-// or of 2.
+// docs/10_transpose.md. A block takes one tile of x. Nothing is computed, so T is any type of 4
+// bytes or of 2.
 #include <cuda_runtime.h>
 #include <stdint.h>
 
