@@ -14,7 +14,7 @@ import torch
 from lab import toolchain
 
 ROOT = Path(__file__).resolve().parent.parent
-DEBUG, PROFILE, DAY = ((ROOT / "docs" / f"{name}.md").read_text() for name in ("debug", "profile", "gpu-day"))
+DEBUG, PROFILE, DAY = ((ROOT / "docs" / f"{name}.md").read_text() for name in ("12_debug", "13_profile", "gpu-day"))
 BUGS = ROOT / "examples" / "debug" / "bugs.py"
 TOOLS = f"{toolchain.tool_path()}:/usr/local/cuda/bin"
 NO_CACHE = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
