@@ -7,14 +7,14 @@
 
 constexpr int kFewBlocks = 16;
 
-// A row has blockDim.x threads in each of gridDim.y blocks, with kVectors vectors each; a block has
-// blockDim.y rows. Some blocks load while others wait for their sums. Rows that are not kIsWhole
-// begin and end within a vector: threads take the vectors in which the row has elements.
-template <typename T, int kVectors, bool kIsWhole = true, int kSize = 16 / sizeof(T)>
+// A row has blockDim.x threads in each of gridDim.y blocks, with kVectors times 16 bytes each; a
+// block has blockDim.y rows. Some blocks load while others wait for their sums. Rows that are not
+// kIsWhole begin and end within a vector: threads take the vectors in which the row has elements.
+template <typename T, int kVectors, bool kIsWhole>
 __global__ void __launch_bounds__(kMostThreads, kVectors == 1 ? kResidentThreads / kMostThreads : 1)
     forward_rows(T* y, T* s, float* rstd, const T* a, const T* b, Weight weight, float eps,
                  int64_t rows, int width) {
-  constexpr bool kMayBeShort = kVectors == 1 || kSize * sizeof(T) < 16;
+  constexpr int kSize = 16 / sizeof(T);
   constexpr bool kInPairs = kVectors < 4;
   __shared__ RowSums sums;
   const int64_t row = blockIdx.x * int64_t(blockDim.y) + threadIdx.y, start = row * width;
@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(kMostThreads, kVectors == 1 ? kResidentThreads
     store_some<kIsWhole>(s + start + i, sum[v], -i, end - i);
   }
   wait_for_other_blocks();
-  const float scale = inverse_root(sum_over_row<kMayBeShort>(squares, sums, 0) / width + eps);
+  const float scale = inverse_root(sum_over_row<kVectors == 1>(squares, sums, 0) / width + eps);
   if (row < rows && first == -lead) rstd[row] = scale;
 #pragma unroll
   for (int v = 0; v < kVectors; ++v) {

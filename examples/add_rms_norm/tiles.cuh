@@ -33,19 +33,16 @@ struct TilePlace {
     return is_there ? max(min(rows * width - at, int64_t(kSize)), int64_t(0)) : 0;
   }
 
-  // All loads are in flight together, and with those of the tile.
+  // In flight together with the tile.
   template <typename T>
   __device__ void load_weights(float (&w)[kSize], Weight weight) const {
-    Vector<T, kSize> early;
-    for (int k = 0; k < kSize; ++k) {
-      const int column = k < own ? width - own + k : k - own;  // the first follows the last
-      if (weight.is_wide) {
-        w[k] = static_cast<const float*>(weight.data)[column];
-      } else {
-        early.at[k] = static_cast<const T*>(weight.data)[column];
-      }
+    const auto column = [&](int k) { return k < own ? width - own + k : k - own; };
+    if (weight.is_wide) {
+      for (int k = 0; k < kSize; ++k) w[k] = static_cast<const float*>(weight.data)[column(k)];
+    } else {
+      for (int k = 0; k < kSize; ++k)
+        w[k] = to_float(static_cast<const T*>(weight.data)[column(k)]);
     }
-    for (int k = 0; k < kSize && !weight.is_wide; ++k) w[k] = to_float(early.at[k]);
   }
 
   // Returns what finish(row, sum) gave for the two rows of this vector. blockDim.x threads, a power

@@ -24,17 +24,12 @@ __device__ inline void round_to(__nv_bfloat16& to, float x) { to = __float2bfloa
 __device__ inline float inverse_root(float x) { return __frsqrt_rn(x); }
 __device__ inline double inverse_root(double x) { return 1 / sqrt(x); }
 
-// What one instruction loads: up to 16 bytes, the most up to sm_90.
-template <int kBytes>
-using Word = std::conditional_t<
-    kBytes == 16, int4,
-    std::conditional_t<kBytes == 8, int2, std::conditional_t<kBytes == 4, int, short>>>;
-
-// Neighbouring elements.
+// One element, or 16 bytes of neighbouring ones, the widest load up to sm_90.
 template <typename T, int kSize>
 struct Vector {
+  static_assert(kSize == 1 || kSize * sizeof(T) == 16);
   union {
-    Word<kSize * sizeof(T)> word;
+    std::conditional_t<kSize == 1, T, int4> word;  // what one instruction loads
     T at[kSize];
   };
   __device__ Vector() {}
@@ -44,10 +39,10 @@ struct Vector {
 // would take a register for each of them, and the backward kernels have none left.
 template <typename T, int kSize>
 __device__ inline auto element(const Vector<T, kSize>& v, int k) {
-  if constexpr (std::is_same_v<T, __half> && kSize > 1) {
+  if constexpr (std::is_same_v<T, __half> && kSize == 8) {
     const __half2 pair = reinterpret_cast<const __half2*>(v.at)[k / 2];
     return k % 2 == 0 ? __low2float(pair) : __high2float(pair);
-  } else if constexpr (std::is_same_v<T, __nv_bfloat16> && kSize > 1) {
+  } else if constexpr (std::is_same_v<T, __nv_bfloat16> && kSize == 8) {
     const uint32_t pair = reinterpret_cast<const uint32_t*>(v.at)[k / 2];
     return __uint_as_float(k % 2 == 0 ? pair << 16 : pair & 0xffff0000);
   } else {
@@ -105,9 +100,9 @@ template <typename T, bool kInPairs = true, int kSize, typename F>
 __device__ inline Vector<T, kSize> rounded(const F (&x)[kSize]) {
   Vector<T, kSize> v;
   for (int k = 0; k < kSize; ++k) {
-    if constexpr (kInPairs && std::is_same_v<T, __half> && kSize > 1) {
+    if constexpr (kInPairs && std::is_same_v<T, __half> && kSize == 8) {
       if (k % 2) reinterpret_cast<__half2*>(v.at)[k / 2] = __floats2half2_rn(x[k - 1], x[k]);
-    } else if constexpr (kInPairs && std::is_same_v<T, __nv_bfloat16> && kSize > 1) {
+    } else if constexpr (kInPairs && std::is_same_v<T, __nv_bfloat16> && kSize == 8) {
       auto* pairs = reinterpret_cast<__nv_bfloat162*>(v.at);
       if (k % 2) pairs[k / 2] = __floats2bfloat162_rn(x[k - 1], x[k]);
     } else {
@@ -148,7 +143,7 @@ __device__ inline Vector<T, kSize> load_early(Weight weight, int64_t i, int64_t 
 template <bool kIsWhole = true, typename T, int kSize, typename F>
 __device__ inline void widen(F (&w)[kSize], const Vector<T, kSize>& early, Weight weight, int64_t i,
                              int64_t width) {
-  constexpr int kMost = 16 / sizeof(F), kStep = !kIsWhole ? 1 : kSize < kMost ? kSize : kMost;
+  constexpr int kStep = kSize == 1 || !kIsWhole ? 1 : 16 / sizeof(F);
   for (int k = 0; k < kSize; ++k) w[k] = element(early, k);
   if (!weight.is_wide || i >= width) return;
   for (int k = 0; k < kSize; k += kStep) {
