@@ -1,6 +1,7 @@
 """Shapes without values. Fake kernels give a result's shape, layout, dtype and device to torch.compile, torch.export
-and device "meta"; they refuse what kernel/add2.cpp refuses, so that an error shows while tracing, too. Sizes may be
-symbols without a value: torch._check() notes for them what an `if` cannot ask. batch_first is for vmap."""
+and device "meta"; they refuse what kernel/add2.cpp refuses (but sparse tensors and freed memory), so that an error
+shows while tracing, too. Sizes may be symbols without a value: torch._check() notes for them what an `if` cannot ask.
+batch_first is for vmap."""
 
 import torch
 from torch import Tensor

@@ -45,8 +45,8 @@ def rotate_sets(make: Callable, bytes_each: float, caches: int = 4) -> list:
 
 
 def compare(point: dict, timers: dict[str, Callable[[], float]], ours: str) -> dict:
-    """A row: the point, the microseconds of each contestant, and ours over the best of the others. One that raises a
-    RuntimeError (a backend that refuses this size) is left out."""
+    """A row: the point, the microseconds of each contestant, and ours over the best of the others. One of the
+    others that raises a RuntimeError (a backend that refuses this size) is left out."""
     times = {}
     for name, timer in timers.items():
         try:

@@ -189,7 +189,7 @@ Plan plan(const RmsBackward& x) {
   if (row.blocks > 0) {
     const int64_t clusters = gpu.clusters[__builtin_ctz(row.blocks)];
     int64_t blocks = std::min(divide_up(x.rows, rows_per_block), clusters);
-    // Every eighth row begins at the same place within a vector: a block takes only such rows.
+    // Every eighth row begins at the same place within a vector: a block's rows are so far apart.
     if (!rows.is_whole && blocks < x.rows) blocks = std::max<int64_t>(blocks / 8 * 8, 8);
     return {
         rows.is_whole, per_thread, {blocks, row.blocks, true}, dim3(row.threads, rows_per_block)};

@@ -85,8 +85,8 @@ __device__ inline float reciprocal(float x) {
 
 // ---- Copies in the background, and the launch of the next kernel.
 
-// cp.async: starts a copy of 16 bytes to shared memory, or writes zeros. __pipeline_commit() and
-// __pipeline_wait_prior() of <cuda_pipeline.h> wait for it.
+// cp.async: starts a copy of 16 bytes to shared memory, or writes zeros. __pipeline_commit() of
+// <cuda_pipeline.h> ends a batch; __pipeline_wait_prior(n) waits for all but this thread's last n.
 __device__ inline void copy_16(uint32_t to, const void* from, bool is_there = true) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
                "r"(is_there ? 16 : 0)

@@ -1,9 +1,10 @@
 // Attention of one query over a cache of keys and values. docs/17_decode_attention.md explains it.
 //
-// The query heads that share a key head are the columns of a matrix product, 16 cached tokens its
-// rows: S^T = K Q^T, then O^T = V^T P, both by mma.sync. A warp takes every n-th tile of tokens;
-// cp.async copies them into a ring of its own. The parts of warps, and of blocks (by a cluster or
-// by a second kernel), are joined in a fixed order, so two runs give the same bits.
+// The query heads that share a key head are the columns of two products by mma.sync: S^T = K Q^T,
+// whose rows are 16 cached tokens, and O^T = V^T P, whose rows are 16 columns of the values. A warp
+// takes every n-th tile of tokens; cp.async copies them into a ring of its own. The parts of warps,
+// and of blocks (by a cluster or by a second kernel), are joined in a fixed order, so two runs give
+// the same bits.
 #pragma once
 #include <cooperative_groups.h>
 

@@ -230,7 +230,7 @@ __global__ void __launch_bounds__(256, 1)
   store_sums(p, d, blockIdx.y * kHeight + group * 64, blockIdx.x * kColumns);
 }
 
-// 6. One warp produces: it waits until a stage is empty, and fills it. Two groups consume: they
+// 6. One thread produces: it waits until a stage is empty, and fills it. Two groups consume: they
 // wait until it is full, and never for each other. The producer gives its registers to them.
 __global__ void __launch_bounds__(384, 1)
     producer_and_consumers(const __grid_constant__ CUtensorMap a_map,

@@ -1,4 +1,4 @@
-// The top of the ladder: persistent blocks in clusters of two, a producer warp and two groups of
+// The top of the ladder: persistent blocks in clusters of two, a producer thread and two groups of
 // consumers, results by TMA. Rung 7 stores the product; gated_linear's epilogue halves it first.
 #pragma once
 #include "common/divide.h"
