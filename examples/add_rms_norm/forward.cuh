@@ -1,6 +1,6 @@
 // The forward kernels: they read a and b and write s and y. forward_rows moves each byte once: a
 // row stays in registers between the sum over it and its use. forward_any takes any width, address
-// and dtype, and reads a row twice.
+// and dtype, and reads s again for y.
 #pragma once
 #include "sums.cuh"
 #include "vectors.cuh"

@@ -18,7 +18,7 @@ FLAGS = ["-O3", "-std=c++17", "-DTORCH_TARGET_VERSION=0x020a000000000000"]  # ru
 
 
 def has_toolkit() -> bool:
-    """Whether torch has CUDA, and a CUDA toolkit is where torch looks for it: $CUDA_HOME, or the nvcc on PATH."""
+    """Whether torch has CUDA, and a CUDA toolkit is where torch looks: $CUDA_HOME, nvcc on PATH, /usr/local/cuda."""
     home = cpp_extension.CUDA_HOME
     return bool(torch.version.cuda and home and Path(home, "include", "cuda_runtime.h").exists())
 

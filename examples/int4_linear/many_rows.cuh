@@ -1,4 +1,4 @@
-// y^T = W x^T for more than a few rows of x, with wgmma: for sm_90a, which are H100, H200 and H20.
+// y^T = W x^T for more than a few rows of x, with wgmma: for sm_90a: H100, H200 and others.
 //
 // A warpgroup of four warps computes 64 rows of W for BATCH rows of x. A tensor core takes W as the
 // left factor from registers, where codes become numbers anyway, and x as the right one from shared

@@ -25,7 +25,7 @@ LIBRARY.define("gated_linear(Tensor x, Tensor w) -> Tensor")
 
 @functools.cache
 def load(name: str) -> Callable | None:
-    """Compile NAME.cu and return its launch_NAME(). None without a CUDA toolkit: in $CUDA_HOME, or the nvcc on PATH."""
+    """Compile NAME.cu and return its launch_NAME(). None without a CUDA toolkit: see operators.has_toolkit()."""
     if not operators.has_toolkit():
         return None
     # Machine code for Hopper, and for other GPUs PTX that the driver compiles: without Hopper's instructions.
@@ -54,8 +54,8 @@ def gated_linear(x: Tensor, w: Tensor) -> Tensor:
     """Return silu(x Wg^T) * (x Wu^T), [..., H], for x: [..., K] and w = interleave(Wg, Wu).
 
     One device, and one dtype: float32, float64, float16 or bfloat16 (torch.autocast casts as for F.linear). Otherwise
-    RuntimeError. Any strides. bfloat16 on Hopper, K a multiple of 8: one kernel, which rounds once, at the end. The
-    first call compiles it. Anything else: torch's own operators. Every derivative of torch; the backward pass computes
+    RuntimeError. Any strides (copied first, if not contiguous). bfloat16 on Hopper with a CUDA toolkit, K a multiple of
+    8: one kernel, which rounds once, at the end. The first call compiles it. Anything else: torch's own operators. Every derivative of torch; the backward pass computes
     both products again.
     """
     if operators.is_tangent_hidden(x, w):

@@ -1,6 +1,7 @@
 // C = A B^T in bfloat16 with float32 sums, in seven rungs: each changes what the profiler showed of
-// the one before. A is m x k, B is n x k (as in nn.Linear), row-major, any size. ladder.py checks
-// and times them; docs/15_matmul.md tells the story. Rung 7 is in product.cuh.
+// the one before. A is m x k, B is n x k (as in nn.Linear), row-major. Rungs 4 to 7 need a k
+// that is a multiple of 8, rung 7 also such an n. ladder.py checks and times them;
+// docs/15_matmul.md tells the story. Rung 7 is in product.cuh.
 #include "product.cuh"
 
 #include <cuda_pipeline.h>
