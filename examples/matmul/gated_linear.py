@@ -55,8 +55,8 @@ def gated_linear(x: Tensor, w: Tensor) -> Tensor:
 
     One device, and one dtype: float32, float64, float16 or bfloat16 (torch.autocast casts as for F.linear). Otherwise
     RuntimeError. Any strides (copied first, if not contiguous). bfloat16 on Hopper with a CUDA toolkit, K a multiple of
-    8: one kernel, which rounds once, at the end. The first call compiles it. Anything else: torch's own operators. Every
-    derivative of torch; the backward pass computes both products again.
+    8: one kernel, which rounds once, at the end. The first call compiles it. Anything else: torch's own operators.
+    Every derivative of torch; the backward pass computes both products again.
     """
     if operators.is_tangent_hidden(x, w):
         torch.ops.gated_linear.gated_linear(x, w)  # for its checks
