@@ -20,6 +20,7 @@ KERNELS = {
     "matmul/ladder.cu": (["80", "90a", "100"], []),
     "matmul/gated_linear.cu": (["80", "90a", "100"], []),
     "int4_linear/int4_linear_kernel.cu": (["80", "90a"], ["86", "89", "90", "100", "120"]),
+    "int4_linear/starts_half.cu": (["90a"], ["80", "86", "89", "90", "100", "120"]),
     "int4_linear/ladder.cu": (["90a"], []),  # clusters need sm_90, wgmma 90a
     "add_rms_norm/ladder.cu": (["90"], []),
     "decode_attention/ladder.cu": (["90"], []),

@@ -28,7 +28,7 @@ __all__ = ["GROUP", "Int4Linear", "build", "dequantize", "int4_linear", "pack", 
 @functools.cache  # a second call must not register everything again
 def build() -> str:
     """Compile and load the operator; for the CPU only where there is no CUDA toolkit. Returns the library's path."""
-    sources = [HERE / "int4_linear.cpp", HERE / "int4_linear_kernel.cu"]
+    sources = [HERE / name for name in ("int4_linear.cpp", "int4_linear_kernel.cu", "starts_half.cu")]
     path = operators.load("int4_linear", sources, operators.target_flags(oldest=80, hopper=True))
     register()
     return path

@@ -1,93 +1,9 @@
-// The launcher: asks plan.h for a kernel and starts it; and dequantize.
-#include "common/launch.cuh"
-#include "common/tensor_map.cuh"
-#include "few_rows.cuh"
-#include "int4_linear.h"
-#include "many_rows.cuh"
-#include "plan.h"
-
-#include <algorithm>
+// The launcher: asks plan.h for a kernel and starts it; the kernels for bfloat16; and dequantize.
+#include "starts.cuh"
 
 namespace four_bit {
 
-// Shape I of kShapes: up to R pieces of 16 rows per warp, STAGES slots.
-template <int I, int R, int STAGES>
-struct Few {
-  static constexpr BlockShape B = kShapes[I];
-  template <bool kCluster>
-  using S = Shape<R, B.batch / 8, B.rows / kTile / R, B.along_k, STAGES, kCluster, B.per_processor>;
-  static_assert(S<false>::kLoops == B.loops);
-
-  template <typename T, bool kCluster = false>
-  static const char* start(const Int4Call& p, const Plan& plan, cudaStream_t stream) {
-    if constexpr (!kCluster && B.most_splits > 1)
-      if (plan.splits > 1) return start<T, true>(p, plan, stream);
-    using Block = S<kCluster>;
-    int log_splits = 0;
-    while (1 << log_splits < plan.splits && 1 << log_splits < B.most_splits) ++log_splits;
-    const int splits = 1 << log_splits;
-    const int processors = device_attribute(cudaDevAttrMultiProcessorCount);
-    const int tiles = static_cast<int>(tiles_of(B, splits, p.n, p.batch, processors));
-    const int tiles_of_x = divide_up(p.batch, B.batch);
-    const int blocks =
-        Block::kLoops ? std::min(tiles, std::max(processors / tiles_of_x, 1)) : tiles * splits;
-    const auto kernel = few_rows<T, Block>;
-    Launch how = {dim3(blocks, tiles_of_x), Block::kThreads, Block::kShared};
-    how.cluster = splits;
-    how.is_early = has_hopper_code(kernel);
-    return launch(kernel, how, stream, p, tiles, log_splits);
-  }
-};
-
-template <int I>
-struct Many {
-  static constexpr int BATCH = kShapes[I].batch, TEAMS = kShapes[I].rows / 64;
-  using S = Tile<BATCH, TEAMS, BATCH <= 128 ? 2 : 1>;
-  template <typename T>
-  static const char* start(const Int4Call& p, const Plan& plan, cudaStream_t stream) {
-    const cuuint64_t n = p.n, k = p.k, groups = groups_of(p), batch = p.batch;
-    const auto type = std::is_same_v<T, __half> ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
-                                                : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
-    const auto byte = CU_TENSOR_MAP_DATA_TYPE_UINT8, word = CU_TENSOR_MAP_DATA_TYPE_INT32;
-    Maps maps;
-    for (const char* error :
-         {make_map<2>(&maps.x, type, 2, p.x, {k, batch}, {64, BATCH}, CU_TENSOR_MAP_SWIZZLE_128B),
-          make_map<3>(&maps.codes, word, 4, p.packed, {256, k / 32, n / 64},
-                      {256, S::CHUNKS * 2, TEAMS}),
-          make_map<2>(&maps.scale, type, 2, p.scale, {n, groups}, {S::kRows, 1}),
-          make_map<2>(&maps.zero, byte, 1, p.zero, {n, groups}, {S::kRows, 1})}) {
-      if (error) return error;
-    }
-    const int tiles = divide_up(p.n, S::kRows) * divide_up(p.batch, BATCH);
-    const auto start_tiles = [&](int first, int end, unsigned splits) {
-      const unsigned count = end - first;
-      const unsigned processors = device_attribute(cudaDevAttrMultiProcessorCount);
-      const unsigned blocks = splits > 1 ? count * splits : std::min(count, processors);
-      return launch(many_rows<T, S>, {blocks, S::kThreads, S::kShared, splits, true}, stream, maps,
-                    p, splits, first, end);
-    };
-    if (plan.whole > 0) {
-      if (const char* error = start_tiles(0, plan.whole, 1)) return error;
-    }
-    return start_tiles(plan.whole, tiles, plan.splits);
-  }
-};
-
-template <typename T>
-const char* start(const Int4Call& p, const Plan& plan, cudaStream_t stream) {
-  constexpr const char* (*kStart[])(const Int4Call&, const Plan&, cudaStream_t) = {
-      Few<0, 4, 2>::start<T>, Few<1, 4, 3>::start<T>, Few<2, 4, 2>::start<T>,
-      Few<3, 4, 3>::start<T>, Few<4, 4, 3>::start<T>, Few<5, 2, 2>::start<T>,
-      Many<6>::start<T>,      Many<7>::start<T>,      Many<8>::start<T>,
-      Many<9>::start<T>,      Many<10>::start<T>,     Many<11>::start<T>,
-      Many<12>::start<T>,     Many<13>::start<T>,     Many<14>::start<T>,
-      Many<15>::start<T>,     Many<16>::start<T>,     Many<17>::start<T>,
-      Many<18>::start<T>,     Many<19>::start<T>,     Many<20>::start<T>,
-      Many<21>::start<T>,     Many<22>::start<T>,
-  };
-  static_assert(sizeof(kStart) / sizeof(kStart[0]) == kShapeCount);
-  return kStart[plan.shape](p, plan, stream);
-}
+extern template const char* start<__half>(const Int4Call&, const Plan&, cudaStream_t);
 
 // One thread for 16 columns of 2 rows. It reads a word from each of four lanes, so that it can
 // write 16 bytes at a time.
@@ -139,7 +55,7 @@ const char* launch_int4_linear(const Int4Call& call, bool* is_done, cudaStream_t
   cudaFuncAttributes found = {};
   const bool has_wgmma =
       major == 9 &&
-      cudaFuncGetAttributes(&found, many_rows<__half, Tile<64, 2, 2>>) == cudaSuccess &&
+      cudaFuncGetAttributes(&found, many_rows<__nv_bfloat16, Tile<64, 2, 2>>) == cudaSuccess &&
       found.sharedSizeBytes > 0;
   const int processors = device_attribute(cudaDevAttrMultiProcessorCount);
   Int4Call part = call;
