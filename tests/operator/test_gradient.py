@@ -23,6 +23,16 @@ def test_parameters_inside_of_a_transform(add2, device):
     torch.testing.assert_close(y, p + 2 * x)
 
 
+def test_finite_differences(add, device):
+    a, b = leaf(2, 3, device=device), leaf(2, 3, device=device)
+    batched = {"check_batched_grad": True, "check_forward_ad": True, "check_batched_forward_grad": True}
+    assert torch.autograd.gradcheck(add, (a, b), **batched)
+    assert torch.autograd.gradgradcheck(add, (a, b), check_fwd_over_rev=True, check_rev_over_rev=True)
+    one = torch.eye(6, device=device, dtype=a.dtype).view(2, 3, 2, 3)
+    for jacobian in (torch.func.jacfwd, torch.func.jacrev):
+        assert torch.equal(jacobian(add)(a.detach(), b.detach()), one)
+
+
 def test_strided_and_expanded(add, device):
     a, b = leaf(4, 3, device=device), leaf(1, 4, device=device)
     add(a.t(), b.expand(3, 4)).sum().backward()  # the gradient arrives expanded: one element, strides 0
