@@ -12,14 +12,17 @@ import argparse
 import contextlib
 import importlib
 import itertools
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 
 import torch
 from add_rms_norm import add_rms_norm, build, operators, reference
 from torch import Tensor
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from lab import lesson  # of the workbench only what runs a lesson's programs,
 from lab.bench import clock  # and a clock
 

@@ -43,9 +43,7 @@ class Problem(ctypes.Structure):
 @functools.cache
 def load() -> Callable:
     """Compile ladder.cu and return its launch_ladder()."""
-    launch = ctypes.CDLL(operators.load("rms_norm_ladder", [HERE / "ladder.cu"], ["-arch=sm_90"])).launch_ladder
-    launch.restype = ctypes.c_char_p
-    return launch
+    return operators.load_launcher("rms_norm_ladder", HERE / "ladder.cu", ["-arch=sm_90"])
 
 
 def launch(rung: int, blocks: int = 0, **tensors: Tensor) -> None:
@@ -53,9 +51,7 @@ def launch(rung: int, blocks: int = 0, **tensors: Tensor) -> None:
     rows, width = tensors["s"].shape
     pointers = {name: x.data_ptr() for name, x in tensors.items()}
     problem = Problem(**pointers, rows=rows, width=width, blocks=blocks)
-    stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-    if error := load()(rung, ctypes.byref(problem), stream):
-        raise RuntimeError(f"rung {rung}: {error.decode()}")
+    operators.launch(load(), rung, ctypes.byref(problem))
 
 
 def forward(rung: int, a: Tensor, b: Tensor, weight: Tensor) -> tuple[Tensor, ...]:

@@ -1,7 +1,7 @@
 """What the lessons' operators share in Python: how a library is built, and how an operator gets its derivatives."""
 
+import ctypes
 import os
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,6 @@ from torch import Tensor
 from torch.autograd.forward_ad import unpack_dual
 from torch.utils import cpp_extension
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # for the lessons' programs: they use lab
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 FLAGS = ["-O3", "-std=c++17", "-DTORCH_TARGET_VERSION=0x020a000000000000"]  # runs on torch 2.10 and later
 
@@ -62,6 +61,22 @@ def load(name: str, sources: list[Path], cuda_flags: list[str]) -> str:
             extra_include_paths=[str(Path(__file__).parents[1])],
             is_python_module=False,
         )
+
+
+def load_launcher(name: str, source: Path, cuda_flags: list[str], function: str = "launch_ladder") -> Callable:
+    """Compile a .cu file and return a launcher of it: a C function whose last argument is a stream, and which returns
+    NULL or an error message."""
+    launcher = ctypes.CDLL(load(name, [source], cuda_flags))[function]
+    launcher.restype = ctypes.c_char_p
+    return launcher
+
+
+def launch(launcher: Callable, *arguments: object) -> None:
+    """Call a launcher on torch's current stream. Its error message becomes a RuntimeError. A tensor goes as its
+    pointer, an int as C's int, what is of ctypes as it is."""
+    values = [ctypes.c_void_p(x.data_ptr()) if isinstance(x, Tensor) else x for x in arguments]
+    if error := launcher(*values, ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)):
+        raise RuntimeError(f"{launcher.__name__}: {error.decode()}")
 
 
 def expect(name: str, is_right: bool, message: str) -> None:

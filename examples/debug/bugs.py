@@ -8,7 +8,6 @@ python3 examples/debug/bugs.py --build                # only compile, as without
 import argparse
 import ctypes
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -97,17 +96,14 @@ BUGS = {f.__name__: f for f in (far, near, short, cpu, launch, empty, race, barr
 
 
 def build(flags: list[str]) -> Path:
-    """Compile bugs.cu for the GPU of this machine, or else for sm_90."""
-    nvcc = toolchain.find_nvcc()
-    if not nvcc:
+    """Compile bugs.cu, unless it is up to date."""
+    if not toolchain.find_nvcc():
         sys.exit(f"bugs.cu is not compiled. {toolchain.cuda_cure()}")
-    arch = "native" if torch.cuda.is_available() else "sm_90"
-    source, library = HERE / "bugs.cu", HERE.parents[1] / "build" / f"bugs-{arch}{''.join(flags)}.so"
+    name = f"bugs-{transpose.architecture()}{''.join(flags)}.so"
+    source, library = HERE / "bugs.cu", HERE.parents[1] / "build" / name
     library.parent.mkdir(exist_ok=True)
     if not library.exists() or library.stat().st_mtime < source.stat().st_mtime:
-        command = [nvcc, *flags, f"-arch={arch}", "-shared", "-Xcompiler", "-fPIC", "-o", library, source]
-        if subprocess.run(command).returncode:
-            sys.exit("bugs.cu is not compiled: nvcc's errors stand above")
+        transpose.compile_source(source, library, *flags)
     return library
 
 

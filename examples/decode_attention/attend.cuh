@@ -133,14 +133,12 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1) attend(const __grid_constan
   __syncwarp();
   store_part(parts, memory, my, at);
   __syncthreads();
-#if __CUDA_ARCH__ >= 900
   if (p.plan.is_cluster) wait_for_cluster();
   join_warps(parts, memory, p, at);
+#if __CUDA_ARCH__ >= 900
   if (!p.plan.is_cluster) return;
   cooperative_groups::this_cluster().sync();
   join_blocks(parts, p, at);
-#else
-  join_warps(parts, memory, p, at);
 #endif
 }
 

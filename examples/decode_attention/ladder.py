@@ -6,7 +6,6 @@
 GPU time without launches, by CUDA graphs. The cache of a call comes from memory, as in bench.py.
 """
 
-import ctypes
 import functools
 import statistics
 import sys
@@ -33,18 +32,13 @@ SIZES = [(1, 4096), (16, 1024)]  # batch, tokens
 @functools.cache
 def load() -> Callable:
     """Compile ladder.cu and return its launch_ladder()."""
-    launch = ctypes.CDLL(operators.load("attention_ladder", [HERE / "ladder.cu"], ["-arch=sm_90"])).launch_ladder
-    launch.restype = ctypes.c_char_p
-    return launch
+    return operators.load_launcher("attention_ladder", HERE / "ladder.cu", ["-arch=sm_90"])
 
 
 def attend_by(rung: int, q: Tensor, keys: Tensor, values: Tensor, _: Tensor) -> Tensor:
     """attend() over a full cache, by one rung; RuntimeError if it does not run here."""
     out = torch.empty_like(q)
-    pointers = [ctypes.c_void_p(x.data_ptr()) for x in (out, q, keys, values)]
-    stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-    if error := load()(rung, *pointers, q.shape[0] * q.shape[1], keys.shape[2], stream):
-        raise RuntimeError(f"rung {rung}: {error.decode()}")
+    operators.launch(load(), rung, out, q, keys, values, q.shape[0] * q.shape[1], keys.shape[2])
     return out
 
 

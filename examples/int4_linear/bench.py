@@ -9,14 +9,17 @@ GPU time without launches, by CUDA graphs. Calls rotate among weights of four ti
 import contextlib
 import importlib
 import math
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from int4_linear import GROUP, build, int4_linear, operators, quantize
 from torch import Tensor
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from lab import lesson  # of the workbench only what runs a lesson's programs,
 from lab.bench import clock  # and a clock
 

@@ -5,7 +5,6 @@
 GPU time without launches, by CUDA graphs. Calls rotate among weights of four times the L2 cache, as in bench.py.
 """
 
-import ctypes
 import functools
 import statistics
 import sys
@@ -34,18 +33,13 @@ BATCHES = {1: (1, 2, 3), 128: (2, 4, 5)}  # rows of x: rungs
 def load() -> Callable:
     """Compile ladder.cu and return its launch_ladder()."""
     flags = operators.target_flags(oldest=90, hopper=True)
-    launch = ctypes.CDLL(operators.load("int4_ladder", [HERE / "ladder.cu"], flags)).launch_ladder
-    launch.restype = ctypes.c_char_p
-    return launch
+    return operators.load_launcher("int4_ladder", HERE / "ladder.cu", flags)
 
 
 def multiply(rung: int, weight: tuple[Tensor, ...], x: Tensor) -> Tensor:
     """x [m, K] times a weight of codes, scales and zeros, by one rung; RuntimeError if it does not run here."""
     y = x.new_empty(len(x), weight[1].shape[1])
-    pointers = [ctypes.c_void_p(each.data_ptr()) for each in (y, x, *weight)]
-    stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-    if error := load()(rung, *pointers, len(x), y.shape[1], x.shape[1], stream):
-        raise RuntimeError(f"rung {rung}: {error.decode()}")
+    operators.launch(load(), rung, y, x, *weight, len(x), y.shape[1], x.shape[1])
     return y
 
 

@@ -12,10 +12,12 @@ import statistics
 import sys
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import torch
 from gated_linear import HERE, gate, gated_linear, interleave, load, reference
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from lab import lesson  # of the workbench only what runs a lesson's programs,
 from lab.bench import clock  # and a clock
 

@@ -5,7 +5,6 @@
 checks it. docs/15_matmul.md explains the kernel, ladder.py shows the way to it, bench.py measures it.
 """
 
-import ctypes
 import functools
 import sys
 from collections.abc import Callable
@@ -30,17 +29,7 @@ def load(name: str) -> Callable | None:
         return None
     # Machine code for Hopper, and for other GPUs PTX that the driver compiles: without Hopper's instructions.
     flags = ["-gencode=arch=compute_80,code=compute_80", "-gencode=arch=compute_90a,code=sm_90a"]
-    function = ctypes.CDLL(operators.load(name, [HERE / f"{name}.cu"], flags))[f"launch_{name}"]
-    function.restype = ctypes.c_char_p
-    return function
-
-
-def launch(function: Callable, *arguments: Tensor | int) -> None:
-    """Call what load() has returned, on torch's current stream. Its error message becomes a RuntimeError."""
-    stream = torch.cuda.current_stream().cuda_stream
-    values = [ctypes.c_void_p(x.data_ptr()) if isinstance(x, Tensor) else ctypes.c_int(x) for x in arguments]
-    if error := function(*values, ctypes.c_void_p(stream)):
-        raise RuntimeError(f"{function.__name__}: {error.decode()}")
+    return operators.load_launcher(name, HERE / f"{name}.cu", flags, f"launch_{name}")
 
 
 def interleave(wg: Tensor, wu: Tensor) -> Tensor:
@@ -104,7 +93,7 @@ def _forward(x: Tensor, w: Tensor) -> Tensor:
         return reference(x, w).clone()  # without clone() a view, which autograd does not let anyone change in place
     y = x.new_empty(*x.shape[:-1], n // 2)
     with torch.cuda.device(x.device):
-        launch(kernel, y, _tidy(x), _tidy(w), x.numel() // k, n, k)
+        operators.launch(kernel, y, _tidy(x), _tidy(w), x.numel() // k, n, k)
     return y
 
 

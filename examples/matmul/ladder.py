@@ -15,7 +15,7 @@ from functools import partial
 
 import torch
 from bench import clock, lesson
-from gated_linear import launch, load
+from gated_linear import load, operators
 from torch import Tensor
 
 RUNGS = {
@@ -37,7 +37,7 @@ SIZES |= dict.fromkeys(TUNED + ODD, (7,))
 def multiply(rung: int, a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:
     """Return a b^T by one rung; RuntimeError if it does not run here, or not with these sizes."""
     c = a.new_full((len(a), len(b)), float("nan")) if out is None else out
-    launch(load("ladder"), rung, c, a, b, len(a), len(b), a.shape[1])
+    operators.launch(load("ladder"), rung, c, a, b, len(a), len(b), a.shape[1])
     return c
 
 

@@ -33,18 +33,27 @@ DTYPES = (torch.float32, torch.bfloat16)
 SIZES = [(8192, 8192), (1, 1), (1, 1000), (33, 31), (65, 127), (1000, 778), (0, 5), (3 << 20, 3), (3, 3 << 20)]
 
 
+def architecture() -> str:
+    """For nvcc: the GPU of this machine, or else sm_90."""
+    return "native" if torch.cuda.is_available() else "sm_90"
+
+
+def compile_source(source: Path, library: Path, *flags: str) -> None:
+    """Compile a .cu file for architecture(). Ends the program if nvcc refuses it."""
+    arch = architecture()
+    command = [toolchain.find_nvcc(), *flags, f"-arch={arch}", "-shared", "-Xcompiler", "-fPIC", "-o", library, source]
+    if subprocess.run(command).returncode:
+        sys.exit(f"{source.name} is not compiled: nvcc's errors stand above")
+
+
 def load(source: Path) -> ctypes.CDLL | None:
     """Compile a .cu file for the GPU of this machine, or else for sm_90. None without nvcc, or without a GPU."""
-    nvcc = toolchain.find_nvcc()
-    if not nvcc:
+    if not toolchain.find_nvcc():
         print(f"{source.name} is not compiled. {toolchain.cuda_cure()}")
         return None
-    arch = "native" if torch.cuda.is_available() else "sm_90"
     with tempfile.TemporaryDirectory() as folder:
         library = Path(folder, "kernels.so")
-        flags = ["-O3", f"-arch={arch}", "-shared", "-Xcompiler", "-fPIC", "-o", library]
-        if subprocess.run([nvcc, *flags, source]).returncode:
-            sys.exit(f"{source.name} is not compiled: nvcc's errors stand above")
+        compile_source(source, library, "-O3")
         if torch.cuda.is_available():
             return ctypes.CDLL(str(library))
     print(f"{source.name} is compiled. There is no GPU here to run it.")
