@@ -5,11 +5,13 @@ python3 -m pytest --all    # all but what is marked `slow`; a test that is named
 """
 
 import importlib
+import json
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -89,6 +91,21 @@ def once(own_jit_cache):
     return once
 
 
+@pytest.fixture(params=["cpu"] + ["cuda"] * torch.cuda.is_available())
+def device(request):
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def cuda():
+    return "cuda" if torch.cuda.is_available() else pytest.skip("needs a GPU")
+
+
+@pytest.fixture(scope="session")
+def nvcc():
+    return toolchain.find_nvcc() or pytest.skip("needs a CUDA build of torch, and nvcc")
+
+
 @pytest.fixture(scope="session")
 def build(request, own_jit_cache):
     library, compiler = request.config.getoption("--library"), request.config.getoption("--build")
@@ -121,25 +138,28 @@ def lesson(own_jit_cache):
 
 @pytest.fixture(scope="session")
 def run(tmp_path_factory):
-    """Run a program of the project (or any Python arguments) in a process of its own; returns the finished process.
-    Another package called lab is on the path of each: PyPI has one."""
+    """Run a program of the project (or any Python arguments) in a process of its own; returns what it printed. status:
+    the right one; None allows any, and a traceback. Another package called lab is on the path: PyPI has one."""
     foreign = tmp_path_factory.mktemp("foreign")
     (foreign / "lab").mkdir()
     (foreign / "lab/__init__.py").write_text("raise SystemExit('this is not the lab of the project')")
     path = os.pathsep.join([str(foreign), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    outputs = foreign / "stdout", foreign / "stderr"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
 
     def run(*arguments, root=ROOT, cwd=None, status=0, drop=(), **env):
         first = root / arguments[0] if str(arguments[0]).endswith(".py") else arguments[0]
-        command = [sys.executable, *map(str, [first, *arguments[1:]])]
         environment = {name: value for name, value in os.environ.items() if name not in drop}
         environment |= {"PYTHONPATH": path} | env
-        options = {"cwd": cwd or root, "env": environment, "capture_output": True, "text": True, "timeout": 600}
-        done = subprocess.run(command, check=False, **options)
-        assert done.returncode == status, f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}"
-        assert "Traceback" not in done.stderr, done.stderr
-        return done
+        job = [[first, *arguments[1:]], cwd or root, environment, *outputs]
+        print(json.dumps(job, default=str), file=server.stdin, flush=True)
+        found, (out, err) = int(server.stdout.readline()), (output.read_text() for output in outputs)
+        assert status in (None, found), f"exit status {found}\n{out}\n{err}"
+        assert status is None or "Traceback" not in err, err
+        return SimpleNamespace(stdout=out, stderr=err)
 
-    return run
+    with subprocess.Popen([sys.executable, ROOT / "tests" / "programs.py"], **pipes) as server:
+        yield run
 
 
 @pytest.fixture

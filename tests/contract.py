@@ -280,10 +280,12 @@ class NotDifferentiable(Contract):
         def call(x):
             return self.call(*inputs[:i], x, *inputs[i + 1 :]).float().sum()
 
-        for each in (call, torch.compile(call, backend="aot_eager")):
+        compiled = torch.compile(call, backend="aot_eager")
+        for each in (call, compiled):
             for transform in (grad(each), lambda x, f=each: jvp(f, (x,), (x,))):
-                with pytest.raises(Exception, match=self.refuses):
-                    transform(inputs[i])
+                for way in (transform, torch.compile(transform, backend="aot_eager")):
+                    with pytest.raises(Exception, match=self.refuses):
+                        way(inputs[i])
             if not self.leaves:
                 with pytest.raises(Exception, match=self.refuses):
                     each(inputs[i].clone().requires_grad_())

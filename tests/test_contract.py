@@ -257,3 +257,26 @@ class TestAppend(NotDifferentiable):
             "dense rows that start at multiples of 16 bytes": {6: keys.new_zeros(2, 2, 40, 65)[..., 1:]},
             "has no gradient": {7: values.clone().requires_grad_()},
         }
+
+
+class TestMinimal(NotDifferentiable):
+    """As page 1 says: an ordinary gradient, float32, contiguous."""
+
+    folder, function, operator, leaves, rows = "minimal", "add", "minimal.add", (0, 1), {0: 0, 1: 0}
+    refuses = "no forward derivative|setup_context"
+    test_compiled = test_strides = None  # minimal.py itself has compiled it; contiguous only
+
+    def inputs(self, device):
+        return [randn(4, 3, device=device) for _ in "ab"]
+
+    def wrong(self, inputs):
+        a, b = inputs
+        return {
+            "differ in shape": {1: b[1:]},
+            "expected float32": {1: b.double()},
+            "and contiguous": {0: a.t(), 1: b.t()},
+        }
+
+    def test_vmap(self, device):
+        a, b = self.inputs(device)
+        assert torch.equal(torch.vmap(self.call)(a, b), a + b)

@@ -31,13 +31,13 @@ def output(*command, **env):
 
 
 @pytest.mark.parametrize("flags", [[], ["--debug"], ["--print"]])
-def test_without_gpu(flags):
+def test_without_gpu(flags, run):
     if not toolchain.find_nvcc():
-        assert "bugs.cu is not compiled" in output(sys.executable, BUGS, "--build", *flags)
+        assert "bugs.cu is not compiled" in run(BUGS, "--build", *flags, status=1).stderr
         return
-    assert "is compiled" in output(sys.executable, BUGS, "--build", *flags)
+    assert "is compiled" in run(BUGS, "--build", *flags).stdout
     if not torch.cuda.is_available():
-        assert "there is no GPU here" in output(sys.executable, BUGS, "far", *flags)
+        assert "there is no GPU here" in run(BUGS, "far", *flags, status=1).stderr
 
 
 @needs_gpu
@@ -52,8 +52,9 @@ def test_without_gpu(flags):
         ("launch", {}, "RuntimeError: invalid argument"),
     ],
 )
-def test_alone(bug, env, words):
-    assert words in output(sys.executable, BUGS, *bug.split(), **env)
+def test_alone(bug, env, words, run):
+    done = run(BUGS, *bug.split(), status=None, **env)
+    assert words in done.stdout + done.stderr
     assert words in DEBUG
 
 
@@ -109,9 +110,9 @@ def test_debugger_names_the_exception():
 
 @needs_gpu
 @pytest.mark.parametrize(("rung", "padding"), [(2, 0), (3, 1)])
-def test_step(rung, padding, tmp_path):
-    found = subprocess.check_output([sys.executable, ROOT / "examples/profile/step.py", f"--rung={rung}"], cwd=tmp_path)
-    assert re.search(rf"2 x  void through_tile<unsigned int, {padding}>", found.decode())
+def test_step(rung, padding, run, tmp_path):
+    found = run("examples/profile/step.py", "--rung", rung, cwd=tmp_path).stdout
+    assert re.search(rf"2 x  void through_tile<unsigned int, {padding}>", found)
     assert (tmp_path / "trace.json").stat().st_size > 1000
 
 

@@ -1,7 +1,7 @@
 """examples/starter, as a reader uses it: copied out of the project and renamed, it builds and passes its tests."""
 
 import functools
-import importlib
+import importlib.util
 import os
 import re
 import runpy
@@ -218,10 +218,11 @@ def test_it_builds_and_passes(python, project, tmp_path):
     assert "my_op" in python("benchmark.py", PYTHONPATH="src").stdout
 
 
+@pytest.mark.thorough
 @pytest.mark.anywhere
+@pytest.mark.skipif(importlib.util.find_spec("kernels") is None, reason="needs the package kernels")
 def test_hub(run, built):
     """Hugging Face's `kernels` loads the folder that to_hub.py writes, where the package itself is not installed."""
-    pytest.importorskip("kernels", reason="needs the package kernels")
     run("to_hub.py", root=built)
     use = "import torch, kernels, pathlib; a = torch.tensor([1.0, -3.0], requires_grad=True)"
     use += "; y = kernels.get_local_kernel(pathlib.Path('hub')).scaled_relu(a, a, 0.5); y.sum().backward()"

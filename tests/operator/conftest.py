@@ -4,7 +4,6 @@ import pytest
 import torch
 
 DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
-DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -18,21 +17,9 @@ def library(build):
     return build.library
 
 
-@pytest.fixture(params=DEVICES)
-def device(request):
-    return request.param
-
-
 @pytest.fixture(params=DTYPES, ids=str)
 def dtype(request):
     return request.param
-
-
-@pytest.fixture
-def cuda():
-    if not torch.cuda.is_available():
-        pytest.skip("needs a GPU")
-    return "cuda"
 
 
 @pytest.fixture(params=["add2", "torch_launch_add2"])

@@ -13,11 +13,16 @@ from lab.bench import kernels
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.fixture(scope="module")
+def launchers(cuda):
+    return kernels.kernels(torch.device(cuda))
+
+
 @pytest.fixture(params=kernels.KERNELS)
-def kernel(request, cuda):
+def kernel(request, launchers):
     """A kernel's launcher as a function of (c, a, b, n)."""
-    launch = kernels.kernels(torch.device(cuda))[f"{request.param} kernel"]
-    return types.SimpleNamespace(launch=launch, device=cuda, unaligned=request.param in ("plain", "unaligned"))
+    launch = launchers[f"{request.param} kernel"]
+    return types.SimpleNamespace(launch=launch, device="cuda", unaligned=request.param in ("plain", "unaligned"))
 
 
 # Aligned kernels have a block for the elements after the last whole vector, and larger blocks from 16 MB on.
