@@ -11,7 +11,6 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from torch.autograd import forward_ad
 from torch.func import grad, hessian, jacrev, jvp, vmap
 
-DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 IS_OLD = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 13)
 SLOW = pytest.param(("hessian", "jvp"), marks=pytest.mark.thorough)
@@ -107,10 +106,9 @@ class Contract:
     def loaded(cls, lesson):
         cls.lib = lesson(cls.folder, cls.module or cls.folder)
 
-    @pytest.fixture(params=DEVICES)
-    def device(self, request):
+    @pytest.fixture(autouse=True)
+    def compiles_anew(self):
         torch.compiler.reset()
-        return request.param
 
     def tensors(self, call, *inputs) -> tuple:
         found = call(*inputs)
@@ -232,8 +230,7 @@ class Contract:
             with pytest.raises(RuntimeError, match=r"device|is on|differ"):
                 self.call(*inputs[:i], inputs[i].to(other), *inputs[i + 1 :])
 
-    @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-    def test_graph(self):
+    def test_graph(self, cuda):
         """Captured, with its gradient, and replayed with new values."""
         inputs = [x.requires_grad_(i in self.leaves) for i, x in enumerate(self.inputs("cuda"))]
         leaves = [inputs[i] for i in self.leaves]
@@ -256,8 +253,7 @@ class Contract:
             graph.replay()
         self.assert_close(found, right)
 
-    @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-    def test_stream(self):
+    def test_stream(self, cuda):
         """On a stream that writes the inputs late: on another one the operator would read them too early."""
         inputs = self.inputs("cuda")
         right = self.tensors(self.call, *inputs)

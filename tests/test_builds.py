@@ -1,24 +1,21 @@
 """load() from the outside: it follows the sources, whatever else builds; failures that docs/troubleshooting.md lists.
 
-Each test starts one Python, which forks for every load(): importing torch takes seconds, and a process can register an
-operator only once. The sources are next to nothing, so that a build takes a second.
+The sources are next to nothing, so that a build takes a second.
 """
 
-import json
 import os
 import re
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
 import torch
 
 from lab import toolchain
+from lab.build import COMPILERS, has_cuda_code
 
 ROOT = Path(__file__).resolve().parent.parent
-COMPILERS = ["jit", "setup", "cmake"]
 LATER = [pytest.mark.thorough, pytest.mark.anywhere]
 OUTSIDE = ("CUDA_HOME", "CUDA_PATH")  # variables that would say where nvcc is
 MARK = 'static const char mark[] __attribute__((used)) = "marked_by_a_test";\n'
@@ -28,27 +25,8 @@ TINY = {
     "add2_cpu.cpp": '#include "add2.h"\n',
     "add2_kernel.cu": '__global__ void kernel() {}\nextern "C" void launch_add2_cuda() { kernel<<<1, 1>>>(); }\n',
 }
-FORKED = """
-import json, os, sys, torch
-from pathlib import Path
-from lab import build
-
-def start(compiler, rebuild=False, **env):
-    out, to_parent = os.pipe()
-    if os.fork() == 0:
-        os.environ.update(env)
-        try: text = str(build.load(compiler, rebuild).library)
-        except BaseException as error: text = f"{type(error).__name__}: {error}"
-        os.write(to_parent, text.encode())
-        os._exit(0)
-    os.close(to_parent)
-    return os.fdopen(out)
-
-def load(*arguments, **env):  # the library's path, or the error
-    return start(*arguments, **env).read()
-
-def has(library, word): return word.encode() in Path(library).read_bytes()
-"""
+LOAD = "import os, sys; from lab import build; print(build.load(sys.argv[1], bool(sys.argv[2:])).library)"
+TWICE = f"import os; child = os.fork(); exec({LOAD!r}); child and os.wait()"
 
 
 def executable(path, text):
@@ -67,51 +45,43 @@ def tiny(project):
 
 
 @pytest.fixture
-def script(run, tmp_path):
-    """Run a script with load() of FORKED; returns what it has put into `found`, and its stderr."""
+def load(run, tiny, tmp_path):
+    """load() in a process of its own, without nvcc unless ADD2_WITH_CUDA says otherwise; returns what it printed."""
 
-    def script(code, *arguments, root, drop=(), **env):
-        code = FORKED + "found = {}\n" + textwrap.dedent(code) + "\nprint(json.dumps(found))"
-        env = {"TORCH_EXTENSIONS_DIR": str(tmp_path / "jit cache"), "ADD2_WITH_CUDA": "0"} | env  # the CPU: faster
-        done = run("-c", code, *arguments, root=root, drop=drop, **env)
-        return json.loads(done.stdout.splitlines()[-1]) | {"stderr": done.stderr}
+    def load(compiler, *rebuild, code=LOAD, status=0, drop=(), **env):
+        env = {"TORCH_EXTENSIONS_DIR": str(tmp_path / "jit cache"), "ADD2_WITH_CUDA": "0"} | env
+        return run("-c", code, compiler, *rebuild, root=tiny, status=status, drop=drop, **env)
 
-    return script
+    return load
 
 
 @pytest.mark.parametrize("compiler", ["jit", *(pytest.param(x, marks=LATER) for x in COMPILERS[1:])])
-def test_follows_the_sources(compiler, tiny, script, tmp_path):
+def test_follows_the_sources(compiler, tiny, load, tmp_path):
     """What a killed build leaves; two processes at once; a mistake; an edited header; --rebuild."""
-    code = """
-        compiler, folder, mark = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
-        source, header = Path("kernel/add2_cpu.cpp"), Path("include/add2.h")
-        (folder / "jit cache/add2").mkdir(parents=True)
-        (folder / "jit cache/add2/lock").touch()  # torch 2.15 leaves it after each build
-        found["at once"] = [answer.read() for answer in [start(compiler), start(compiler)]]
-        library = Path(found["at once"][0])
-        source.write_text("int broken = no_such_name;")
-        found["broken"] = load(compiler)
-        source.write_text('#include "add2.h"')
-        header.write_text(header.read_text() + mark)
-        found["header"] = [has(library, "marked_by_a_test"), has(load(compiler), "marked_by_a_test")]
-        found["times"] = [library.stat().st_mtime_ns]
-        for rebuild in (False, True):
-            load(compiler, rebuild)
-            found["times"].append(library.stat().st_mtime_ns)
-    """
-    found = script(code, compiler, tmp_path, MARK, root=tiny)
+    source, header = tiny / "kernel/add2_cpu.cpp", tiny / "include/add2.h"
     left = {"jit": tmp_path / "jit cache/add2/add2.so", "setup": tiny / "add2/_C.abi3.so"}
-    assert found["at once"] == [str(left.get(compiler, tiny / "build/libadd2.so"))] * 2
-    assert "no_such_name" in found["broken"]
-    assert found["header"] == [False, True]
-    first, again, rebuilt = found["times"]
+    library = left.get(compiler, tiny / "build/libadd2.so")
+    (tmp_path / "jit cache/add2").mkdir(parents=True)
+    (tmp_path / "jit cache/add2/lock").touch()  # torch 2.15 leaves it after each build
+    assert load(compiler, code=TWICE).stdout.splitlines()[-2:] == [str(library)] * 2
+    source.write_text("int broken = no_such_name;")
+    assert "no_such_name" in load(compiler, status=None).stderr
+    source.write_text('#include "add2.h"')
+    header.write_text(header.read_text() + MARK)
+    assert b"marked_by_a_test" not in library.read_bytes()
+    load(compiler)
+    assert b"marked_by_a_test" in library.read_bytes()
+    first = library.stat().st_mtime_ns
+    load(compiler)
+    again = library.stat().st_mtime_ns
     assert (first == again) == (compiler != "setup")  # setuptools always links
-    assert rebuilt != again
-    assert " -c " in found["stderr"]  # --rebuild shows the commands
-    assert "-shared" in found["stderr"]
+    shown = load(compiler, "rebuild").stderr
+    assert library.stat().st_mtime_ns != again
+    assert " -c " in shown
+    assert "-shared" in shown
 
 
-def test_failed_builds(tmp_path, tiny, script):
+def test_failed_builds(tmp_path, tiny, load):
     """The tool's own error, in the words that docs/troubleshooting.md lists; or a message with the cure."""
     (tiny / "kernel/add2_cpu.cpp").write_text('extern "C" int no_such_function();\nint used = no_such_function();\n')
     cases = {
@@ -133,13 +103,9 @@ def test_failed_builds(tmp_path, tiny, script):
             "GCC": ("jit", {"NVCC_PREPEND_FLAGS": "-D__GNUC__=99"}, ["unsupported GNU version"]),
         }
         cases |= {name: (each[0], {"ADD2_WITH_CUDA": "1"} | each[1], each[2]) for name, each in with_nvcc.items()}
-    code = "for name, (compiler, env, _) in json.loads(sys.argv[1]).items(): found[name] = load(compiler, **env)"
-    found = script(code, json.dumps(cases), root=tiny)
-    if torch.cuda.is_available():  # a process that has counted the GPUs, as cpp_extension does, keeps the number
-        hidden = {name: case for name, case in cases.items() if "no GPU" in name}
-        found |= script(code, json.dumps(hidden), root=tiny, CUDA_VISIBLE_DEVICES="")
-    for name, (_, _, words) in cases.items():
-        assert [word for word in words if word not in found[name]] == [], (name, found[name])
+    for name, (compiler, env, words) in cases.items():
+        found = load(compiler, status=None, **env).stderr
+        assert [word for word in words if word not in found] == [], (name, found)
 
 
 def test_import_without_a_build(project, run):
@@ -169,31 +135,22 @@ def test_doctor(run, tmp_path):
     assert not root or f"`export CUDA_HOME={root}`" in rows["CUDA_HOME"]
 
 
-@pytest.fixture
-def nvcc():
-    if toolchain.find_nvcc() is None:
-        pytest.skip("needs a CUDA build of torch, and nvcc")
-    return toolchain.cuda_root(toolchain.find_nvcc()) / "bin" / "nvcc"
-
-
 @pytest.mark.thorough
-def test_another_list_of_gpus_and_nvcc_behind_a_script(tiny, script, tmp_path, nvcc):
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_another_list_of_gpus_and_nvcc_behind_a_script(compiler, load, tmp_path, nvcc):
     """A changed TORCH_CUDA_ARCH_LIST compiles again; nvcc on PATH is a script in a folder where no toolkit is."""
     executable(tmp_path / "bin/nvcc", f'exec "{nvcc}" "$@"\n')
-    code = """
-        def code(compiler, gpu):
-            library = Path(load(compiler, TORCH_CUDA_ARCH_LIST=gpu))
-            return library.read_bytes() if build.has_cuda_code(library) else None
-
-        for each in ("jit", "setup", "cmake"): found[each] = code(each, "7.5") != code(each, "Hopper")
-    """
     env = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "ADD2_WITH_CUDA": "1"}
-    found = script(code, root=tiny, drop=OUTSIDE, **env)
-    assert [found[each] for each in COMPILERS] == [True] * 3
+    codes = set()
+    for gpu in ("7.5", "Hopper"):
+        library = Path(load(compiler, drop=OUTSIDE, TORCH_CUDA_ARCH_LIST=gpu, **env).stdout.splitlines()[-1])
+        assert has_cuda_code(library)
+        codes.add(library.read_bytes())
+    assert len(codes) == 2
 
 
 @pytest.mark.thorough
-def test_nvcc_from_pypi(tiny, script, tmp_path, nvcc):
+def test_nvcc_from_pypi(tiny, load, run, tmp_path, nvcc):
     """No toolkit is installed; the command that the message names installs one that does, for all builds."""
     if torch.version.cuda < "13":
         pytest.skip("the wheels of CUDA 12 are no toolkit")
@@ -201,14 +158,12 @@ def test_nvcc_from_pypi(tiny, script, tmp_path, nvcc):
     pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", tmp_path / "site", *words[4:]]
     if subprocess.run(pip, capture_output=True, check=False).returncode:
         pytest.skip("needs a package index")
-    code = """
-        found["nvcc"] = str(build.toolchain.find_nvcc())
-        for each in ("jit", "setup", "cmake"): found[each] = has(load(each), "launch_add2_cuda")
-    """
     env = {"PYTHONPATH": f"{tmp_path / 'site'}:{Path(torch.__file__).parents[1]}", "ADD2_WITH_CUDA": "1"}
-    found = script(code, root=tiny, drop=OUTSIDE, **env)
-    assert found["nvcc"].startswith(str(tmp_path / "site"))
-    assert [found[each] for each in COMPILERS] == [True] * 3
+    code = "from lab import toolchain; print(toolchain.find_nvcc())"
+    assert run("-c", code, root=tiny, drop=OUTSIDE, **env).stdout.startswith(str(tmp_path / "site"))
+    for compiler in COMPILERS:
+        library = Path(load(compiler, drop=OUTSIDE, **env).stdout.splitlines()[-1])
+        assert b"launch_add2_cuda" in library.read_bytes()
 
 
 @pytest.mark.thorough

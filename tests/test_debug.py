@@ -18,7 +18,6 @@ DEBUG, PROFILE, DAY = ((ROOT / "docs" / f"{name}.md").read_text() for name in ("
 BUGS = ROOT / "examples" / "debug" / "bugs.py"
 TOOLS = f"{toolchain.tool_path()}:/usr/local/cuda/bin"
 NO_CACHE = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
 def find(tool):
@@ -40,7 +39,6 @@ def test_without_gpu(flags, run):
         assert "there is no GPU here" in run(BUGS, "far", *flags, status=1).stderr
 
 
-@needs_gpu
 @pytest.mark.parametrize(
     ("bug", "env", "words"),
     [
@@ -52,13 +50,12 @@ def test_without_gpu(flags, run):
         ("launch", {}, "RuntimeError: invalid argument"),
     ],
 )
-def test_alone(bug, env, words, run):
+def test_alone(cuda, bug, env, words, run):
     done = run(BUGS, *bug.split(), status=None, **env)
     assert words in done.stdout + done.stderr
     assert words in DEBUG
 
 
-@needs_gpu
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     ("bug", "tool", "env", "words"),
@@ -75,14 +72,13 @@ def test_alone(bug, env, words, run):
         ("barrier", "synccheck", {}, "Barrier error detected. Divergent thread(s) in warp."),
     ],
 )
-def test_sanitizer(bug, tool, env, words):
+def test_sanitizer(cuda, bug, tool, env, words):
     assert words in output(find("compute-sanitizer"), "--tool", tool, sys.executable, BUGS, bug, **env)
     assert words in DEBUG
 
 
-@needs_gpu
 @pytest.mark.thorough
-def test_core_dump_of_a_hang(tmp_path):
+def test_core_dump_of_a_hang(cuda, tmp_path):
     """A byte for the pipe makes the driver write a core dump and end the process; cuda-gdb names the line."""
     gdb, core, pipe = find("cuda-gdb"), tmp_path / "core", tmp_path / "pipe"
     env = {"CUDA_ENABLE_USER_TRIGGERED_COREDUMP": "1", "CUDA_COREDUMP_FILE": f"{core}", "CUDA_COREDUMP_PIPE": f"{pipe}"}
@@ -100,17 +96,15 @@ def test_core_dump_of_a_hang(tmp_path):
     assert "while (*flag == 0) {" in found
 
 
-@needs_gpu
 @pytest.mark.thorough
-def test_debugger_names_the_exception():
+def test_debugger_names_the_exception(cuda):
     found = output(find("cuda-gdb"), "-batch", "-ex", "run", "--args", sys.executable, BUGS, "cpu", "--debug")
     assert "CUDA_EXCEPTION_14, Warp Illegal Address" in found
     assert re.search(r"add<<<.*n=5\) at .*bugs.cu:21", found)
 
 
-@needs_gpu
 @pytest.mark.parametrize(("rung", "padding"), [(2, 0), (3, 1)])
-def test_step(rung, padding, run, tmp_path):
+def test_step(cuda, rung, padding, run, tmp_path):
     found = run("examples/profile/step.py", "--rung", rung, cwd=tmp_path).stdout
     assert re.search(rf"2 x  void through_tile<unsigned int, {padding}>", found)
     assert (tmp_path / "trace.json").stat().st_size > 1000
@@ -118,9 +112,8 @@ def test_step(rung, padding, run, tmp_path):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("padding", [0, 1])
-def test_sass(padding, tmp_path):
+def test_sass(padding, nvcc, tmp_path):
     """Without a GPU: registers and shared memory as the page says, and the instruction that its change replaces."""
-    nvcc = toolchain.find_nvcc() or pytest.skip("nvcc is not installed")
     triton = pytest.importorskip("triton")
     dump = shutil.which("cuobjdump", path=f"{TOOLS}:{Path(triton.__file__).parent}/backends/nvidia/bin")
     library = tmp_path / "transpose.o"

@@ -16,9 +16,6 @@ import torch.nn.functional as F
 from lab import toolchain
 
 FOLDER = Path(__file__).resolve().parents[1] / "examples" / "decode_attention"
-DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
-everywhere = pytest.mark.parametrize("device", DEVICES)
-need_nvcc = pytest.mark.skipif(not toolchain.find_nvcc(), reason="needs nvcc")
 either_cache = pytest.mark.parametrize("int8", [False, True])
 
 
@@ -59,7 +56,6 @@ def by_token(x):
     return x.transpose(1, 2).contiguous().transpose(1, 2) if isinstance(x, torch.Tensor) and x.dim() > 2 else x
 
 
-@everywhere
 @pytest.mark.parametrize("d", [64, 128])
 @either_cache
 def test_values(lib, d, int8, device):
@@ -78,7 +74,6 @@ def test_values(lib, d, int8, device):
         assert torch.equal(out, lib.attend(*map(by_token, arguments)))
 
 
-@everywhere
 @pytest.mark.parametrize("size", [1e-12, 1e12])
 def test_int8_of_extreme_sizes(lib, size, device):
     """Large queries, keys and values stay finite, tiny ones do not vanish, although halves are multiplied."""
@@ -86,7 +81,6 @@ def test_int8_of_extreme_sizes(lib, size, device):
     assert (lib.attend(*arguments).double() - right).norm() < 0.01 * right.norm()
 
 
-@everywhere
 def test_int8_against_what_was_quantized(lib, device):
     (q, k, v, lengths), right = make([1024, 1024], capacity=1024, d=128, dtype=torch.bfloat16, device=device)
     cache = [torch.empty_like(k, dtype=torch.int8) for _ in "kv"]
@@ -102,7 +96,6 @@ def rotate(x, cos, sin):
     return torch.cat((low * cos - high * sin, high * cos + low * sin), -1)
 
 
-@everywhere
 @either_cache
 @pytest.mark.parametrize("shift", [0, 1], ids=["aligned", "shifted"])
 def test_append(lib, int8, shift, device):
@@ -156,7 +149,6 @@ def test_plan(tmp_path):
             assert u * splits >= p / 2  # most multiprocessors have work
 
 
-@everywhere
 def test_int8_asked_by_torch(lib, device):
     """opcheck, and a compiled step that writes the cache and reads it."""
     (q, keys, values, lengths, _, *scales), _ = make([3, 39], device=device, int8=True)
@@ -188,7 +180,6 @@ def starts(x):
     return [x.storage_offset() + sum(map(operator.mul, index, x.stride())) for index in indices]
 
 
-@everywhere
 def test_append_refuses_shared_elements(lib, device):
     """Views of one buffer, at random: refused exactly if two elements that are written, or read, are one."""
     random.seed(0)
@@ -216,7 +207,6 @@ def test_append_refuses_shared_elements(lib, device):
     assert min(found.values()) > 50
 
 
-@everywhere
 def test_refuses(lib, device):
     """What tests/test_contract.py does not ask: caches of 8 bits, scalars."""
     (q, keys, values, lengths), _ = make([40, 17], device=device)
@@ -235,9 +225,8 @@ def test_refuses(lib, device):
             (lib.append if arguments[0].dim() == 4 else lib.attend)(*arguments)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @either_cache
-def test_graphs_and_streams_with_growing_lengths(lib, int8):
+def test_graphs_and_streams_with_growing_lengths(cuda, lib, int8):
     (_, keys, values, lengths, *scales), _ = make([4096, 4096], 32, 8, 4096, 128, device="cuda", int8=int8)
     caches = [[x.clone() for x in (keys, values, *scales[1:])] for _ in range(2)]
     qkv = torch.randn(2, 48, 1, 128, device="cuda").half().split((32, 8, 8), 1)
@@ -264,7 +253,6 @@ def test_graphs_and_streams_with_growing_lengths(lib, int8):
     assert all(map(torch.equal, *caches))
 
 
-@everywhere
 def test_far_end(lib, device):
     """Caches of more than 2^31 elements on a GPU: only the last 16 tokens have scores and values that are not 0."""
     for batch, key_heads, tokens in ((1, 1, 2**24 + 16), (2, 8, 2**20 + 16)) if device == "cuda" else ((2, 8, 4096),):
@@ -279,13 +267,9 @@ def test_far_end(lib, device):
         assert right.amin() > 0
 
 
-@need_nvcc
-def test_ladder(tmp_path):
-    """nvcc alone compiles it. The reference on the CPU is right and, on a GPU with clusters, each rung."""
-    command = [toolchain.find_nvcc(), "-O3", "-std=c++17", "-arch=sm_90", f"-I{FOLDER.parent}", "-shared"]
-    subprocess.run([*command, "-Xcompiler=-fPIC", FOLDER / "ladder.cu", "-o", tmp_path / "ladder.so"], check=True)
-    launch = ctypes.CDLL(str(tmp_path / "ladder.so")).launch_ladder
-    launch.restype = ctypes.c_char_p
+def test_ladder(nvcc, lesson):
+    """The reference on the CPU is right and, on a GPU with clusters, each rung."""
+    launch = lesson("decode_attention", "ladder").load()
     assert b"multiple of 4" in launch(1, *[None] * 4, 6, 1, None)
     has_clusters = torch.cuda.is_available() and torch.cuda.get_device_capability() >= (9, 0)
     for rung, tokens in itertools.product(range(6 if has_clusters else 1), (1, 7, 16, 129, 1000)):

@@ -18,7 +18,6 @@ SMALL = dict(hidden_size=256, intermediate_size=512, num_hidden_layers=3, num_at
 SMALL |= dict(head_dim=64, vocab_size=512, max_position_embeddings=200)
 LLAMA3 = {"rope_type": "llama3", "rope_theta": 1e4, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 LLAMA3["original_max_position_embeddings"] = 64
-everywhere = pytest.mark.parametrize("device", ["cpu"] + ["cuda"] * torch.cuda.is_available())
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +127,6 @@ def save_model(lesson, folder):
     return tensors
 
 
-@everywhere
 def test_checkpoints(lesson, device, tmp_path, monkeypatch):
     """The files of a folder that count, and the reason why others are refused; a prompt is read as a whole."""
     tensors, save = save_model(lesson, tmp_path), pytest.importorskip("safetensors.torch").save
@@ -178,13 +176,11 @@ def test_choices(lesson):
     assert (lesson.generate.sampler(0.5, 0.01)(logits) == 0).all()
 
 
-@everywhere
 def test_against_torch(lesson, device):
     """Logits of prompts of different lengths, and of tokens after them: run.py checks them first, too."""
     lesson.run.check(torch.device(device))
 
 
-@everywhere
 @pytest.mark.parametrize("cache", [None, torch.int8])
 def test_rows_are_independent(lesson, device, cache):
     """To the bit, whatever the other rows say; and a second run writes the same."""
@@ -196,7 +192,6 @@ def test_rows_are_independent(lesson, device, cache):
     assert len({*first}) == 3
 
 
-@everywhere
 def test_int4_is_dequantized_bf16(lesson, device):
     """4-bit weights give what the same model gives with dequantized weights, within bfloat16's rounding."""
     random, int4_linear = lesson.load.Loader(torch.device(device), torch.bfloat16), lesson.llama.int4_linear
@@ -212,7 +207,6 @@ def test_int4_is_dequantized_bf16(lesson, device):
     assert error(found[0], found[1]) < 0.02 < error(found[0], found[2])
 
 
-@everywhere
 def test_seeds(lesson, device):
     model, written = make(lesson, device), []
     generator = lesson.generate.Generator(model, 2, 40, choose=lesson.generate.sampler(1.0, 0.9))
@@ -222,7 +216,6 @@ def test_seeds(lesson, device):
     assert written[0] == written[1] != written[2]
 
 
-@everywhere
 @pytest.mark.parametrize("cache", [None, torch.int8])
 def test_speed(lesson, device, cache):
     """A step is timed with numbers as a text has them; speed() itself refuses infinity and NaN."""
@@ -235,8 +228,7 @@ def test_speed(lesson, device, cache):
     assert 0.5 < keys[..., :100, :].std() < 2
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_first_step_waits(lesson):
+def test_first_step_waits(cuda, lesson):
     """It runs on a stream of its own, after what the constructor has queued on the current one."""
 
     class LateCache(lesson.llama.Cache):

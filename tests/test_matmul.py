@@ -6,11 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lab import toolchain
-
 FOLDER = Path(__file__).resolve().parents[1] / "examples" / "matmul"
-everywhere = pytest.mark.parametrize("device", ["cpu"] + ["cuda"] * torch.cuda.is_available())
-need_nvcc = pytest.mark.skipif(not toolchain.find_nvcc(), reason="needs nvcc")
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +26,6 @@ def assert_close(found, right, error=0.01):
     assert (found.double() - right.double()).norm() <= error * right.double().norm()
 
 
-@everywhere
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16], ids=str)
 def test_values(lib, device, dtype):
     for rows, k, h in [(5, 24, 16), (300, 1000, 136), (1, 8, 8), (130, 72, 328), (9, 27, 8), (0, 8, 8), (3, 0, 8)]:
@@ -50,8 +45,7 @@ def test_refuses(lib):
         lib.interleave(x, x)
 
 
-@need_nvcc
-def test_rungs(lib, lesson):
+def test_rungs(nvcc, lib, lesson):
     """Within twice torch.matmul's own error at random sizes; or refused, for want of a Hopper GPU or by TMA."""
     torch.manual_seed(0)
     ladder, sizes = lesson("matmul", "ladder"), torch.randint(1, 700, (20, 3)).tolist()

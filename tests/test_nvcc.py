@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from lab import toolchain
-
 ROOT = Path(__file__).resolve().parents[1]
 # the sources below examples/: the GPUs to compile for, and those that take minutes more
 KERNELS = {
@@ -28,16 +26,14 @@ KERNELS = {
 }
 CASES = [(name, arch) for name, (archs, _) in KERNELS.items() for arch in archs]
 CASES += [pytest.param(name, x, marks=pytest.mark.slow) for name, (_, slow) in KERNELS.items() for x in slow]
-need_nvcc = pytest.mark.skipif(not toolchain.find_nvcc(), reason="needs nvcc")
 
 
 @pytest.mark.thorough
-@need_nvcc
 @pytest.mark.parametrize(("name", "arch"), CASES)
-def test_no_warning_and_no_spill(name, arch, tmp_path):
+def test_no_warning_and_no_spill(name, arch, nvcc, tmp_path):
     folder = (ROOT / "examples" / name).parent.resolve()
     standard = "c++14" if folder.name == "kernel" else "c++17"
-    command = [toolchain.find_nvcc(), "-O3", f"-std={standard}", f"-I{ROOT / 'examples'}", f"-I{ROOT / 'include'}"]
+    command = [nvcc, "-O3", f"-std={standard}", f"-I{ROOT / 'examples'}", f"-I{ROOT / 'include'}"]
     command += [f"-gencode=arch=compute_{arch},code=sm_{arch}", "-Werror=all-warnings"]
     command += ["-Xptxas=-v,--warning-as-error", "-Xcompiler=-Wall,-Wextra,-Werror", "-c", "-o", tmp_path / "kernel.o"]
     for source in folder.glob(Path(name).name):
@@ -49,9 +45,8 @@ def test_no_warning_and_no_spill(name, arch, tmp_path):
 
 
 @pytest.mark.thorough
-@need_nvcc
-def test_rope_has_wide_loads_and_stores(tmp_path):
-    command = [toolchain.find_nvcc(), "-arch=sm_90", "-std=c++17", "-Werror=all-warnings", "-ptx"]
+def test_rope_has_wide_loads_and_stores(nvcc, tmp_path):
+    command = [nvcc, "-arch=sm_90", "-std=c++17", "-Werror=all-warnings", "-ptx"]
     command += [f"-isystem={Path(torch.__file__).parent / 'include'}", "-o", tmp_path / "rope.ptx"]
     command += [ROOT / "examples/rope/rope_kernel.cu"]
     subprocess.run(command, check=True)

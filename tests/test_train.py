@@ -63,8 +63,7 @@ def test_compare():
 
 
 @pytest.mark.thorough
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_cuda_graph(run, tmp_path):
+def test_cuda_graph(cuda, run, tmp_path):
     graph, torchs = trained(run, tmp_path, "--cuda-graph", "--check")
     [eager] = trained(run, tmp_path)
     assert graph["losses"] == torchs["losses"] == eager["losses"]
