@@ -14,7 +14,7 @@ import torch
 from lab import toolchain
 
 ROOT = Path(__file__).resolve().parent.parent
-DEBUG, PROFILE, DAY = ((ROOT / "docs" / f"{name}.md").read_text() for name in ("12_debug", "13_profile", "gpu-day"))
+DEBUG, PROFILE = ((ROOT / "docs" / f"{name}.md").read_text() for name in ("12_debug", "13_profile"))
 BUGS = ROOT / "examples" / "debug" / "bugs.py"
 TOOLS = f"{toolchain.tool_path()}:/usr/local/cuda/bin"
 NO_CACHE = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
@@ -124,16 +124,3 @@ def test_sass(padding, nvcc, tmp_path):
     sass = output(dump or pytest.skip("cuobjdump is not installed"), "-sass", "-fun", name, library)
     [step] = re.findall(r"\*/ +((?:LEA|IMAD) R3, R2, \w+, (?:0x7|R3)) ;", sass)
     assert step in PROFILE
-
-
-PROGRAMS = re.findall(r"`python3 (\S+\.py)((?: [^`]*)?)`", DAY)
-
-
-@pytest.mark.thorough
-@pytest.mark.anywhere
-@pytest.mark.parametrize(("program", "options"), PROGRAMS)
-def test_day(program, options, run):
-    """Each program of the list exists and has the options that the list gives it."""
-    if asked := re.findall(r"--[\w-]+", options):
-        assert {*asked} <= {*re.findall(r"--[\w-]+", run(program, "--help").stdout)}
-    assert (ROOT / program).exists()

@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCS, RESULTS, README = sorted((ROOT / "docs").glob("*.md")), ROOT / "docs" / "results", ROOT / "README.md"
 TRANSLATED = {page: page.with_suffix(".zh-CN.md") for page in [README, *DOCS] if page.with_suffix(".zh-CN.md").exists()}
 PAGES = [README, ROOT / "README.zh-CN.md", *DOCS]
+NOTEBOOK = ROOT / "docs" / "tour.ipynb"
 LESSONS = [page for page in DOCS if "## Exercises" in page.read_text()]
 BLOCK = re.compile(r"^```(\w*)(?: (\w+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SOLVED = sorted((ROOT / "docs" / "solutions").glob("*.py"))
@@ -117,17 +118,39 @@ def test_figures(run):
 
 @pytest.mark.thorough
 @pytest.mark.anywhere
-def test_options_of_measure(run):
-    """The programs that measure.py calls have these options; it calls those of the pages that time add2."""
+def test_options(run):
+    """Programs have the options that measure.py and the page of a day with a GPU give them; measure.py calls those
+    of the pages that time add2."""
     find_commands = runpy.run_path(str(RESULTS.parent / "measure.py"))["find_commands"]
     found = {record.stem: find_commands(record) for record in RESULTS.glob("*.json")}
     assert found["h200-transpose"] == ["python3 examples/transpose/transpose.py --json FILE"]
     assert len(found["h200-training"]) == 6
     assert found["h200-rope"] == found["h200-matmul-ncu"] == found["h200-others"] == []
-    commands = [each.removeprefix("python3 ") for part in found.values() for each in part]
-    for program in {command.split()[0] for command in commands}:
-        options = re.findall(r"(--[\w-]+)", " ".join(each for each in commands if each.startswith(program)))
-        assert {*options} <= {*re.findall(r"--[\w-]+", run(program, "--help").stdout)}, program
+    commands = [each for part in found.values() for each in part]
+    commands += re.findall(r"`(python3 \S+\.py.*?)`", (ROOT / "docs" / "gpu-day.md").read_text())
+    for program in {command.split()[1] for command in commands}:
+        assert (ROOT / program).exists()
+        options = re.findall(r"--[\w-]+", " ".join(each for each in commands if each.split()[1] == program))
+        assert not options or {*options} <= {*re.findall(r"--[\w-]+", run(program, "--help").stdout)}, program
+
+
+def test_notebook_is_stored_without_outputs():
+    """In Jupyter: Kernel, Restart and Clear Outputs; then save."""
+    cells = json.loads(NOTEBOOK.read_text())["cells"]
+    assert [cell for cell in cells if cell.get("outputs") or cell.get("execution_count")] == []
+
+
+@pytest.mark.thorough
+@pytest.mark.anywhere
+def test_notebook_runs(monkeypatch, tmp_path):
+    """From the first cell to the last."""
+    nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
+    pytest.importorskip("ipykernel")
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    monkeypatch.chdir(NOTEBOOK.parent)
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))  # torch.compile does not notice a changed gradient
+    nbclient.NotebookClient(notebook, timeout=600, kernel_name="python3").execute()
+    assert "values and gradients are torch's" in str(notebook.cells)
 
 
 @pytest.mark.parametrize("page", PAGES[:2], ids=name)
