@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from contract import Differentiable, randn
+from contract import FLOATS, Differentiable, randn
 
 from lab.build import leftovers
 
@@ -107,28 +107,6 @@ def test_names_are_free(project):
     subprocess.run(["c++", "-std=c++17", "-fsyntax-only", "-I", include, source], check=True)
 
 
-SAME_BITS = """
-import torch
-from scaled_relu import scaled_relu
-for dtype in (torch.float16, torch.bfloat16, torch.float32):
-    for factor in (1, 60000):
-        a, b = (factor * torch.rand(2, 20000, dtype=torch.float64)).to(dtype)
-        y = scaled_relu(a, b, 0.1)
-        watched = lambda a, b: torch.func.jvp(lambda x: scaled_relu(x, b, 0.1), (a,), (a,))[0]
-        for call in (watched, torch.compile(watched, fullgraph=True)):
-            assert torch.equal(y, call(a, b)), (dtype, factor)
-        assert torch.equal(y, torch.func.vjp(lambda x: scaled_relu(x, b, 0.1), a)[0])
-        (x,), grad = [a.clone().requires_grad_()], torch.rand_like(a)
-        eager, = torch.autograd.grad(scaled_relu(x, b, 0.1), x, grad)
-        assert torch.equal(eager, torch.func.vjp(lambda x: scaled_relu(x, b, 0.1), a)[1](grad)[0]), dtype
-"""
-
-
-@pytest.mark.thorough
-def test_derivatives_in_the_kernels_precision(run, built):
-    run("-c", SAME_BITS, root=built, PYTHONPATH=str(built / "src"))
-
-
 @pytest.mark.thorough
 class TestScaledRelu(Differentiable):
     operator, leaves, rows, has_second = "scaled_relu.scaled_relu", (0, 1), {0: 0, 1: 0}, True
@@ -154,6 +132,24 @@ class TestScaledRelu(Differentiable):
     def wrong(self, inputs):
         _, b = inputs
         return {"b is Double": {1: b.double()}, r"shape \[3, 3\]": {1: b[1:]}, "b is None": {1: None}}
+
+    @pytest.mark.parametrize("dtype", FLOATS, ids=str)
+    @pytest.mark.parametrize("factor", [1, 60000])
+    def test_derivatives_in_the_kernels_precision(self, dtype, factor, device):
+        """torch.func's have the same bits, compiled or not: of the result and of the gradient."""
+        a, b = (factor * torch.rand(2, 20000, dtype=torch.float64)).to(device, dtype)
+        x, grad = a.clone().requires_grad_(), torch.rand_like(a)
+
+        def of_a(x):
+            return self.lib.scaled_relu(x, b, 0.1)
+
+        def tangent(a):
+            return torch.func.jvp(of_a, (a,), (a,))[0]
+
+        y, gradient = torch.func.vjp(of_a, a)
+        for found in (y, tangent(a), torch.compile(tangent, fullgraph=True)(a)):
+            assert torch.equal(of_a(a), found)
+        assert torch.equal(torch.autograd.grad(of_a(x), x, grad)[0], gradient(grad)[0])
 
 
 @pytest.mark.thorough

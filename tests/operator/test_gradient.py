@@ -33,16 +33,6 @@ def test_finite_differences(add, device):
         assert torch.equal(jacobian(add)(a.detach(), b.detach()), one)
 
 
-def test_strided_and_expanded(add, device):
-    a, b = leaf(4, 3, device=device), leaf(1, 4, device=device)
-    add(a.t(), b.expand(3, 4)).sum().backward()  # the gradient arrives expanded: one element, strides 0
-    assert torch.equal(a.grad, torch.ones_like(a))
-    assert torch.equal(b.grad, torch.full_like(b, 3))
-    arrives = torch.arange(12.0, device=device, dtype=a.dtype).view(3, 4).t()
-    (gradient,) = torch.autograd.grad(add(a, a), a, arrives)
-    assert torch.equal(gradient, 2 * arrives)
-
-
 def test_only_needed_gradients(add, device):
     a, b = leaf(5, device=device), torch.randn(5, device=device, dtype=torch.float64)
     add(a, b).sum().backward()
