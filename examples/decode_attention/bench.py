@@ -1,15 +1,14 @@
-"""Time attend and append against every backend of torch's attention, FlexAttention and FlashInfer. Needs a GPU.
+"""Time attend and append against torch's attention (flash, cuDNN) and FlashInfer. Needs a GPU.
 
     python3 examples/decode_attention/bench.py --json FILE
 
 FlashInfer (`python3 -m pip install flashinfer-python`) takes part where it is installed. nvcc compiles it, once.
 GPU time without launches, by CUDA graphs. The cache of a call comes from memory: calls rotate among caches of three
 times the L2 cache. "exact" is torch on a cache of just the right length; "mask" is what a CUDA graph needs, as its
-lengths live on the device. FlexAttention is compiled for three sizes only.
+lengths live on the device. torch's other backends and FlexAttention were slower at all sizes that were tried.
 """
 
 import contextlib
-import itertools
 import math
 import sys
 import warnings
@@ -22,21 +21,18 @@ import torch.nn.functional as F
 from decode_attention import append, attend, build, operators
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from lab import lesson  # of the workbench only what runs a lesson's programs,
 from lab.bench import clock  # and a clock
 
 warnings.filterwarnings("ignore", module="torch")  # a backend that cannot do something says so, and is left out
-BACKENDS = {"flash": "FLASH_ATTENTION", "cuDNN": "CUDNN_ATTENTION", "efficient": "EFFICIENT_ATTENTION", "math": "MATH"}
 LLAMA = (32, 8, 128)  # heads, key heads, d
 NAMED = [(1, 512), (1, 4096), (1, 32768), (1, 131072), (8, 4096), (64, 512), (64, 4096)]
 POINTS = [(*point, *LLAMA) for point in NAMED]
 POINTS += [(1, 4096, 32, 8, 64), (8, 4096, 32, 32, 128), (1, 4096, 64, 8, 128), (8, 4096, 16, 1, 128)]
 POINTS += [(1, 1300, *LLAMA), (3, 10000, *LLAMA), (20, 700, *LLAMA), (12, 3000, *LLAMA), (64, 1111, *LLAMA)]
 rotate_sets = partial(lesson.rotate_sets, caches=3)
-WITH_FLEX = [POINTS[i] for i in (1, 4, 5)]  # each size is compiled for seconds
 
 
 def make(batch: int, tokens: int, heads: int, key_heads: int, d: int) -> tuple:
@@ -58,12 +54,15 @@ def time_calls(function: Callable, inputs: list[tuple]) -> float:
     return clock.gpu([partial(function, *x) for x in inputs]).median_us
 
 
-def torchs(backend: str) -> Callable:
+def torchs(backend: SDPBackend) -> Callable:
     def call(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None = None) -> Tensor:
-        with sdpa_kernel(getattr(SDPBackend, backend)):
+        with sdpa_kernel(backend):
             return F.scaled_dot_product_attention(q[:, :, None], keys, values, mask, enable_gqa=True)
 
     return call
+
+
+flash, cudnn, exact = map(torchs, (SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION, SDPBackend.MATH))
 
 
 def relative_error(x: Tensor, right: Tensor) -> float:
@@ -104,20 +103,12 @@ def flashinfers(point: tuple, inputs: list[tuple]) -> Iterator[tuple[str, Callab
 
 def contestants(point: tuple, inputs: list[tuple]) -> Iterator[tuple[str, Callable, list[tuple]]]:
     batch, tokens, *_ = point
-    exact = [(q, keys, values) for q, keys, values, _ in inputs]
+    cut = [(q, keys, values) for q, keys, values, _ in inputs]
     used = torch.ones(batch, 1, 1, tokens, dtype=torch.bool, device="cuda")
-    for name, backend in BACKENDS.items():
-        if name == "math" and batch * tokens > 4096:
-            continue  # it would take seconds
-        yield f"{name}, exact", torchs(backend), exact
-        if name != "flash":
-            yield f"{name}, mask", torchs(backend), [(*each, used) for each in exact]
+    yield "flash, exact", flash, cut
+    yield "cuDNN, exact", cudnn, cut
+    yield "cuDNN, mask", cudnn, [(*each, used) for each in cut]
     yield from flashinfers(point, inputs)
-    if point in WITH_FLEX:
-        compiled, lengths = torch.compile(flex_attention, dynamic=False), inputs[0][3]
-        mask = create_block_mask(lambda b, h, i, j: j < lengths[b], batch, None, 1, tokens)
-        flex = [(q[:, :, None], keys, values) for q, keys, values in exact]
-        yield "FlexAttention", partial(compiled, block_mask=mask, enable_gqa=True), flex
 
 
 def measure(point: tuple, peak: float) -> dict:
@@ -126,7 +117,7 @@ def measure(point: tuple, peak: float) -> dict:
     named = dict(zip(("batch", "tokens", "heads", "key_heads", "d"), point, strict=True))
     torch.cuda.empty_cache()
     inputs = rotate_sets(partial(make, *point), size)
-    right = torchs("MATH")(*(x[:1].float() for x in inputs[0][:3]))[:, :, 0]
+    right = exact(*(x[:1].float() for x in inputs[0][:3]))[:, :, 0]
     errors = [relative_error(attend(*x)[:1], right) for x in (inputs[0], quantized(*inputs[0]))]
     torch.testing.assert_close(errors, [0.0, 0.0], rtol=0, atol=0.015)  # before a time counts
     timers = {name: partial(time_calls, *call) for name, *call in contestants(point, inputs)}
@@ -137,7 +128,7 @@ def measure(point: tuple, peak: float) -> dict:
     return row | {"attend, int8": time_calls(attend, [quantized(*x) for x in inputs * 2])}
 
 
-def measure_step(tokens: int, int8: bool) -> dict:
+def measure_step(tokens: int) -> dict:
     """append and attend for a new token: alone, and one after the other."""
     heads, key_heads, d = LLAMA
     after = torch.full((1,), tokens, device="cuda", dtype=torch.int32)
@@ -145,45 +136,37 @@ def measure_step(tokens: int, int8: bool) -> dict:
     def make_step() -> tuple:
         qkv = torch.randn(1, 1, heads + 2 * key_heads, d, device="cuda", dtype=torch.bfloat16).transpose(1, 2)
         cos, sin = torch.randn(2, tokens, d // 2, device="cuda").unbind()
-        _, keys, values, lengths, _, *scales = quantized(*make(1, tokens, *LLAMA))
-        if not int8:
-            keys, values, scales = keys.bfloat16(), values.bfloat16(), (None, None)
-        return *qkv.split((heads, key_heads, key_heads), 1), cos, sin, lengths - 1, keys, values, *scales
+        _, keys, values, lengths = make(1, tokens, *LLAMA)
+        return *qkv.split((heads, key_heads, key_heads), 1), cos, sin, lengths - 1, keys, values
 
     def step(*x) -> Tensor:
-        *_, keys, values, key_scale, value_scale = x
-        return attend(append(*x)[:, :, 0], keys, values, after, None, key_scale, value_scale)
+        return attend(append(*x)[:, :, 0], *x[-2:], after)
 
-    inputs = rotate_sets(make_step, (2 if int8 else 4) * key_heads * tokens * d)
-    row = {"what": "step", "tokens": tokens, "int8": int8, "append": time_calls(append, inputs)}
+    inputs = rotate_sets(make_step, 4 * key_heads * tokens * d)
+    row = {"what": "step", "tokens": tokens, "append": time_calls(append, inputs)}
     return row | {"append and attend": time_calls(step, inputs)}
 
 
-def measure_error(outliers: bool) -> dict:
-    """Relative error of the output against float64, in bfloat16 and with a cache of int8: normal data, 1024 tokens."""
+def measure_error(outliers: int) -> dict:
+    """Relative error of the output against float64, in bfloat16 and with a cache of int8: normal data, 1024 tokens, of
+    which two columns of 128 are so many times larger."""
     q, keys, values, lengths = make(4, 1024, *LLAMA)
-    if outliers:
-        keys[..., ::64] *= 10
-        values[..., ::64] *= 10
-    right = torchs("MATH")(q.double(), keys.double(), values.double())[:, :, 0]
+    for x in (keys, values):
+        x[..., ::64] *= outliers
+    right = exact(q.double(), keys.double(), values.double())[:, :, 0]
     found = {
-        "torch, bfloat16": torchs("FLASH_ATTENTION")(q, keys, values)[:, :, 0],
+        "torch, bfloat16": flash(q, keys, values)[:, :, 0],
         "attend, bfloat16": attend(q, keys, values, lengths),
         "attend, int8": attend(*quantized(q, keys, values, lengths)),
     }
-    errors = {name: relative_error(x, right) for name, x in found.items()}
-    return {"what": "error", "data": "two columns of 128 times 10" if outliers else "normal"} | errors
-
-
-def is_ready() -> bool:
-    return operators.has_toolkit() and bool(build())
+    return {"what": "error", "outliers": outliers} | {name: relative_error(x, right) for name, x in found.items()}
 
 
 def measure_all(where: dict) -> Iterator[dict]:
-    yield from itertools.starmap(measure_step, itertools.product((512, 4096), (False, True)))
-    yield from map(measure_error, (False, True))
+    yield from map(measure_step, (512, 4096))
+    yield from map(measure_error, (1, 10))
     yield from (measure(point, where["peak_gb_per_s"]) for point in POINTS)
 
 
 if __name__ == "__main__":
-    lesson.report(lesson.options(__doc__).parse_args(), is_ready, measure_all)
+    lesson.report(lesson.options(__doc__).parse_args(), partial(operators.is_ready, build), measure_all)

@@ -40,10 +40,13 @@ const T* dense(Tensor& x) {
   return static_cast<const T*>(x.const_data_ptr());
 }
 
-// Checks what both operators have, and makes the call's part of it. q: [batch, heads, ..., d].
+// Checks what both operators have, and makes the call's part of it. q: [batch, heads, d] to attend,
+// [batch, heads, tokens, d] to append.
 template <typename AnyCall>
-AnyCall prepare(Tensor& q, int64_t dims, Tensor& keys, Tensor& values, Tensor& lengths,
-                const Optional& key_scale, const Optional& value_scale) {
+AnyCall prepare(Tensor& q, Tensor& keys, Tensor& values, Tensor& lengths, const Optional& key_scale,
+                const Optional& value_scale) {
+  constexpr bool is_append = std::is_same_v<AnyCall, AppendCall>;
+  constexpr int64_t dims = is_append ? 4 : 3;
   if (!q.defined() || !keys.defined() || q.dim() != dims || keys.dim() != 4)
     self.refuse("expected tensors, q with ", std::to_string(dims), " dimensions and keys with 4");
   const ScalarType type = q.scalar_type(), cached = keys.scalar_type();
@@ -71,7 +74,7 @@ AnyCall prepare(Tensor& q, int64_t dims, Tensor& keys, Tensor& values, Tensor& l
   self.expect("keys", keys, q, is_int8 ? cached : type, size);
   self.expect("values", values, q, cached, size);
   self.expect("lengths", lengths, q, ScalarType::Int, {batch});
-  if (dims == 4 && !(is_tidy(keys) && is_tidy(values)))  // append() cannot write into copies
+  if (is_append && !(is_tidy(keys) && is_tidy(values)))  // it cannot write into copies
     self.refuse("expected keys and values with dense rows that start at multiples of 16 bytes");
   for (Tensor* x : {&q, &keys, &values}) tidy(*x);
   AnyCall call = {{int(batch), int(heads), int(key_heads), int(capacity), int(d), dtype,
@@ -104,7 +107,7 @@ void run(const AnyCall& call, [[maybe_unused]] const Tensor& q, int64_t items) {
 
 Tensor attend(Tensor q, Tensor keys, Tensor values, Tensor lengths, std::optional<double> scale,
               Optional key_scale, Optional value_scale) {
-  auto call = prepare<AttendCall>(q, 3, keys, values, lengths, key_scale, value_scale);
+  auto call = prepare<AttendCall>(q, keys, values, lengths, key_scale, value_scale);
   Tensor out = torch::stable::new_empty(q, q.sizes());
   if (out.numel() == 0) return out;
   call.out = rows(out);
@@ -146,7 +149,7 @@ void check_memory(const std::vector<Named>& written, std::vector<Named> read) {
 
 Tensor append(Tensor q, Tensor k, Tensor v, Tensor cos, Tensor sin, Tensor lengths, Tensor keys,
               Tensor values, Optional key_scale, Optional value_scale, Optional counts) {
-  auto call = prepare<AppendCall>(q, 4, keys, values, lengths, key_scale, value_scale);
+  auto call = prepare<AppendCall>(q, keys, values, lengths, key_scale, value_scale);
   const int64_t batch = call.batch, key_heads = call.key_heads, tokens = q.size(2), d = call.d;
   const int64_t given = cos.defined() && cos.dim() == 2 ? cos.size(0) : 0;
   const int64_t positions = std::max(given, keys.size(2));

@@ -88,9 +88,7 @@ def _append_in_place(keys, *args) -> Tensor:
     """Refuse what autograd cannot follow, append, and tell autograd which arguments have changed."""
     tensors = [x for x in args if isinstance(x, Tensor)]
     is_recorded = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
-    if (
-        torch.compiler.is_compiling()
-    ):  # has_derivative() of others leaves aliases in the graph, which inductor miscounts
+    if torch.compiler.is_compiling():  # has_derivative() of others leaves aliases, which inductor miscounts
         tensors = [x for x in tensors if torch.func.debug_unwrap(x) is not x]
     if is_recorded or any(map(operators.has_derivative, tensors)):
         _refuse()
@@ -111,24 +109,17 @@ def _like_q(q: Tensor, *others) -> Tensor:
     return q.new_empty(q.shape)
 
 
+def _no_vmap(info, in_dims, *args) -> None:
+    raise RuntimeError("decode_attention has no vmap: its first dimension is a batch already")
+
+
 def register() -> None:
     """The operators' Python side: fake kernels, no gradient, no vmap."""
     operators.register_derivatives(torch.ops.decode_attention.attend.default, _refuse, _refuse)
     LIBRARY.impl("append", _append_in_place, "ADInplaceOrView", with_keyset=True)
-
-    @torch.library.register_fake("decode_attention::attend")
-    def _(q, keys, values, lengths, scale=None, key_scale=None, value_scale=None):
-        return _like_q(q, keys, values, lengths, key_scale, value_scale)
-
-    @torch.library.register_fake("decode_attention::append")
-    def _(q, k, v, cos, sin, lengths, keys, values, key_scale=None, value_scale=None, counts=None):
-        return _like_q(q, k, v, cos, sin, lengths, keys, values, key_scale, value_scale, counts)
-
-    def no_vmap(info, in_dims, *args):
-        raise RuntimeError("decode_attention has no vmap: its first dimension is a batch already")
-
-    for name in ("attend", "append"):
-        torch.library.register_vmap(f"decode_attention::{name}", no_vmap)
+    for name in ("decode_attention::attend", "decode_attention::append"):
+        torch.library.register_fake(name, _like_q)
+        torch.library.register_vmap(name, _no_vmap)
 
 
 def main() -> None:

@@ -14,8 +14,8 @@ from functools import partial
 
 import torch
 import torch.nn.functional as F
-from bench import LLAMA, is_ready, lesson, make, rotate_sets, time_calls
-from decode_attention import HERE, attend, operators
+from bench import LLAMA, lesson, make, rotate_sets, time_calls
+from decode_attention import HERE, attend, build, operators
 from torch import Tensor
 
 RUNGS = {
@@ -66,23 +66,18 @@ def measure_size(batch: int, tokens: int, peak: float) -> Iterator[dict]:
         yield row | {"of_peak": size / peak * 1e-3 / us, "of_attend": of_attend}
 
 
-def main() -> None:
-    parser = lesson.options(__doc__)
-    parser.add_argument("--once", type=int, metavar="N", help="only run each rung once, for N tokens; no results")
-    args = parser.parse_args()
-
-    def measure(where: dict) -> Iterator[dict]:
-        if args.once:
-            inputs = make(1, args.once, *LLAMA)
-            for call in CALLS.values():
-                call(*inputs)
-            torch.cuda.synchronize()
-            sys.exit()
-        for size in SIZES:
-            yield from measure_size(*size, where["peak_gb_per_s"])
-
-    lesson.report(args, is_ready, measure)
+def measure(once: int | None, where: dict) -> Iterator[dict]:
+    if once:
+        for call in CALLS.values():
+            call(*make(1, once, *LLAMA))
+        torch.cuda.synchronize()
+        sys.exit()
+    for size in SIZES:
+        yield from measure_size(*size, where["peak_gb_per_s"])
 
 
 if __name__ == "__main__":
-    main()
+    parser = lesson.options(__doc__)
+    parser.add_argument("--once", type=int, metavar="N", help="only run each rung once, for N tokens; no results")
+    args = parser.parse_args()
+    lesson.report(args, partial(operators.is_ready, build), partial(measure, args.once))
