@@ -33,7 +33,7 @@ def main() -> int:
     if args.json and (content["results"] or not content["correct"]):  # otherwise an earlier file is worth more
         files.write(args.json, files.to_json(content | {"complete": status == 0}))
     if args.plot and content["results"]:
-        files.draw(args.plot, plots.sweep(content), dpi=150)
+        plots.draw(args.plot, plots.sweep, content)
     return status
 
 
@@ -49,7 +49,8 @@ def measure_build(args: argparse.Namespace) -> tuple[dict, int]:
         calls |= kernels.kernels(device)
 
     # 2. Check against torch and time, size by size.
-    content, status = {"environment": environment, "build": [vars(built)], "results": [], "correct": True}, 0
+    content, status = {"environment": environment, "results": [], "correct": True}, 0
+    content["build"] = [vars(built) | {"library": built.library.name}]
     try:
         for dtype, n in itertools.product(args.dtypes, args.sizes):
             sets = bench.buffers(n, bench.DTYPES[dtype], device)

@@ -154,13 +154,14 @@ def host_cost() -> str:
 
 def training() -> str:
     """Microseconds of a step, with add2 and with torch's own add in one run."""
-    lines = []
-    for run in json.loads((RESULTS / "h200-training.json").read_text()):
-        way = "compiled" if run["ways"]["compile"] else "CUDA graph" if run["ways"]["cuda_graph"] else "eager"
-        way += ", bfloat16" if run["settings"]["dtype"] == "bfloat16" else ""
-        ours, torchs = (row["median_us_per_step"] for row in run["training"])
-        lines.append([run["settings"]["model"], way, f"{ours:.0f}", f"{torchs:.0f}", f"{ours / torchs:.3f}"])
-    return table(["model", "step", "add2", "torch.add", "ratio"], lines)
+    rows = json.loads((RESULTS / "h200-training.json").read_text())
+    for row in rows:
+        row["way"] = "compiled" if row["ways"]["compile"] else "CUDA graph" if row["ways"]["cuda_graph"] else "eager"
+        row["way"] += ", bfloat16" * (row["settings"]["dtype"] == "bfloat16")
+        row["ours"], row["torchs"] = (each["median_us_per_step"] for each in row["training"])
+        row["ratio"] = row["ours"] / row["torchs"]
+    columns = {"model": "{settings[model]}", "step": "{way}", "add2": "{ours:.0f}", "torch.add": "{torchs:.0f}"}
+    return listed(rows, columns | {"ratio": "{ratio:.3f}"})
 
 
 def rms_norm() -> str:
@@ -285,32 +286,19 @@ def llama_kernels() -> str:
     return listed(rows, columns | {"its warps wait for": "{waits}"})
 
 
-ACCOUNT = """\
-Of {all:.0f} us the bytes of the products need {floor:.0f} at 4.8 TB/s. Compare `o` with `gate, up`, and that with the
-last layer: a product takes {start:.1f} us, and then {slow:.1f} to {fast:.1f} TB/s.
-
-- **Starting**: {calls} products x {start:.1f} us = {starting:.0f} us. A kernel waits for the last block before it, then
-  for its first bytes; at its end blocks join their sums. The norms, with hardly any bytes, show the least that a kernel
-  costs: {norm:.1f} us.
-- **Streaming**: {streaming:.0f} us more than at 4.8 TB/s. Codes become bfloat16 by arithmetic, for which warps wait.
-- **The other kernels**: {others:.0f} us.
-"""
-
-
 def llama_account() -> str:
     """Why a step takes longer than its bytes. A product's time is taken for a start and bytes at some speed."""
     kernels, peak = load("h200-llama-kernels")[0]["kernels"], load("h200-llama-kernels", "environment")["peak_gb_per_s"]
     found = {row["part"]: row for row in kernels}
-    size, us = ({part: row[what] / row["calls"] for part, row in found.items()} for what in ("bytes", "us"))
-    small, middle, large = "o", "gate, up", "last layer"
-    slow, fast = ((size[y] - size[x]) / (us[y] - us[x]) for x, y in ((small, middle), (middle, large)))
-    products = [found[part] for part in ("q, k, v", small, middle, "down", large)]
+    products = [found[part] for part in ("q, k, v", "o", "gate, up", "down", "last layer")]
     calls, whole, read = (sum(row[what] for row in products) for what in ("calls", "us", "bytes"))
-    start, floor, total = us[small] - size[small] / slow, read / peak / 1e3, sum(row["us"] for row in kernels)
-    parts = {"starting": calls * start, "streaming": whole - floor - calls * start, "others": total - whole}
-    return ACCOUNT.format(
-        all=total, floor=floor, start=start, slow=slow / 1e6, fast=fast / 1e6, calls=calls, norm=us["norm"], **parts
-    )
+    size, us = ({part: row[what] / row["calls"] for part, row in found.items()} for what in ("bytes", "us"))
+    slow, fast = ((size[y] - size[x]) / (us[y] - us[x]) for x, y in (("o", "gate, up"), ("gate, up", "last layer")))
+    start, floor = us["o"] - size["o"] / slow, read / peak / 1e3
+    parts = {"the products' bytes at 4.8 TB/s": floor, f"{calls} products start, {start:.1f} us each": calls * start}
+    parts[f"their bytes come at {slow / 1e6:.1f} to {fast / 1e6:.1f} TB/s"] = whole - floor - calls * start
+    parts["the other kernels"] = sum(row["us"] for row in kernels) - whole
+    return table(["of a step", "us"], ([part, f"{each:.0f}"] for part, each in parts.items()))
 
 
 def ways() -> str:
@@ -356,19 +344,18 @@ TABLES |= {  # those that one call makes
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="write nothing; exit status 1 if a table would change")
-    is_check, stale = parser.parse_args().check, 0
+    is_check, stale = parser.parse_args().check, {}
     for page in PAGES:
-        text = page.read_text()
-        new = MARKED.sub(lambda found: f"{found[1]}\n{TABLES[found[2]]()}\n{found[4]}", text)
-        if new != text:
+        new = MARKED.sub(lambda found: f"{found[1]}\n{TABLES[found[2]]()}\n{found[4]}", page.read_text())
+        if new != page.read_text():
             print(page.relative_to(ROOT))
-            stale += 1
-            if not is_check:
-                page.write_text(new)
+            stale[page] = new
     if is_check:
         return 1 if stale else 0
+    for page, text in stale.items():
+        page.write_text(text)
     sweep = {"environment": load(RUNS[0], "environment"), "results": list(timings().values())}
-    plots.sweep(sweep).savefig(RESULTS / "h200-sweep.svg")  # of docs/8_timing.md, by the function of time.py
+    plots.draw(RESULTS / "h200-sweep.svg", plots.sweep, sweep)  # of docs/8_timing.md, by the function of time.py
     return 0
 
 

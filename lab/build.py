@@ -10,6 +10,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
 
 import torch
 from filelock import FileLock  # torch depends on it; the operating system releases it when its holder dies
@@ -65,16 +66,12 @@ def _build(compiler: str, rebuild: bool) -> Path:
     toolchain.host_compiler()
     if compiler != "setup":  # which also works without ninja
         toolchain.require("cmake" if compiler == "cmake" else "ninja")
-    before = dict(os.environ)
-    os.environ |= toolchain.environment()  # torch's load() reads it, and so do the commands
-    try:
+    # torch's load() reads it, and so do the commands. What is compiled later in this process may want other GPUs.
+    with mock.patch.dict(os.environ, toolchain.environment()):
         nvcc = toolchain.find_nvcc()
         target = f"CUDA ({toolchain.arch_list()}) and the CPU" if nvcc else "only the CPU"
         print(f"building what is out of date with {compiler} for {target} ...", file=sys.stderr)
         return _jit(rebuild, nvcc) if compiler == "jit" else _run(compiler, rebuild, nvcc)
-    finally:  # what is compiled later in this process may want other GPUs
-        os.environ.clear()
-        os.environ |= before
 
 
 def _run(compiler: str, rebuild: bool, nvcc: Path | None) -> Path:

@@ -2,7 +2,6 @@
 
 import argparse
 import importlib.util
-import io
 import json
 import tempfile
 from pathlib import Path
@@ -40,12 +39,6 @@ def write(path: Path, content: bytes) -> None:
         if path.exists():
             new.chmod(path.stat().st_mode)
         new.replace(path)
-
-
-def draw(path: Path, figure, **options) -> None:
-    """Write a figure of matplotlib, with options of its savefig()."""
-    figure.savefig(buffer := io.BytesIO(), format=path.suffix[1:], **options)
-    write(path, buffer.getvalue())
 
 
 def to_json(content: dict | list[dict]) -> bytes:

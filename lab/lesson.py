@@ -82,12 +82,6 @@ def report(args: argparse.Namespace, is_ready: Callable[[], bool], measure: Call
         if args.json:  # now, so that a run that is cut short leaves what it has measured
             files.write(args.json, files.to_json(content))
     if args.plot:
-        import matplotlib
-        from matplotlib.figure import Figure
+        from .bench import plots  # now: it imports matplotlib
 
-        from .bench.plots import STYLE
-
-        with matplotlib.rc_context(STYLE | {"svg.fonttype": "none", "svg.hashsalt": "lesson"}):  # text stays text
-            figure = Figure(layout="constrained")
-            plot(figure, content)
-            files.draw(args.plot, figure, metadata={"Date": None} if args.plot.suffix == ".svg" else None)
+        plots.draw(args.plot, plot, content)

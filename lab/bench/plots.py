@@ -1,26 +1,39 @@
-"""The picture of time.py, drawn from the content of its JSON file."""
+"""How the programs' pictures look, and that of time.py, drawn from the content of its JSON file."""
+
+import io
+from collections.abc import Callable
+from pathlib import Path
 
 import matplotlib
 from matplotlib.figure import Figure
 
+from .. import files
+
 # From the palette by Okabe and Ito, which colour-blind readers can tell apart ("Color Universal Design", 2008).
 ORANGE, BLUE, RED = "#e69f00", "#0072b2", "#d55e00"
 LINES = {"torch.add(out)": (ORANGE, "s"), "torch_launch_add2": (BLUE, "o"), "plain kernel": (RED, "^")}
-# A picture 5.6 inches wide has letters of 11 pixels or more even on a phone.
-WIDTH = 5.6
 STYLE = dict.fromkeys(("font.size", "axes.titlesize", "figure.titlesize", "legend.fontsize"), 12.5)
-STYLE |= {"lines.markersize": 4, "axes.axisbelow": True}
+STYLE |= {"lines.markersize": 4, "axes.axisbelow": True, "figure.figsize": (5.6, 6)}  # readable even on a phone
 STYLE |= {"axes.grid": True, "grid.alpha": 0.3, "axes.spines.top": False, "axes.spines.right": False}
+STYLE |= {"svg.fonttype": "none", "svg.hashsalt": "picture"}  # text stays text; two runs write the same file
 
 
-@matplotlib.rc_context(STYLE)
-def sweep(content: dict) -> Figure:
+def draw(path: Path, plot: Callable, content: dict) -> None:
+    """Write a picture, which plot(figure, content) draws."""
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(layout="constrained")
+        plot(figure, content)
+        metadata = {"Date": None} if path.suffix == ".svg" else None
+        figure.savefig(buffer := io.BytesIO(), format=path.suffix[1:], dpi=150, metadata=metadata)
+    files.write(path, buffer.getvalue())
+
+
+def sweep(figure: Figure, content: dict) -> None:
     """Over the number of elements: GB/s, with the memory's peak; the ratio to torch's time. One dtype, clock, build."""
     results = content["results"]
     clock = "gpu" if any(row["clock"] == "gpu" for row in results) else "host"
     chosen = {"clock": clock, "dtype": results[0]["dtype"], "compiler": results[0]["compiler"]}
     rows = sorted((row for row in results if chosen.items() <= row.items()), key=lambda row: row["n"])
-    figure = Figure(figsize=(WIDTH, 6), layout="constrained")
     figure.suptitle(f"{content['environment']['name']}, torch {content['environment']['torch']}", x=0.02, ha="left")
     upper, lower = figure.subplots(2, 1, sharex=True)
     for call, (colour, marker) in LINES.items():
@@ -38,4 +51,3 @@ def sweep(content: dict) -> Figure:
     upper.set_title(f"GB/s, {chosen['dtype']}, by the clock `{clock}`", loc="left")
     lower.set_title("time over torch's; below 1 is faster", loc="left")
     figure.legend(loc="outside lower center", ncols=2)
-    return figure
