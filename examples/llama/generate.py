@@ -18,16 +18,13 @@ def greedy(logits: Tensor) -> Tensor:
     return torch.add(found.gather(1, part), part, alpha=size)[:, 0]
 
 
-def sampler(temperature: float, top_p: float) -> Callable[[Tensor], Tensor]:
-    """Choose by chance, among the most probable tokens that have top_p of the probability together."""
+def sampler(temperature: float) -> Callable[[Tensor], Tensor]:
+    """Choose by chance."""
 
     def choose(logits: Tensor) -> Tensor:
-        probabilities, tokens = (logits.float() / temperature).softmax(-1).sort(-1, descending=True)
-        before = probabilities.cumsum(-1) - probabilities  # 0 for the most probable one, which always stays
-        probabilities = probabilities.masked_fill(before >= top_p, 0)
+        probabilities = (logits.float() / temperature).softmax(-1)
         # The largest p / e, with e of an exponential distribution, is a draw from p. Nothing waits for the host.
-        winner = (probabilities / torch.empty_like(probabilities).exponential_()).argmax(-1, keepdim=True)
-        return tokens.gather(-1, winner)[:, 0]
+        return (probabilities / torch.empty_like(probabilities).exponential_()).argmax(-1)
 
     return choose
 

@@ -115,15 +115,14 @@ class Loader:
     is_int4: bool = False
     is_last_int4: bool = False
     is_apart: bool = False  # all layers as in the checkpoint
-    read: Read | None = None  # else a tensor is random: it depends on its name and the seed
-    seed: int = 0
+    read: Read | None = None  # else a tensor is random: it depends on its name
 
     def tensor(self, name: str, *shape: int) -> Tensor:
         if self.read:
             return self.read(name, shape).to(self.device, self.dtype)
         if name.endswith("norm.weight"):
             return torch.ones(shape, dtype=self.dtype, device=self.device)
-        generator = torch.Generator(self.device).manual_seed(zlib.crc32(f"{self.seed} {name}".encode()))
+        generator = torch.Generator(self.device).manual_seed(zlib.crc32(name.encode()))
         x = torch.randn(shape, generator=generator, dtype=self.dtype, device=self.device)
         return x * shape[-1] ** -0.5
 

@@ -42,8 +42,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--context", type=int, default=16, help="tokens of a random prompt (default: 16)")
     parser.add_argument("--batch", type=int, default=1, help="texts at once, the first one is shown (default: 1)")
     parser.add_argument("--temperature", type=float, default=0, help="0, the default: the most probable token")
-    parser.add_argument("--top-p", type=float, default=1, help="choose among tokens of this probability together")
-    parser.add_argument("--seed", type=int, default=0, help="of random weights, prompts and choices")
+    parser.add_argument("--seed", type=int, default=0, help="of random prompts and choices")
     parser.add_argument("--profile", action="store_true", help="also the kernels of a step of this model")
     parser.add_argument("--steps", action="store_true", help="the ladder of the page, for --size and --context")
     args = parser.parse_args()
@@ -56,12 +55,10 @@ def options() -> argparse.Namespace:
         parser.error("--checkpoint and --prompt, which must not be empty, belong together")
     if args.last == "int4" and args.weights != "int4":
         parser.error("--last int4 needs --weights int4")
-    if args.top_p != 1 and not args.temperature:
-        parser.error("--top-p needs --temperature")
     if not 0.001 <= args.temperature <= 1000 and args.temperature != 0:
         parser.error(f"--temperature is {args.temperature}, expected 0, or 0.001 to 1000")
-    if min(args.tokens, args.batch, args.context) < 1 or not 0 < args.top_p <= 1 or not 0 <= args.seed < 2**64:
-        parser.error("--tokens, --batch, --context: at least 1; --top-p: above 0, at most 1; --seed: 0 to 2^64 - 1")
+    if min(args.tokens, args.batch, args.context) < 1 or not 0 <= args.seed < 2**64:
+        parser.error("--tokens, --batch, --context: at least 1; --seed: 0 to 2^64 - 1")
     return args
 
 
@@ -103,10 +100,10 @@ def write(args: argparse.Namespace, device: torch.device) -> dict:
         prompts = torch.randint(config.vocab_size, (args.batch, args.context)).tolist()
     capacity = max(len(prompts[0]) + args.tokens - 1, 1)  # the last token is not read any more
     config.check_length(capacity)
-    model = Llama(config, Loader(device, dtype, is_int4, is_int4 and args.last == "int4", read=read, seed=args.seed))
+    model = Llama(config, Loader(device, dtype, is_int4, is_int4 and args.last == "int4", read=read))
     if read:
         read.check_unread()
-    choose = sampler(args.temperature, args.top_p) if args.temperature else greedy
+    choose = sampler(args.temperature) if args.temperature else greedy
     generator = Generator(model, args.batch, capacity, torch.int8 if args.cache == "int8" else dtype, choose)
     torch.manual_seed(args.seed)
     written, shown, times = [], "", [time.perf_counter()]
