@@ -256,18 +256,16 @@ __device__ inline void send(float x, float* to, uint64_t* barrier, int block) {
 // ---- TMA: one thread starts the copy of a whole tile. tensor_map.cuh makes the maps.
 
 // cp.async.bulk.tensor: elements outside of the tensor are read as zero. The bytes count at
-// `barrier`, all of the tile's in any case. at: the tile's first column, row, ...
+// `barrier`, all of the tile's in any case. at: the tile's first column, row, ... With a mask it
+// goes into all blocks of it, at the same place; each block's own barrier counts.
 template <int kDims>
 __device__ inline void load_tile(void* to, const CUtensorMap& map, uint64_t* barrier,
-                                 const int (&at)[kDims]) {
-  SM_90A(ptx::cp_async_bulk_tensor(ptx::space_cluster, ptx::space_global, to, &map, at, barrier));
-}
-
-// The same into all blocks of `mask`, at the same place; each block's own barrier counts the bytes.
-__device__ inline void load_tile_to(uint16_t mask, void* to, const CUtensorMap& map,
-                                    uint64_t* barrier, const int (&at)[2]) {
-  SM_90A(ptx::cp_async_bulk_tensor(ptx::space_cluster, ptx::space_global, to, &map, at, barrier,
-                                   mask));
+                                 const int (&at)[kDims], uint16_t mask = 0) {
+  if (mask == 0)
+    SM_90A(ptx::cp_async_bulk_tensor(ptx::space_cluster, ptx::space_global, to, &map, at, barrier));
+  else
+    SM_90A(ptx::cp_async_bulk_tensor(ptx::space_cluster, ptx::space_global, to, &map, at, barrier,
+                                     mask));
 }
 
 // fence.proxy.async: TMA sees what this thread has written to shared memory.

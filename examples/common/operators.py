@@ -98,12 +98,9 @@ def unpack(x: Tensor):
 
 def has_derivative(x: object) -> bool:
     """Whether x has a forward derivative, or any that a transform of torch.func takes."""
-    if not isinstance(x, Tensor):
-        return False
-    is_wrapped = torch.func.debug_unwrap(x) is not x
-    if is_wrapped:
+    if isinstance(x, Tensor) and torch.func.debug_unwrap(x) is not x:
         return x.requires_grad or unpack_dual(x, level=0).tangent is not None
-    return unpack(x).tangent is not None
+    return isinstance(x, Tensor) and unpack(x).tangent is not None
 
 
 def is_tangent_hidden(*arguments: object) -> bool:

@@ -154,7 +154,7 @@ __global__ void __launch_bounds__(384, 1)
             load_tile(s.b[stage], b_map, full, {depth, column});
           } else {  // each block loads a part of B's tile for both
             const int part = rank * kWidth / kCluster;
-            load_tile_to(3, s.b[stage] + part * kDepth, b_map, full, {depth, column + part});
+            load_tile(s.b[stage] + part * kDepth, b_map, full, {depth, column + part}, 3);
           }
         }
       }
