@@ -14,7 +14,6 @@ PROGRAMS = {  # those that draw: results that they have written, and others
     "add_rms_norm/bench.py": ("h200-add-rms-norm", "h200-add-rms-norm-steps"),
     "add_rms_norm/ladder.py": ("h200-add-rms-norm-steps", "h200-add-rms-norm"),
     "int4_linear/bench.py": ("h200-int4", "h200-int4-steps"),
-    "matmul/ladder.py": ("h200-matmul", "h200-int4"),
 }
 
 

@@ -43,7 +43,7 @@ class Problem(ctypes.Structure):
 @functools.cache
 def load() -> Callable:
     """Compile ladder.cu and return its launch_ladder()."""
-    return operators.load_launcher("rms_norm_ladder", HERE / "ladder.cu", ["-arch=sm_90"])
+    return operators.load_launcher("rms_norm_ladder", HERE / "ladder.cu", "-arch=sm_90")
 
 
 def launch(rung: int, blocks: int = 0, **tensors: Tensor) -> None:

@@ -1,9 +1,9 @@
 """What the lessons' operators share in Python: how a library is built, and how an operator gets its derivatives."""
 
 import ctypes
+import functools
 import os
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -38,7 +38,7 @@ def target_flags(oldest: int, hopper: bool = False) -> list[str]:
     return ["-gencode=arch=compute_90a,code=sm_90a"] * is_hopper
 
 
-def load(name: str, sources: list[Path], cuda_flags: list[str]) -> str:
+def load(name: str, sources: list[Path], cuda_flags: Sequence[str]) -> str:
     """Compile what is out of date and load it; CUDA sources only where there is a toolkit. Returns the library's path.
 
     Where CUDA sources are part of the library, WITH_CUDA is defined, and USE_CUDA: torch's headers then declare what
@@ -63,7 +63,8 @@ def load(name: str, sources: list[Path], cuda_flags: list[str]) -> str:
         )
 
 
-def load_launcher(name: str, source: Path, cuda_flags: list[str], function: str = "launch_ladder") -> Callable:
+@functools.cache
+def load_launcher(name: str, source: Path, *cuda_flags: str, function: str = "launch_ladder") -> Callable:
     """Compile a .cu file and return a launcher of it: a C function whose last argument is a stream, and which returns
     NULL or an error message."""
     launcher = ctypes.CDLL(load(name, [source], cuda_flags))[function]
@@ -124,7 +125,7 @@ def register_derivatives(op: torch._ops.OpOverload, by_torch: Callable, with_gra
 
     @torch.compiler.disable  # torch.compile runs this to trace the operator, and must not compile it by itself as well
     def autograd(keys, *arguments):
-        below = partial(op.redispatch, keys.remove(keys.highestPriorityTypeId()))
+        below = functools.partial(op.redispatch, keys.remove(keys.highestPriorityTypeId()))
         if any(map(has_derivative, arguments)):
             below(*(unpack(x).primal if isinstance(x, Tensor) else x for x in arguments))  # only for its checks
             return by_torch(*arguments)

@@ -94,10 +94,20 @@ AnyCall prepare(Tensor& q, Tensor& keys, Tensor& values, Tensor& lengths, const 
 
 // Runs a call where q is: in the current stream of its GPU, or by torch's threads on a CPU.
 template <typename AnyCall>
-void run(const AnyCall& call, [[maybe_unused]] const Tensor& q, int64_t items) {
+void run(AnyCall call, [[maybe_unused]] const Tensor& q, int64_t items) {
 #ifdef WITH_CUDA
   if (q.is_cuda()) {
-    self.on_gpu(q, [&](CUstream_st* stream) { return run_on_gpu(call, stream); });
+    // Freed when this function returns, before the kernels have run: torch gives the memory only to
+    // later work on this stream.
+    Optional scratch;
+    self.on_gpu(q, [&](CUstream_st* stream) {
+      if constexpr (std::is_same_v<AnyCall, AttendCall>) {
+        if (const int64_t floats = plan_on_gpu(call))
+          scratch = torch::stable::new_empty(q, {floats}, ScalarType::Float);
+        if (scratch) call.scratch = static_cast<float*>(scratch->mutable_data_ptr());
+      }
+      return run_on_gpu(call, stream);
+    });
     return;
   }
 #endif
@@ -112,20 +122,6 @@ Tensor attend(Tensor q, Tensor keys, Tensor values, Tensor lengths, std::optiona
   if (out.numel() == 0) return out;
   call.out = rows(out);
   call.scale = static_cast<float>(scale ? *scale : 1 / std::sqrt(static_cast<double>(call.d)));
-  // Freed when this function returns, before the kernels have run: torch gives the memory only to
-  // later work on this stream.
-  Optional scratch;
-#ifdef WITH_CUDA
-  if (q.is_cuda()) {
-    const torch::stable::accelerator::DeviceGuard guard(q.get_device_index());
-    plan_on_gpu(call);
-    const int64_t parts = int64_t{call.batch} * call.heads * call.plan.splits;
-    if (call.plan.splits > 1 && !call.plan.is_cluster) {
-      scratch = torch::stable::new_empty(q, {parts * (call.d + 2)}, ScalarType::Float);
-      call.scratch = static_cast<float*>(scratch->mutable_data_ptr());
-    }
-  }
-#endif
   run(call, q, int64_t{call.batch} * call.key_heads);
   return out;
 }
@@ -135,13 +131,11 @@ using Named = std::pair<const char*, Optional>;
 void check_memory(const std::vector<Named>& written, std::vector<Named> read) {
   for (const auto& [name, x] : written) {
     if (!x) continue;
-    if (overlap::shares_with_itself(*x)) {
+    if (overlap::shares_with_itself(*x))
       self.refuse(name, " shares memory with itself: two of its elements are one");
-    }
     for (const auto& [other, y] : read) {
-      if (y && overlap::share_elements(*x, *y)) {
+      if (y && overlap::share_elements(*x, *y))
         self.refuse(name, " shares memory with ", other, ": allocate a tensor for each");
-      }
     }
     read.emplace_back(name, x);
   }
@@ -159,12 +153,15 @@ Tensor append(Tensor q, Tensor k, Tensor v, Tensor cos, Tensor sin, Tensor lengt
   self.expect("cos", cos, q, table, {positions, d / 2});
   self.expect("sin", sin, q, table, {positions, d / 2});
   if (counts) self.expect("counts", *counts, q, ScalarType::Int, {batch});
-  const std::vector<Named> read = {{"q", q},          {"k", k},     {"v", v},
-                                   {"cos", cos},      {"sin", sin}, {"lengths", lengths},
-                                   {"counts", counts}};
   check_memory(
       {{"keys", keys}, {"values", values}, {"key_scale", key_scale}, {"value_scale", value_scale}},
-      read);
+      {{"q", q},
+       {"k", k},
+       {"v", v},
+       {"cos", cos},
+       {"sin", sin},
+       {"lengths", lengths},
+       {"counts", counts}});
   Tensor out = torch::stable::new_empty(q, q.sizes());
   if (out.numel() == 0) return out;
   for (Tensor* x : {&k, &v}) tidy(*x);

@@ -34,7 +34,7 @@ struct AppendCall : Call {  // out: the rotated q
 
 void run_on_cpu(const AttendCall& call, int64_t begin, int64_t end);  // key heads of all rows
 void run_on_cpu(const AppendCall& call, int64_t begin, int64_t end);  // tokens of all rows
-void plan_on_gpu(AttendCall& call);                                   // for the current device
+int64_t plan_on_gpu(AttendCall& call);  // for the current device; returns floats of scratch memory
 // Both return nullptr, or a static error message.
 const char* run_on_gpu(const AttendCall& call, CUstream_st* stream);
 const char* run_on_gpu(const AppendCall& call, CUstream_st* stream);

@@ -60,12 +60,14 @@ const char* run_any(const AnyCall& call, cudaStream_t stream) {
 
 }  // namespace decode
 
-void plan_on_gpu(AttendCall& call) {
-  call.plan =
-      make_plan(static_cast<int64_t>(call.batch) * call.key_heads, call.capacity,
-                call.d * (call.cached == DECODE_INT8 ? 1 : 2),
-                device_attribute(cudaDevAttrMultiProcessorCount),
-                device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin), decode::is_hopper());
+int64_t plan_on_gpu(AttendCall& call) {
+  const int processors = device_attribute(cudaDevAttrMultiProcessorCount);
+  const int shared = device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+  const int64_t units = static_cast<int64_t>(call.batch) * call.key_heads;
+  const int row = call.d * (call.cached == DECODE_INT8 ? 1 : 2);
+  call.plan = make_plan(units, call.capacity, row, processors, shared, decode::is_hopper());
+  if (call.plan.splits == 1 || call.plan.is_cluster) return 0;
+  return static_cast<int64_t>(call.batch) * call.heads * call.plan.splits * (call.d + 2);
 }
 
 const char* run_on_gpu(const AttendCall& call, cudaStream_t stream) {

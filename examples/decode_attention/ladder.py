@@ -6,15 +6,13 @@
 GPU time without launches, by CUDA graphs. The cache of a call comes from memory, as in bench.py.
 """
 
-import functools
 import statistics
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 
 import torch
-import torch.nn.functional as F
-from bench import LLAMA, lesson, make, rotate_sets, time_calls
+from bench import LLAMA, exact, lesson, make, relative_error, rotate_sets, time_calls
 from decode_attention import HERE, attend, build, operators
 from torch import Tensor
 
@@ -29,35 +27,24 @@ OPERATOR = "attend"
 SIZES = [(1, 4096), (16, 1024)]  # batch, tokens
 
 
-@functools.cache
-def load() -> Callable:
-    """Compile ladder.cu and return its launch_ladder()."""
-    return operators.load_launcher("attention_ladder", HERE / "ladder.cu", ["-arch=sm_90"])
-
-
 def attend_by(rung: int, q: Tensor, keys: Tensor, values: Tensor, _: Tensor) -> Tensor:
     """attend() over a full cache, by one rung; RuntimeError if it does not run here."""
+    launcher = operators.load_launcher("attention_ladder", HERE / "ladder.cu", "-arch=sm_90")
     out = torch.empty_like(q)
-    operators.launch(load(), rung, out, q, keys, values, q.shape[0] * q.shape[1], keys.shape[2])
+    operators.launch(launcher, rung, out, q, keys, values, q.shape[0] * q.shape[1], keys.shape[2])
     return out
 
 
 CALLS = {name: partial(attend_by, rung) for rung, name in RUNGS.items()} | {OPERATOR: attend}
 
 
-def relative_error(x: Tensor, q: Tensor, keys: Tensor, values: Tensor, _: Tensor) -> float:
-    """Error of a head against float64, by its norm: the largest of all heads."""
-    exact = (x.double() for x in (q[:, :, None], keys, values))
-    right = F.scaled_dot_product_attention(*exact, enable_gqa=True)[:, :, 0]
-    return ((x - right).norm(dim=-1) / right.norm(dim=-1)).max().item()
-
-
 def measure_size(batch: int, tokens: int, peak: float) -> Iterator[dict]:
     size = 4 * batch * LLAMA[1] * tokens * LLAMA[2]
     inputs = rotate_sets(partial(make, batch, tokens, *LLAMA), size)
+    right = exact(*(x.double() for x in inputs[0][:3]))[:, :, 0]
     for name, call in CALLS.items():
-        if not (error := relative_error(call(*inputs[0]), *inputs[0])) <= 0.006:
-            sys.exit(f"{name} is wrong at {batch} x {tokens}: a head's error is {error:.2%}, expected 0.6% at most")
+        if not (error := relative_error(call(*inputs[0]), right)) <= 0.006:
+            sys.exit(f"{name} is wrong at {batch} x {tokens}: the error is {error:.2%}, expected 0.6% at most")
     rounds = [{name: time_calls(call, inputs) for name, call in CALLS.items()} for _ in range(3)]
     for name in CALLS:
         us = statistics.median(each[name] for each in rounds)

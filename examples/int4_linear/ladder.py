@@ -33,7 +33,7 @@ BATCHES = {1: (1, 2, 3), 128: (2, 4, 5)}  # rows of x: rungs
 def load() -> Callable:
     """Compile ladder.cu and return its launch_ladder()."""
     flags = operators.target_flags(oldest=90, hopper=True)
-    return operators.load_launcher("int4_ladder", HERE / "ladder.cu", flags)
+    return operators.load_launcher("int4_ladder", HERE / "ladder.cu", *flags)
 
 
 def multiply(rung: int, weight: tuple[Tensor, ...], x: Tensor) -> Tensor:

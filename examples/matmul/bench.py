@@ -30,7 +30,7 @@ def load_cutlass() -> Callable | None:
     """gated_linear by CUTLASS (examples/ways), which compiles for about a minute; None where it is not installed."""
     if not importlib.util.find_spec("cutlass_library"):
         return None
-    sys.path.append(str(HERE.parent / "ways"))
+    sys.path.insert(0, str(HERE.parent / "ways"))
     return importlib.import_module("cutlass_gated").gated_linear
 
 
@@ -63,9 +63,5 @@ def is_ready() -> bool:
     return torch.cuda.get_device_capability()[0] == 9 and load("gated_linear") is not None
 
 
-def main() -> None:
-    lesson.report(lesson.options(__doc__).parse_args(), is_ready, lambda _: map(measure_rows, ROWS))
-
-
 if __name__ == "__main__":
-    main()
+    lesson.report(lesson.options(__doc__).parse_args(), is_ready, lambda _: map(measure_rows, ROWS))

@@ -5,7 +5,6 @@
 checks it. docs/15_matmul.md explains the kernel, ladder.py shows the way to it, bench.py measures it.
 """
 
-import functools
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -22,14 +21,13 @@ LIBRARY = torch.library.Library("gated_linear", "DEF")
 LIBRARY.define("gated_linear(Tensor x, Tensor w) -> Tensor")
 
 
-@functools.cache
 def load(name: str) -> Callable | None:
     """Compile NAME.cu and return its launch_NAME(). None without a CUDA toolkit: see operators.has_toolkit()."""
     if not operators.has_toolkit():
         return None
     # Machine code for Hopper, and for other GPUs PTX that the driver compiles: without Hopper's instructions.
-    flags = ["-gencode=arch=compute_80,code=compute_80", "-gencode=arch=compute_90a,code=sm_90a"]
-    return operators.load_launcher(name, HERE / f"{name}.cu", flags, f"launch_{name}")
+    flags = ("-gencode=arch=compute_80,code=compute_80", "-gencode=arch=compute_90a,code=sm_90a")
+    return operators.load_launcher(name, HERE / f"{name}.cu", *flags, function=f"launch_{name}")
 
 
 def interleave(wg: Tensor, wu: Tensor) -> Tensor:

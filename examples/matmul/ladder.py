@@ -1,7 +1,7 @@
 """Check and time the seven rungs of docs/15_matmul.md against torch.matmul. Needs a GPU; rungs 5 to 7 need Hopper.
 
     python3 examples/matmul/ladder.py                             # 4096 and 8192 cubed, and other sizes
-    python3 examples/matmul/ladder.py --json FILE --plot FILE.svg
+    python3 examples/matmul/ladder.py --json FILE
     python3 examples/matmul/ladder.py --once 4096                 # each rung once: for a profiler
 
 GPU time without launches, by CUDA graphs, with a cold cache: calls rotate among matrices that L2 cannot hold.
@@ -9,7 +9,6 @@ GPU time without launches, by CUDA graphs, with a cold cache: calls rotate among
 
 import statistics
 import sys
-import textwrap
 from collections.abc import Iterator
 from functools import partial
 
@@ -69,44 +68,20 @@ def measure_size(m: int, n: int, k: int) -> Iterator[dict]:
         yield row | {"of_torch": statistics.median(t / x for t, x in zip(found[TORCH], samples, strict=True))}
 
 
-def run_once(size: int) -> None:
-    a, b = (torch.randn(size, size, device="cuda").bfloat16() for _ in "ab")
-    for rung in RUNGS:
-        multiply(rung, a, b)
-    torch.matmul(a, b.t())
-    torch.cuda.synchronize()
-
-
-def plot(figure, content: dict) -> None:
-    """TFLOP/s of each rung, a bar for each size."""
-    figure.set_size_inches(5.6, 6)
-    panel, names = figure.subplots(), [*RUNGS.values(), TORCH]
-    for size, colour, shift in ((4096, "#1b9e77", -0.2), (8192, "#7570b3", 0.2)):
-        rows = [row for row in content["results"] if (row["m"], row["n"], row["k"]) == (size,) * 3]
-        places = [names.index(row["rung"]) + shift for row in rows]
-        bars = panel.barh(places, [row["tflops"] for row in rows], 0.4, color=colour, label=f"{size} cubed")
-        panel.bar_label(bars, fmt="%.3g", padding=2)
-    panel.set_yticks(range(len(names)), [textwrap.fill(name, 16) for name in names])
-    panel.set_title(f"bfloat16, {content['environment']['name']}", loc="left")
-    panel.set(xlabel="TFLOP/s", xlim=(0, 850))
-    panel.invert_yaxis()
-    panel.legend(loc="upper right")
-
-
-def main() -> None:
-    parser = lesson.options(__doc__, has_plot=True)
-    parser.add_argument("--once", type=int, metavar="N", help="only run each rung once, at N x N x N; no results")
-    args = parser.parse_args()
-
-    def measure(_) -> Iterator[dict]:
-        if args.once:
-            run_once(args.once)
-            sys.exit()
-        for size in SIZES:
-            yield from measure_size(*size)
-
-    lesson.report(args, lambda: load("ladder") is not None, measure, plot)
+def measure(once: int | None, _) -> Iterator[dict]:
+    if once:
+        a, b = (torch.randn(once, once, device="cuda").bfloat16() for _ in "ab")
+        for rung in RUNGS:
+            multiply(rung, a, b)
+        torch.matmul(a, b.t())
+        torch.cuda.synchronize()
+        sys.exit()
+    for size in SIZES:
+        yield from measure_size(*size)
 
 
 if __name__ == "__main__":
-    main()
+    parser = lesson.options(__doc__)
+    parser.add_argument("--once", type=int, metavar="N", help="only run each rung once, at N x N x N; no results")
+    args = parser.parse_args()
+    lesson.report(args, lambda: load("ladder") is not None, partial(measure, args.once))
