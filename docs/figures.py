@@ -1,4 +1,4 @@
-"""The tables and the sweep's picture of the pages, from the measurements in docs/results (*.json).
+"""The tables and the pictures of the pages, from the measurements in docs/results (*.json).
 
     python3 docs/figures.py            # write them again
     python3 docs/figures.py --check    # print the pages whose tables are stale; exit status 1 if any are
@@ -9,6 +9,7 @@ A table stands in a page between `<!-- figures: NAME -->` and `<!-- end -->`; NA
 import argparse
 import json
 import re
+import runpy
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -25,6 +26,8 @@ MARKED = re.compile(r"(<!-- figures: ([\w-]+) -->\n)(.*?)(<!-- end -->)", re.DOT
 # Files of one machine that time.py wrote. Where two have the same figure, the last one counts.
 RUNS = ("h200-float32", "h200-float64", "h200-float16", "h200-bfloat16", "h200-clocks")
 OURS = "torch_launch_add2"
+PICTURES = {"h200-add-rms-norm": "add_rms_norm/bench.py", "h200-int4": "int4_linear/bench.py"}
+PICTURES |= {"h200-llama": "llama/compare.py"}
 
 
 class Number(float):
@@ -341,6 +344,16 @@ TABLES |= {  # those that one call makes
 }
 
 
+def draw(folder: Path) -> None:
+    """The pictures: of docs/8_timing.md by the function of time.py, others by plot() of a lesson's program."""
+    sweep = {"environment": load(RUNS[0], "environment"), "results": list(timings().values())}
+    plots.draw(folder / "h200-sweep.svg", plots.sweep, sweep)
+    for name, program in PICTURES.items():
+        sys.path.insert(0, str(ROOT / "examples" / program.partition("/")[0]))
+        content = json.loads((RESULTS / f"{name}.json").read_text())
+        plots.draw(folder / f"{name}.svg", runpy.run_path(str(ROOT / "examples" / program))["plot"], content)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="write nothing; exit status 1 if a table would change")
@@ -354,8 +367,7 @@ def main() -> int:
         return 1 if stale else 0
     for page, text in stale.items():
         page.write_text(text)
-    sweep = {"environment": load(RUNS[0], "environment"), "results": list(timings().values())}
-    plots.draw(RESULTS / "h200-sweep.svg", plots.sweep, sweep)  # of docs/8_timing.md, by the function of time.py
+    draw(RESULTS)
     return 0
 
 

@@ -1,12 +1,10 @@
-"""Shared by the lessons' programs that measure (bench.py, ladder.py): options, contestants, files, pictures."""
+"""Shared by the lessons' programs that measure (bench.py, ladder.py): options, contestants, files."""
 
 import argparse
 import importlib.metadata
-import json
 import math
 import sys
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterable
 
 import torch
 
@@ -17,25 +15,11 @@ from .bench import clock
 RIVALS = ("bitsandbytes", "flashinfer-python", "liger-kernel", "quack-kernels", "tokenspeed-humming")
 
 
-def options(description: str, has_plot: bool = False) -> argparse.ArgumentParser:
-    """A parser with --json and, for a program that draws, --plot and --from. report() expects its arguments."""
+def options(description: str) -> argparse.ArgumentParser:
+    """A parser with --json, as report() expects it."""
     parser = argparse.ArgumentParser(description=description.splitlines()[0])
     parser.add_argument("--json", type=files.target, metavar="FILE", help="write the results")
-    parser.set_defaults(plot=None, content=None)
-    if has_plot:
-        parser.add_argument("--plot", type=files.picture, metavar="FILE", help="draw them: .png, .pdf or .svg")
-        parser.add_argument("--from", type=_earlier, metavar="FILE", dest="content", help="results of an earlier run")
     return parser
-
-
-def _earlier(text: str) -> dict:
-    try:
-        content = json.loads(Path(text).read_text())
-        if "/".join(Path(sys.argv[0]).resolve().parts[-2:]) in content["environment"]["command"] and content["results"]:
-            return content
-    except (OSError, ValueError, LookupError, TypeError) as error:
-        raise argparse.ArgumentTypeError(f"cannot read results from {text}: {error!r}") from None
-    raise argparse.ArgumentTypeError(f"{text} holds no results of this program")
 
 
 def rotate_sets(make: Callable, bytes_each: float, caches: int = 4) -> list:
@@ -59,29 +43,20 @@ def compare(point: dict, timers: dict[str, Callable[[], float]], ours: str) -> d
     return point | times | {"of_best": times[ours] / min(us for name, us in times.items() if name != ours)}
 
 
-def report(args: argparse.Namespace, is_ready: Callable[[], bool], measure: Callable, plot: Callable | None = None):
-    """Measure, unless --from has results; write the files that the options name.
+def report(args: argparse.Namespace, is_ready: Callable[[], bool], measure: Callable[[dict], Iterable[dict]]) -> None:
+    """Measure, show the rows, and write the file that --json names.
 
-    is_ready: builds the lesson, False without kernels. measure(environment) yields a dict for each row, which is shown;
-    plot(figure, content) draws. Ends the program with one line if there is no GPU or no kernel. The file names the
-    versions of other people's packages that take part.
+    is_ready: builds the lesson, False without kernels. measure(environment) yields a dict for each row. Ends the
+    program with one line if there is no GPU or no kernel. The file names the versions of other people's packages.
     """
-    if args.content:
-        where, rows = args.content["environment"], args.content["results"]
-    elif torch.cuda.is_available() and is_ready():
-        installed = {each.metadata["Name"]: each.version for each in importlib.metadata.distributions()}
-        rivals = {name: version for name, version in sorted(installed.items()) if name in RIVALS}
-        where = cli.environment(torch.device("cuda")) | {"dtype": "bfloat16"} | ({"rivals": rivals} if rivals else {})
-        rows = measure(where)
-    else:
+    if not (torch.cuda.is_available() and is_ready()):
         sys.exit("this measures kernels: it needs a GPU that torch sees, and a CUDA toolkit (in $CUDA_HOME)")
+    installed = {each.metadata["Name"]: each.version for each in importlib.metadata.distributions()}
+    rivals = {name: version for name, version in sorted(installed.items()) if name in RIVALS}
+    where = cli.environment(torch.device("cuda")) | {"dtype": "bfloat16"} | ({"rivals": rivals} if rivals else {})
     content = {"environment": where, "results": []}
-    for row in rows:
+    for row in measure(where):
         print(*(f"{x:.5g}" if isinstance(x, float) else x for pair in row.items() for x in pair), flush=True)
         content["results"].append(row)
         if args.json:  # now, so that a run that is cut short leaves what it has measured
             files.write(args.json, files.to_json(content))
-    if args.plot:
-        from .bench import plots  # now: it imports matplotlib
-
-        plots.draw(args.plot, plot, content)

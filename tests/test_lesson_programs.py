@@ -10,36 +10,29 @@ import torch
 from lab import lesson
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
-PROGRAMS = {  # those that draw: results that they have written, and others
-    "add_rms_norm/bench.py": ("h200-add-rms-norm", "h200-add-rms-norm-steps"),
-    "add_rms_norm/ladder.py": ("h200-add-rms-norm-steps", "h200-add-rms-norm"),
-    "int4_linear/bench.py": ("h200-int4", "h200-int4-steps"),
-}
 
 
-@pytest.mark.thorough
-@pytest.mark.anywhere
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_files_are_tested_first(program, run, tmp_path):
-    path, own, other = EXAMPLES / program, *PROGRAMS[program]
-    (tmp_path / "no.json").write_text("[1]")
-    assert "there is no folder" in run(path, "--json", tmp_path / "missing" / "file.json", status=2).stderr
-    assert "holds no results of" in run(path, "--from", f"docs/results/{other}.json", status=2).stderr
-    assert "cannot read results" in run(path, "--from", tmp_path / "no.json", status=2).stderr
-    run(path, "--from", f"docs/results/{own}.json", "--plot", tmp_path / "x.svg")
-    assert b"NVIDIA H200" in (tmp_path / "x.svg").read_bytes()
-    if not torch.cuda.is_available():  # it measures nothing, and leaves an earlier file alone
-        assert "needs a GPU" in run(path, "--json", tmp_path / "no.json", status=1).stderr
-        assert (tmp_path / "no.json").read_text() == "[1]"
+def test_pictures(run, tmp_path):
+    """docs/figures.py draws those that the pages show, with text that stays text."""
+    pytest.importorskip("matplotlib")
+    code = "import pathlib, sys; sys.path.insert(0, 'docs'); import figures; figures.draw(pathlib.Path(sys.argv[1]))"
+    run("-c", code, tmp_path)
+    drawn = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert drawn.keys() == {path.name for path in (EXAMPLES.parent / "docs" / "results").glob("*.svg")}
+    assert "rows of x</text>" in drawn["h200-int4.svg"]
 
 
 @pytest.mark.thorough
 @pytest.mark.anywhere
 @pytest.mark.skipif(torch.cuda.is_available(), reason="would measure for minutes")
 @pytest.mark.parametrize("program", ["*/bench.py", "*/ladder.py", "int4_linear/model.py", "llama/compare.py"])
-def test_without_a_gpu(program, run):
+def test_without_a_gpu(program, run, tmp_path):
+    """It ends with a line, and leaves an earlier file alone. A mistake in an option is found first."""
+    (tmp_path / "file.json").write_text("[1]")
     for path in EXAMPLES.glob(program):
-        assert "needs a GPU" in run(path, status=1).stderr, path
+        assert "there is no folder" in run(path, "--json", tmp_path / "missing" / "file.json", status=2).stderr
+        assert "needs a GPU" in run(path, "--json", tmp_path / "file.json", status=1).stderr, path
+    assert (tmp_path / "file.json").read_text() == "[1]"
 
 
 def test_cut_short(monkeypatch, tmp_path):
@@ -54,7 +47,7 @@ def test_cut_short(monkeypatch, tmp_path):
     monkeypatch.setattr(lesson, "RIVALS", ("pytest", "not-installed"))
     file = tmp_path / "file.json"
     with pytest.raises(KeyboardInterrupt):
-        lesson.report(Namespace(content=None, json=file, plot=None), lambda: True, measure)
+        lesson.report(Namespace(json=file), lambda: True, measure)
     content = json.loads(file.read_text())
     assert content["results"] == [{"ms": 1.5}]
     assert content["environment"]["rivals"] == {"pytest": pytest.__version__}

@@ -1,7 +1,7 @@
 """Time add_rms_norm against torch, torch.compile, Liger and QuACK, forward and backward. Needs a GPU.
 
     python3 examples/add_rms_norm/bench.py
-    python3 examples/add_rms_norm/bench.py --rows 2048 --widths 4096,65536 --json FILE --plot FILE.svg
+    python3 examples/add_rms_norm/bench.py --rows 2048 --widths 4096,65536 --json FILE
 
 GPU time without launches, by CUDA graphs. The data of a call comes from memory, not from the L2 cache: calls rotate
 among input sets of four times its size, and each keeps its outputs. In forward + backward, all forwards run first.
@@ -124,8 +124,8 @@ def plot(figure, content: dict) -> None:
 
 
 if __name__ == "__main__":
-    parser = lesson.options(__doc__, has_plot=True)
+    parser = lesson.options(__doc__)
     for name, default in (("--rows", "1,64,2048,16384"), ("--widths", "256,1024,4096,8192,16384,32768,65536,131072")):
         parser.add_argument(name, default=default, metavar="N,N", type=lambda text: [int(n) for n in text.split(",")])
     args = parser.parse_args()
-    lesson.report(args, partial(operators.is_ready, build), partial(measure, args), plot)
+    lesson.report(args, partial(operators.is_ready, build), partial(measure, args))

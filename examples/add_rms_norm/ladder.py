@@ -1,6 +1,6 @@
 """Check and time the rungs of docs/14_add_rms_norm.md, and the operator. Needs nvcc, and a Hopper GPU or newer.
 
-    python3 examples/add_rms_norm/ladder.py --json FILE --plot FILE.svg
+    python3 examples/add_rms_norm/ladder.py --json FILE
 
 GPU time without launches, by CUDA graphs. The data of a call comes from memory, as in bench.py.
 """
@@ -8,7 +8,6 @@ GPU time without launches, by CUDA graphs. The data of a call comes from memory,
 import ctypes
 import functools
 import sys
-import textwrap
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -29,7 +28,6 @@ RUNGS = {
 }
 OPERATOR, GRADIENT = "add_rms_norm", "gradient: add_rms_norm"
 SIZES = [(16384, 4096), (4096, 16384), (65536, 256), (64, 4096), (2048, 65536)]  # rows, width
-COLOURS = "#d95f02", "#1b9e77", "#7570b3", "#e6ab02", "#777777"
 TENSORS = "y", "s", "rstd", "a", "b", "weight", "dx", "dweight", "sums", "dy", "ds"
 
 
@@ -98,33 +96,10 @@ def time_rungs(point: dict, inputs: Inputs, calls: dict[str, Callable]) -> Itera
         yield point | {"rung": name, "us": us, "of_peak": point["floor_us"] / us, "of_operator": of_operator / us}
 
 
-def plot(figure, content: dict) -> None:
-    """Time of each rung over the time that the memory needs: a marker for each size, side by side."""
-    names = [*RUNGS.values()]
-    names.insert(6, OPERATOR)
-    names.append(GRADIENT)
-    figure.set_size_inches(5.6, 7)
-    panel, markers = figure.subplots(), zip(SIZES, "os^Dv", COLOURS, strict=True)
-    for i, ((rows, width), marker, colour) in enumerate(markers):
-        lines = [row for row in content["results"] if (row["rows"], row["width"]) == (rows, width)]
-        places = [names.index(row["rung"]) + 0.12 * (i - 2) for row in lines]
-        times = [row["us"] / row["floor_us"] for row in lines]
-        panel.plot(times, places, marker, color=colour, label=f"{rows} x {width}")
-    panel.set_title(f"{content['environment']['dtype']}, {content['environment']['name']}", loc="left")
-    panel.axvline(1, color="black", linestyle="--", linewidth=1)
-    panel.set(xscale="log", xlabel="time over the memory's floor")
-    panel.set_yticks(range(len(names)), [textwrap.fill(name, 22) for name in names])
-    panel.grid(axis="y", alpha=0.3)
-    panel.invert_yaxis()
-    figure.legend(loc="outside lower center", ncols=3)
-
-
 def measure(where: dict) -> Iterator[dict]:
     for size in SIZES:
         yield from measure_size(*size, where["peak_gb_per_s"])
 
 
 if __name__ == "__main__":
-    lesson.report(
-        lesson.options(__doc__, has_plot=True).parse_args(), partial(operators.is_ready, build), measure, plot
-    )
+    lesson.report(lesson.options(__doc__).parse_args(), partial(operators.is_ready, build), measure)

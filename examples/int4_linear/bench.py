@@ -1,6 +1,6 @@
 """Time int4_linear against bf16 F.linear, torch's own 4-bit kernel, Humming and bitsandbytes. Needs a GPU.
 
-    python3 examples/int4_linear/bench.py --json FILE --plot FILE.svg
+    python3 examples/int4_linear/bench.py --json FILE
 
 Humming (`python3 -m pip install tokenspeed-humming`) and bitsandbytes (`bitsandbytes`) take part where installed.
 GPU time without launches, by CUDA graphs. Calls rotate among weights of four times the L2 cache, like a model's layers.
@@ -116,4 +116,4 @@ def is_ready() -> bool:
 
 
 if __name__ == "__main__":
-    lesson.report(lesson.options(__doc__, has_plot=True).parse_args(), is_ready, measure, plot)
+    lesson.report(lesson.options(__doc__).parse_args(), is_ready, measure)

@@ -1,6 +1,6 @@
 """Tokens per second of a Llama of 8 billion parameters (random weights), ours and others. Needs a GPU, takes minutes.
 
-    python3 examples/llama/compare.py --json FILE --plot FILE
+    python3 examples/llama/compare.py --json FILE
 
 torch.compile: our model with torch's functions (plain.py) and cuDNN's attention, the fastest backend of
 scaled_dot_product_attention with a mask; each layer compiled, a step in one CUDA graph. torch's 4 bits: its kernel in
@@ -125,5 +125,4 @@ def plot(figure, content: dict) -> None:
 
 
 if __name__ == "__main__":
-    args = lesson.options(__doc__, has_plot=True).parse_args()
-    lesson.report(args, lambda: operators.is_ready(build), measure_all, plot)
+    lesson.report(lesson.options(__doc__).parse_args(), lambda: operators.is_ready(build), measure_all)

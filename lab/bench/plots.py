@@ -15,7 +15,7 @@ LINES = {"torch.add(out)": (ORANGE, "s"), "torch_launch_add2": (BLUE, "o"), "pla
 STYLE = dict.fromkeys(("font.size", "axes.titlesize", "figure.titlesize", "legend.fontsize"), 12.5)
 STYLE |= {"lines.markersize": 4, "axes.axisbelow": True, "figure.figsize": (5.6, 6)}  # readable even on a phone
 STYLE |= {"axes.grid": True, "grid.alpha": 0.3, "axes.spines.top": False, "axes.spines.right": False}
-STYLE |= {"svg.fonttype": "none", "svg.hashsalt": "picture"}  # text stays text; two runs write the same file
+STYLE |= {"svg.fonttype": "none", "svg.hashsalt": "lesson"}  # text stays text; two runs write the same file
 
 
 def draw(path: Path, plot: Callable, content: dict) -> None:
