@@ -118,7 +118,7 @@ def test_figures(run):
 @pytest.mark.thorough
 @pytest.mark.anywhere
 def test_options(run):
-    """Programs have the options that commands of the results, and the page of a day with a GPU, give them."""
+    """Programs have the options that the commands of the results, and the page of a day with a GPU, give them."""
     whole = re.compile(r"python3 [\w/]+\.py( [\w^,/-]+)* --json FILE(\.json)?")  # others were made by hand
     found = {}
     for record in RESULTS.glob("*.json"):
