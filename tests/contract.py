@@ -10,6 +10,7 @@ import torch
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.autograd import forward_ad
 from torch.func import grad, hessian, jacrev, jvp, vmap
+from torch.utils._pytree import tree_leaves, tree_map
 
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 IS_OLD = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 13)
@@ -26,17 +27,21 @@ def randn(*shape, device, dtype=torch.float32):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape))).to(device, dtype)
 
 
+def leaf(x):
+    return x.detach().requires_grad_()
+
+
 def loss(function):
     return lambda *leaves: sum(y.double().square().sum() for y in function(*leaves))
 
 
 def autograd(function, *leaves):
-    leaves = [x.detach().requires_grad_() for x in leaves]
+    leaves = [*map(leaf, leaves)]
     return torch.autograd.grad(loss(function)(*leaves), leaves)
 
 
 def autograd_twice(function, *leaves):
-    leaves = [x.detach().requires_grad_() for x in leaves]
+    leaves = [*map(leaf, leaves)]
     first = torch.autograd.grad(loss(function)(*leaves), leaves, create_graph=True)
     return torch.autograd.grad(sum(x.double().square().sum() for x in first), leaves)
 
@@ -115,7 +120,7 @@ class Contract:
         return found if isinstance(found, tuple) else (found,)
 
     def assert_close(self, found, right, errors=1):
-        found, right = (torch.utils._pytree.tree_leaves(x) for x in (found, right))
+        found, right = (tree_leaves(x) for x in (found, right))
         for x, y in zip(found, right, strict=True):
             assert (x.shape, x.dtype) == (y.shape, y.dtype)
             assert (x.double() - y.double()).norm() <= errors * self.error * y.double().norm()
@@ -132,7 +137,13 @@ class Contract:
         return [x.narrow(self.rows[i], 0, n) if i in self.rows else x for i, x in enumerate(inputs)]
 
     def test_asked_by_torch(self, device):
-        for op, arguments in self.op_calls(self.inputs(device)):
+        """The first call with gradients, too."""
+        inputs = self.inputs(device)
+        calls = [*self.op_calls(inputs)]
+        if leaves := [inputs[i] for i in self.leaves]:
+            op, arguments = calls[0]
+            calls.append((op, tree_map(lambda x: leaf(x) if any(x is y for y in leaves) else x, list(arguments))))
+        for op, arguments in calls:
             torch.library.opcheck(op, tuple(arguments))
 
     def test_vmap(self, device):
@@ -276,15 +287,14 @@ class NotDifferentiable(Contract):
         def call(x):
             return self.call(*inputs[:i], x, *inputs[i + 1 :]).float().sum()
 
-        compiled = torch.compile(call, backend="aot_eager")
-        for each in (call, compiled):
-            for transform in (grad(each), lambda x, f=each: jvp(f, (x,), (x,))):
-                for way in (transform, torch.compile(transform, backend="aot_eager")):
-                    with pytest.raises(Exception, match=self.refuses):
-                        way(inputs[i])
-            if not self.leaves:
+        compiles = partial(torch.compile, backend="aot_eager")
+        for transform in (grad, lambda f: lambda x: jvp(f, (x,), (x,))):
+            for way in (transform(call), transform(compiles(call)), compiles(transform(call))):
                 with pytest.raises(Exception, match=self.refuses):
-                    each(inputs[i].clone().requires_grad_())
+                    way(inputs[i])
+        for each in (call, compiles(call)) if not self.leaves else ():
+            with pytest.raises(Exception, match=self.refuses):
+                each(inputs[i].clone().requires_grad_())
 
 
 class Differentiable(Contract):
@@ -307,14 +317,6 @@ class Differentiable(Contract):
         if all(isinstance(x, torch.Tensor) and x.is_floating_point() for x in leaves):
             yield partial(jvp, ours, tuple(leaves), tuple(leaves))
             yield partial(grad(loss(ours)), *leaves)
-
-    def test_gradient_asked_by_torch(self, device):
-        op, arguments = next(self.op_calls(self.inputs(device)))
-        leaves = [
-            x.detach().requires_grad_(i in self.leaves) if isinstance(x, torch.Tensor) else x
-            for i, x in enumerate(arguments)
-        ]
-        torch.library.opcheck(op, tuple(leaves))
 
     @pytest.mark.parametrize("transform", TRANSFORMS)
     def test_derivatives(self, device, transform):

@@ -26,11 +26,12 @@ def device(request):
 def make(shape, dtype=torch.float32, device="cpu", scale=1.0, seed=0, weight_dtype=None):
     """a, b, weight, dy, ds."""
     torch.manual_seed(seed)
-    values = [torch.randn(size, dtype=torch.float64) for size in (shape, shape, shape[-1:], shape, shape)]
+    sizes = (shape, shape, shape[-1:], shape, shape)
+    values = [torch.randn(size, dtype=torch.float64, device=device) for size in sizes]
     values[:2] = [(x * scale).clamp(-3e4, 3e4) for x in values[:2]]  # their sum is finite in float16, too
     values[2] = 1 + values[2] / 4
     dtypes = [dtype, dtype, weight_dtype or dtype, dtype, dtype]
-    return [value.to(kind).to(device) for value, kind in zip(values, dtypes, strict=True)]
+    return [value.to(kind) for value, kind in zip(values, dtypes, strict=True)]
 
 
 def step(function, a, b, weight, dy, ds):
