@@ -91,7 +91,7 @@ def others(language: int = 0) -> str:
     operators = {"torch": "torch", "add2": "add2", "extension-cpp": "[extension-cpp][official]"}
     operators["articles"] = ["[articles][articles]", "[文章][articles]"][language]
     found = {}
-    for row in load("h200-others", "compare"):
+    for row in load("h200-others"):
         text = f"{row['seconds']:.1f} s" if "seconds" in row else f"{row['ratio_to_torch']:.2f}"
         found[row["what"], row["operator"]] = text
     head, *lines = ([OTHERS[what][language], *(found.get((what, name), "-") for name in operators)] for what in OTHERS)

@@ -1,9 +1,9 @@
 """add2 and the operators that people would copy instead, like with like. It takes a few minutes on a GPU.
 
-    python3 examples/articles/compare.py FOLDER FILE
+    python3 examples/articles/compare.py FOLDER --json FILE
 
-FOLDER is extension_cpp_stable in a clone of github.com/pytorch/extension-cpp; FILE is written, as JSON. articles.py is
-the code of the articles that this project started from.
+FOLDER is extension_cpp_stable in a clone of github.com/pytorch/extension-cpp. articles.py is the code of the articles
+that this project started from.
 
 Builds: a new process, from nothing to a loaded operator, for this GPU only. Run the tests first, so that the disk's
 cache has the compilers and torch's headers.
@@ -12,7 +12,6 @@ three rounds. extension-cpp's operator with a registered gradient is mymuladd; o
 no longer than an addition.
 """
 
-import argparse
 import os
 import shutil
 import statistics
@@ -20,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -29,7 +29,7 @@ from torch.utils import cpp_extension
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from lab import cli, files, toolchain  # noqa: E402
+from lab import lesson, toolchain  # noqa: E402
 from lab.bench import calls, clock, host_cost  # noqa: E402
 from lab.build import leftovers  # noqa: E402
 
@@ -43,20 +43,18 @@ BUILDS = {  # each runs in the folder of its operator
 }
 
 
-def build(folder: Path, official: Path) -> list[dict]:
+def measure_builds(folder: Path, official: Path) -> Iterator[dict]:
     """Build everything in an empty folder."""
     for name, source in {"extension-cpp": official, "articles": ROOT / "examples/articles", "add2": ROOT}.items():
         shutil.copytree(source, folder / name, ignore=leftovers)
     (folder / "README.md").touch()  # the setup.py of extension-cpp reads it
-    rows = []
     for (operator, what), command in BUILDS.items():
         start = time.perf_counter()
         subprocess.run(command, shell=True, cwd=folder / operator, check=True, stdout=subprocess.DEVNULL)
-        rows.append({"what": what, "operator": operator, "seconds": time.perf_counter() - start})
-    return rows
+        yield {"what": what, "operator": operator, "seconds": time.perf_counter() - start}
 
 
-def measure_calls(folder: Path) -> list[dict]:
+def measure_calls(folder: Path) -> Iterator[dict]:
     """Host and GPU times of the operators that were built in this folder."""
     device = torch.device("cuda", 0)
     sys.path[:0] = [str(folder / name) for name in ("extension-cpp", "add2", "articles")]
@@ -88,22 +86,23 @@ def measure_calls(folder: Path) -> list[dict]:
     sets, flush = calls.buffers(2**26, torch.float32, device), clock.flush(device)
     for operator, call in into.items():
         us["gpu", operator] = clock.events([partial(call, *each, 2**26) for each in sets], flush).median_us
-    rows = []
     for (what, operator), value in us.items():
-        rows.append({"what": what, "operator": operator, "us": value, "ratio_to_torch": value / us[what, "torch"]})
-    return rows
+        yield {"what": what, "operator": operator, "us": value, "ratio_to_torch": value / us[what, "torch"]}
 
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", type=Path, help="extension_cpp_stable of a clone of pytorch/extension-cpp")
-    parser.add_argument("file", type=files.target, help="is written, as JSON")
-    args = parser.parse_args()
-    if not (args.folder / "setup.py").exists() or not torch.cuda.is_available():
-        parser.error(f"it needs a GPU that torch sees, and {args.folder}/setup.py")
+def measure(official: Path, _: dict) -> Iterator[dict]:
     gpu = "{}.{}".format(*torch.cuda.get_device_capability())
     with tempfile.TemporaryDirectory() as folder:
         os.environ |= toolchain.environment() | {"TORCH_CUDA_ARCH_LIST": gpu, "TORCH_EXTENSIONS_DIR": f"{folder}/cache"}
         cpp_extension.CUDA_HOME = os.environ.get("CUDA_HOME")  # it was read at import
-        rows = build(Path(folder), args.folder) + measure_calls(Path(folder))
-    files.write(args.file, files.to_json({"environment": cli.environment(torch.device("cuda", 0)), "compare": rows}))
+        yield from measure_builds(Path(folder), official)
+        yield from measure_calls(Path(folder))
+
+
+if __name__ == "__main__":
+    parser = lesson.options(__doc__)
+    parser.add_argument("folder", type=Path, help="extension_cpp_stable of a clone of pytorch/extension-cpp")
+    args = parser.parse_args()
+    if not (args.folder / "setup.py").exists():
+        parser.error(f"there is no {args.folder}/setup.py")
+    lesson.report(args, lambda: True, partial(measure, args.folder))

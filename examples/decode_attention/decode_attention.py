@@ -17,14 +17,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from common import operators
 
 HERE = Path(__file__).resolve().parent
-LIBRARY = torch.library.Library("decode_attention", "FRAGMENT")
 
 
 @functools.cache  # a second call must not register everything again
 def build() -> str:
     """Compile and load the operators; for the CPU only where there is no CUDA toolkit. Returns the library's path."""
-    names = "decode_attention.cpp", "decode_attention_cpu.cpp", "decode_attention_kernel.cu"
-    path = operators.load("decode_attention", [HERE / name for name in names], operators.target_flags(oldest=80))
+    sources = [HERE / f"decode_attention{end}" for end in (".cpp", "_cpu.cpp", "_kernel.cu")]
+    path = operators.load("decode_attention", sources, operators.target_flags(oldest=80))
     register()
     return path
 
@@ -116,7 +115,7 @@ def _no_vmap(info, in_dims, *args) -> None:
 def register() -> None:
     """The operators' Python side: fake kernels, no gradient, no vmap."""
     operators.register_derivatives(torch.ops.decode_attention.attend.default, _refuse, _refuse)
-    LIBRARY.impl("append", _append_in_place, "ADInplaceOrView", with_keyset=True)
+    operators.library("decode_attention").impl("append", _append_in_place, "ADInplaceOrView", with_keyset=True)
     for name in ("decode_attention::attend", "decode_attention::append"):
         torch.library.register_fake(name, _like_q)
         torch.library.register_vmap(name, _no_vmap)

@@ -25,13 +25,13 @@ RUNGS = {
 }
 OPERATOR = "attend"
 SIZES = [(1, 4096), (16, 1024)]  # batch, tokens
+load = partial(operators.load_launcher, "attention_ladder", HERE / "ladder.cu", "-arch=sm_90")
 
 
 def attend_by(rung: int, q: Tensor, keys: Tensor, values: Tensor, _: Tensor) -> Tensor:
     """attend() over a full cache, by one rung; RuntimeError if it does not run here."""
-    launcher = operators.load_launcher("attention_ladder", HERE / "ladder.cu", "-arch=sm_90")
     out = torch.empty_like(q)
-    operators.launch(launcher, rung, out, q, keys, values, q.shape[0] * q.shape[1], keys.shape[2])
+    operators.launch(load(), rung, out, q, keys, values, q.shape[0] * q.shape[1], keys.shape[2])
     return out
 
 
