@@ -151,8 +151,8 @@ def run(tmp_path_factory):
         first = root / arguments[0] if str(arguments[0]).endswith(".py") else arguments[0]
         environment = {name: value for name, value in os.environ.items() if name not in drop}
         environment |= {"PYTHONPATH": path} | env
-        job = [[first, *arguments[1:]], cwd or root, environment, *outputs]
-        print(json.dumps(job, default=str), file=server.stdin, flush=True)
+        job = [[*map(str, [first, *arguments[1:]])], str(cwd or root), environment, *map(str, outputs)]
+        print(json.dumps(job), file=server.stdin, flush=True)
         found, (out, err) = int(server.stdout.readline()), (output.read_text() for output in outputs)
         assert status in (None, found), f"exit status {found}\n{out}\n{err}"
         assert status is None or "Traceback" not in err, err

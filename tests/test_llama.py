@@ -267,19 +267,22 @@ def test_program(run, tmp_path):
     assert "tokens_per_s" in told
     told = run(FOLDER / "run.py", "--checkpoint", tmp_path, "--prompt", "x", status=1).stderr
     assert told.splitlines()[-1].startswith("run.py: error: ")
+    if not torch.cuda.is_available():
+        told = run(FOLDER / "run.py", "--profile", "--weights", "float32", status=1).stderr
+        assert "--profile: they need a GPU" in told
 
 
-@pytest.mark.thorough
-def test_options_without_effect(run):
+def test_options_without_effect(lesson, monkeypatch, capsys):
     for options, text in (
         ("--last int4 --weights bf16", "--last int4 needs --weights int4"),
         ("--steps --profile", "--steps cannot be combined with --profile"),
         ("--checkpoint x --prompt x --size 8b", "--checkpoint cannot be combined with --size"),
         ("--temperature nan", "--temperature is nan, expected 0, or 0.001 to 1000"),
     ):
-        assert text in run(FOLDER / "run.py", *options.split(), status=2).stderr
-    told = run(FOLDER / "run.py", "--profile", "--weights", "float32", status=1).stderr
-    assert "--profile: they need a GPU" in told
+        monkeypatch.setattr(sys, "argv", ["run.py", *options.split()])
+        with pytest.raises(SystemExit):
+            lesson.run.options()
+        assert text in capsys.readouterr().err
 
 
 def against_transformers(lesson, model, folder, *lengths):
