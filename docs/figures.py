@@ -105,13 +105,13 @@ def first_run() -> str:
 
 
 def clocks() -> str:
-    """The clocks, and one call by each of them, at all sizes that were timed by all."""
-    exponents, lines = (10, 14, 22), []
-    for clock in ("host", "events", "gpu", "gpu warm"):
-        found = timings("h200-clocks", clock=clock)
-        shown = (found[OURS, "float32", 2**k]["shown"] for k in exponents)
-        lines.append([f"`{clock}`", calls.CLOCKS[clock][1], *shown])
-    return table(["clock", "it reads", *(f"2^{k}" for k in exponents)], lines)
+    """One call by each of the clocks, at all sizes that were timed by all."""
+    order = ("host", "events", "gpu", "gpu warm")
+    rows = [row for clock in order for row in timings("h200-clocks", clock=clock).values()]
+    rows = [row for row in rows if (row["call"], row["dtype"]) == (OURS, "float32") and row["n"] < 2**26]
+    for row in rows:
+        row["reads"] = calls.CLOCKS[row["clock"]][1]
+    return pivot(rows, "clock", "`{clock}`: {reads}", "{size}", "{shown}", ("2^10", "2^14", "2^22"))
 
 
 def study() -> str:
@@ -205,15 +205,13 @@ def int4(name: str, corner: str, line: str, cell: str) -> str:
 
 def int4_ratios() -> str:
     """Our time over that of each contestant, from the best size to the worst."""
-    rows, lines = load("h200-int4"), []
-    others = sorted({name for row in rows for name in row} - {"n", "k", "batch", "floor_us", "of_best", "int4_linear"})
-    for name, first, last in (("1 to 64", 1, 64), ("128", 65, 128), ("256 and more", 129, 2048)):
-        cells = []
-        for other in others:
-            found = [row["int4_linear"] / row[other] for row in rows if first <= row["batch"] <= last and other in row]
-            cells.append(f"{min(found):.2f} to {max(found):.2f}" if found else "")
-        lines.append([name, *cells])
-    return table(["rows of x", *(f"over {name}" for name in others)], lines)
+    found: dict[tuple[str, str], list[float]] = {}
+    for row in load("h200-int4"):
+        count = "1 to 64" if row["batch"] <= 64 else "128" if row["batch"] == 128 else "256 and more"
+        for other in sorted(row.keys() - {"n", "k", "batch", "floor_us", "of_best", "int4_linear"}):
+            found.setdefault((count, other), []).append(row["int4_linear"] / row[other])
+    rows = [{"rows": x, "other": y, "low": min(ratios), "high": max(ratios)} for (x, y), ratios in found.items()]
+    return pivot(rows, "rows of x", "{rows}", "over {other}", "{low:.2f} to {high:.2f}")
 
 
 def decode_attention() -> str:

@@ -6,7 +6,6 @@ GPU time without launches, by CUDA graphs. The data of a call comes from memory,
 """
 
 import ctypes
-import functools
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -29,6 +28,7 @@ RUNGS = {
 OPERATOR, GRADIENT = "add_rms_norm", "gradient: add_rms_norm"
 SIZES = [(16384, 4096), (4096, 16384), (65536, 256), (64, 4096), (2048, 65536)]  # rows, width
 TENSORS = "y", "s", "rstd", "a", "b", "weight", "dx", "dweight", "sums", "dy", "ds"
+load = partial(operators.load_launcher, "rms_norm_ladder", HERE / "ladder.cu", "-arch=sm_90")
 
 
 class Problem(ctypes.Structure):
@@ -36,12 +36,6 @@ class Problem(ctypes.Structure):
 
     _fields_ = [(name, ctypes.c_void_p) for name in TENSORS]
     _fields_ += [("rows", ctypes.c_int64), ("width", ctypes.c_int), ("blocks", ctypes.c_int)]
-
-
-@functools.cache
-def load() -> Callable:
-    """Compile ladder.cu and return its launch_ladder()."""
-    return operators.load_launcher("rms_norm_ladder", HERE / "ladder.cu", "-arch=sm_90")
 
 
 def launch(rung: int, blocks: int = 0, **tensors: Tensor) -> None:

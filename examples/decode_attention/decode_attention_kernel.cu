@@ -11,15 +11,13 @@ bool is_hopper() {
 }
 
 template <typename AnyCall>
-const char* start(void (*kernel)(AnyCall), dim3 blocks, unsigned threads, int shared,
-                  unsigned cluster, const AnyCall& call, cudaStream_t stream) {
+const char* start(void (*kernel)(AnyCall), Launch how, const AnyCall& call, cudaStream_t stream) {
   // All kernels ask for the same division of a multiprocessor's memory: a change of it has to wait
   // until the multiprocessor is idle. (For each call, as each device has its own settings.)
   const char* error = message_of(cudaFuncSetAttribute(
       kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared));
-  if (error != nullptr) return error;
-  const size_t bytes = shared;
-  return launch(kernel, {blocks, threads, bytes, cluster, is_hopper()}, stream, call);
+  how.is_early = is_hopper();
+  return error != nullptr ? error : launch(kernel, how, stream, call);
 }
 
 template <typename T, bool kInt8, int D>
@@ -27,20 +25,20 @@ const char* run(const AttendCall& call, cudaStream_t stream) {
   const auto kernel = call.heads > 8 * call.key_heads   ? attend<Shape<T, kInt8, D, 16>>
                       : call.heads > 4 * call.key_heads ? attend<Shape<T, kInt8, D, 8>>
                                                         : attend<Shape<T, kInt8, D, 4>>;
-  const Plan& plan = call.plan;
-  const unsigned heads = static_cast<unsigned>(call.batch) * call.heads;
-  const unsigned blocks = heads / (call.heads / call.key_heads) * plan.splits;
-  const char* error = start(kernel, blocks, 32 * plan.warps, plan.warps * kRing,
-                            plan.is_cluster ? plan.splits : 1, call, stream);
-  if (error != nullptr || plan.splits == 1 || plan.is_cluster) return error;
-  return start(join<T, D>, heads, kJoiners * D / 4, 0, 1, call, stream);
+  const unsigned units = call.batch * call.key_heads, warps = call.plan.warps;
+  const unsigned splits = call.plan.splits, cluster = call.plan.is_cluster ? splits : 1;
+  const char* error =
+      start(kernel, {units * splits, 32 * warps, size_t{warps} * kRing, cluster}, call, stream);
+  if (error != nullptr || splits == cluster) return error;
+  const unsigned heads = call.batch * call.heads;
+  return start(join<T, D>, {heads, kJoiners * D / 4}, call, stream);
 }
 
 template <typename T, bool kInt8, int D>
 const char* run(const AppendCall& call, cudaStream_t stream) {
   const int rows = call.heads + 2 * call.key_heads, at_once = kAppendThreads * 16 / D;
   const dim3 blocks(static_cast<unsigned>(call.batch) * call.tokens, divide_up(rows, at_once));
-  return start(append<T, kInt8, D>, blocks, kAppendThreads, 0, 1, call, stream);
+  return start(append<T, kInt8, D>, {blocks, kAppendThreads}, call, stream);
 }
 
 template <typename T, typename AnyCall>

@@ -5,10 +5,9 @@
 GPU time without launches, by CUDA graphs. Calls rotate among weights of four times the L2 cache, as in bench.py.
 """
 
-import functools
 import statistics
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 
 import torch
@@ -27,13 +26,8 @@ ROW_BY_ROW = (1,)  # reads plain codes; the others, and the operator, packed one
 OPERATOR = "int4_linear"
 N = K = 8192
 BATCHES = {1: (1, 2, 3), 128: (2, 4, 5)}  # rows of x: rungs
-
-
-@functools.cache
-def load() -> Callable:
-    """Compile ladder.cu and return its launch_ladder()."""
-    flags = operators.target_flags(oldest=90, hopper=True)
-    return operators.load_launcher("int4_ladder", HERE / "ladder.cu", *flags)
+FLAGS = operators.target_flags(oldest=90, hopper=True)
+load = partial(operators.load_launcher, "int4_ladder", HERE / "ladder.cu", *FLAGS)
 
 
 def multiply(rung: int, weight: tuple[Tensor, ...], x: Tensor) -> Tensor:

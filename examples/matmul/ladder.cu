@@ -8,13 +8,6 @@
 
 namespace {
 
-// The same for every rung.
-struct Problem {
-  bf16* c;
-  const bf16 *a, *b;
-  int m, n, k;
-};
-
 __device__ float element(const bf16* x, int row, int column, int rows, int columns) {
   if (row >= rows || column >= columns) return 0;
   return __bfloat162float(x[static_cast<int64_t>(row) * columns + column]);
@@ -310,6 +303,6 @@ extern "C" const char* launch_ladder(int rung, bf16* c, const bf16* a, const bf1
   }
   if (rung == 5) return launch_hopper(wgmma_and_tma, 256, p, stream);
   if (rung == 6) return launch_hopper(producer_and_consumers, 384, p, stream);
-  if (rung == 7) return launch_product<false>(c, a, b, m, n, k, stream);
+  if (rung == 7) return launch_product<false>(p, stream);
   return message_of(cudaGetLastError());
 }

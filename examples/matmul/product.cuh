@@ -8,6 +8,13 @@
 
 using bf16 = __nv_bfloat16;
 
+// C = A B^T, row-major: A is m x k, B is n x k. gated_linear's C has n / 2 columns.
+struct Problem {
+  bf16* c;
+  const bf16 *a, *b;
+  int m, n, k;
+};
+
 constexpr int kDepth = 64;    // columns of A and B per tile: 128 bytes, one period of the swizzle
 constexpr int kHeight = 128;  // rows of A per tile: 64 for each of two warpgroups
 
@@ -202,19 +209,20 @@ struct Plan {
 
 // The fastest of the first `count` shapes. Time goes in waves: all multiprocessors work on a tile
 // each, until the last wave has ended.
-inline Plan make_plan(int64_t m, int64_t n, int64_t k, int count) {
+inline Plan make_plan(const Problem& p, int count) {
   const int processors = device_attribute(cudaDevAttrMultiProcessorCount);
   Plan best = {};
   float least = INFINITY;
   for (int i = 0; i < count; ++i) {
     const auto [width, cluster, cost] = kShapes[i];
-    const int64_t tiles = divide_up(m, kHeight * cluster) * divide_up(n, width);
+    const int64_t wide = divide_up(int64_t{p.n}, width);
+    const int64_t tiles = divide_up(int64_t{p.m}, kHeight * cluster) * wide;
     const int64_t waves = divide_up(tiles, processors / cluster);
     float step = cost * width;
     // Where rows do not begin at multiples of 128 bytes, each row of a tile lies in two lines of
     // L2, and its loads may take longer than its product.
-    if (k % kDepth != 0) step = fmaxf(step, kHeight + width / cluster);
-    const float time = waves * (step * k + 256 * 128.f);
+    if (p.k % kDepth != 0) step = fmaxf(step, kHeight + width / cluster);
+    const float time = waves * (step * p.k + 256 * 128.f);
     if (time < least) {
       least = time;
       // No more blocks than this number of waves needs: idle ones would only take power.
@@ -238,31 +246,29 @@ inline const char* describe_matrix(CUtensorMap* map, const bf16* data, int rows,
 inline bool is_hopper() { return device_attribute(cudaDevAttrComputeCapabilityMajor) == 9; }
 
 template <int kShape, bool kGated>
-const char* launch_multiply(bf16* c, const bf16* a, const bf16* b, int m, int n, int k, Plan plan,
-                            cudaStream_t stream) {
+const char* launch_multiply(const Problem& p, const Plan& plan, cudaStream_t stream) {
   constexpr int kWidth = kShapes[kShape].width, kCluster = kShapes[kShape].cluster;
   CUtensorMap a_map, b_map, c_map;
-  const char* error = describe_matrix(&a_map, a, m, k, kHeight);
-  if (!error) error = describe_matrix(&b_map, b, n, k, kWidth / kCluster);
-  if (!error) error = describe_matrix(&c_map, c, m, kGated ? n / 2 : n, 64);
+  const char* error = describe_matrix(&a_map, p.a, p.m, p.k, kHeight);
+  if (!error) error = describe_matrix(&b_map, p.b, p.n, p.k, kWidth / kCluster);
+  if (!error) error = describe_matrix(&c_map, p.c, p.m, kGated ? p.n / 2 : p.n, 64);
   if (error) return error;
   const unsigned blocks = plan.blocks;
   return launch(multiply<kWidth, kCluster, kGated>, {blocks, 384, sizeof(Shared<kWidth>), kCluster},
-                stream, a_map, b_map, c_map, m, n, k, plan.tiles);
+                stream, a_map, b_map, c_map, p.m, p.n, p.k, plan.tiles);
 }
 
-// C = A B^T, or its gated half. Returns NULL or an error message.
+// Computes C, or its gated half. Returns NULL or an error message.
 template <bool kGated>
-const char* launch_product(bf16* c, const bf16* a, const bf16* b, int m, int n, int k,
-                           cudaStream_t stream) {
+const char* launch_product(const Problem& p, cudaStream_t stream) {
   if (!is_hopper()) return "needs a GPU of compute capability 9.0 (Hopper)";
-  const Plan plan = make_plan(m, n, k, kGated ? 1 : 6);
+  const Plan plan = make_plan(p, kGated ? 1 : 6);
   if constexpr (!kGated) {
-    if (plan.shape == 1) return launch_multiply<1, false>(c, a, b, m, n, k, plan, stream);
-    if (plan.shape == 2) return launch_multiply<2, false>(c, a, b, m, n, k, plan, stream);
-    if (plan.shape == 3) return launch_multiply<3, false>(c, a, b, m, n, k, plan, stream);
-    if (plan.shape == 4) return launch_multiply<4, false>(c, a, b, m, n, k, plan, stream);
-    if (plan.shape == 5) return launch_multiply<5, false>(c, a, b, m, n, k, plan, stream);
+    if (plan.shape == 1) return launch_multiply<1, false>(p, plan, stream);
+    if (plan.shape == 2) return launch_multiply<2, false>(p, plan, stream);
+    if (plan.shape == 3) return launch_multiply<3, false>(p, plan, stream);
+    if (plan.shape == 4) return launch_multiply<4, false>(p, plan, stream);
+    if (plan.shape == 5) return launch_multiply<5, false>(p, plan, stream);
   }
-  return launch_multiply<0, kGated>(c, a, b, m, n, k, plan, stream);
+  return launch_multiply<0, kGated>(p, plan, stream);
 }

@@ -21,7 +21,7 @@ from pathlib import Path
 import torch
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parents[1]), str(HERE)]
+sys.path.insert(0, str(HERE.parents[1]))
 
 from lab import build, cli, files  # noqa: E402
 from lab.bench import calls, clock, host_cost  # noqa: E402
