@@ -63,7 +63,7 @@ def outcome(rows):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", TABLE)
-def test_trap(name, kinds):
+def test_kinds(name, kinds):
     rows = kinds[name]
     if "not shown here" in rows:
         pytest.skip("needs a GPU")
@@ -74,6 +74,6 @@ def test_trap(name, kinds):
 
 
 @pytest.mark.thorough
-def test_copies(kinds):
+def test_kinds_copies(kinds):
     places = {label: value.split()[0] for label, value in kinds["copied"].items() if label != "title"}
     assert places == {"eager": "that", "inductor": "that", "aot_eager": "a"}
