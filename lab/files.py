@@ -1,7 +1,6 @@
 """Output files, and JSON with one row per line."""
 
 import argparse
-import importlib.util
 import json
 import tempfile
 from pathlib import Path
@@ -11,8 +10,6 @@ def target(text: str) -> Path:
     """The type of an option that names an output file: a mistake is found now, not after an hour of measuring."""
     path = Path(text)
     try:
-        if not path.parent.is_dir():
-            raise argparse.ArgumentTypeError(f"there is no folder {path.parent}")
         if path.exists() and not path.is_file():  # never replace /dev/null
             raise argparse.ArgumentTypeError(f"{path} is not a regular file")
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:  # as write() does
@@ -20,15 +17,6 @@ def target(text: str) -> Path:
     except OSError as error:
         raise argparse.ArgumentTypeError(f"cannot write {path}: {error.strerror}") from None
     return path
-
-
-def picture(text: str) -> Path:
-    """The type of an option that names a picture to draw."""
-    if Path(text).suffix not in (".png", ".pdf", ".svg"):
-        raise argparse.ArgumentTypeError(f"the name of a picture ends in .png, .pdf or .svg, not as {text}")
-    if not importlib.util.find_spec("matplotlib"):
-        raise argparse.ArgumentTypeError("drawing needs matplotlib: `python3 -m pip install matplotlib`")
-    return target(text)
 
 
 def write(path: Path, content: bytes) -> None:

@@ -51,8 +51,8 @@ def report(args: argparse.Namespace, is_ready: Callable[[], bool], measure: Call
     """
     if not (torch.cuda.is_available() and is_ready()):
         sys.exit("this measures kernels: it needs a GPU that torch sees, and a CUDA toolkit (in $CUDA_HOME)")
-    installed = {each.metadata["Name"]: each.version for each in importlib.metadata.distributions()}
-    rivals = {name: version for name, version in sorted(installed.items()) if name in RIVALS}
+    installed = [(each.metadata["Name"], each.version) for each in importlib.metadata.distributions()]
+    rivals = {name: version for name, version in sorted(installed) if name in RIVALS}
     where = cli.environment(torch.device("cuda")) | {"dtype": "bfloat16"} | ({"rivals": rivals} if rivals else {})
     content = {"environment": where, "results": []}
     for row in measure(where):

@@ -1,6 +1,4 @@
-# For CMakeLists.txt: nvcc where CMake does not look for it. An nvcc on PATH needs none of this.
-
-# In CUDA_HOME, among the packages of torch's Python, or in /usr/local/cuda.
+# nvcc where CMake does not look for it: in CUDA_HOME, among the packages of torch's Python, or in /usr/local/cuda.
 if(DEFINED ENV{CUDACXX} AND NOT CMAKE_CUDA_COMPILER)
   set(CMAKE_CUDA_COMPILER "$ENV{CUDACXX}")
 else()

@@ -88,7 +88,6 @@ def test_failed_builds(tmp_path, tiny, load):
         "undefined": ("jit", {}, ["undefined symbol: no_such_function", "docs/troubleshooting.md"]),
         "no folder": ("jit", {"TORCH_EXTENSIONS_DIR": __file__}, ["Not a directory"]),
         "no compiler": ("setup", {"CXX": "no-such-compiler"}, ["no-such-compiler is not installed", "apt-get"]),
-        "a broken compiler": ("jit", {"CXX": "/bin/false"}, ["/bin/false cannot compile", "apt-get"]),
         "two words": ("jit", {"CXX": "ccache c++"}, ["another program, without arguments"]),
         "no toolkit": ("jit", {"CUDA_HOME": "/no-such-folder"}, ["undefined symbol"]),  # it compiles
     }
@@ -125,7 +124,7 @@ def test_doctor(run, tmp_path):
     """What is wrong has its cure; the rest is well, where the other tests build everything."""
     root = toolchain.find_nvcc() and toolchain.cuda_root(toolchain.find_nvcc())
     executable(tmp_path / "bin/nvcc", f'exec "{root}/bin/nvcc" "$@"\n')
-    env = {"CXX": "/bin/false", "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
+    env = {"CXX": "no-such-compiler", "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
     told = run("-m", "lab.doctor", status=1, drop=("CUDA_HOME", "CUDA_PATH"), **env).stdout
     rows = {line[7:].split()[0]: line for line in told.splitlines()}
     wrong = {"C++", *["CUDA_HOME"] * bool(root)}

@@ -30,7 +30,7 @@ def test_without_a_gpu(program, run, tmp_path):
     """It ends with a line, and leaves an earlier file alone. A mistake in an option is found first."""
     (tmp_path / "file.json").write_text("[1]")
     for path in EXAMPLES.glob(program):
-        assert "there is no folder" in run(path, "--json", tmp_path / "missing" / "file.json", status=2).stderr
+        assert "cannot write" in run(path, "--json", tmp_path / "missing" / "file.json", status=2).stderr
         assert "needs a GPU" in run(path, "--json", tmp_path / "file.json", status=1).stderr, path
     assert (tmp_path / "file.json").read_text() == "[1]"
 

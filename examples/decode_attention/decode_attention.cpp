@@ -102,9 +102,10 @@ void run(AnyCall call, [[maybe_unused]] const Tensor& q, int64_t items) {
     Optional scratch;
     self.on_gpu(q, [&](CUstream_st* stream) {
       if constexpr (std::is_same_v<AnyCall, AttendCall>) {
-        if (const int64_t floats = plan_on_gpu(call))
+        if (const int64_t floats = plan_on_gpu(call)) {
           scratch = torch::stable::new_empty(q, {floats}, ScalarType::Float);
-        if (scratch) call.scratch = static_cast<float*>(scratch->mutable_data_ptr());
+          call.scratch = static_cast<float*>(scratch->mutable_data_ptr());
+        }
       }
       return run_on_gpu(call, stream);
     });

@@ -1,13 +1,10 @@
-"""How the programs' pictures look, and that of time.py, drawn from the content of its JSON file."""
+"""How the pages' pictures look, and the one of time.py's results."""
 
-import io
 from collections.abc import Callable
 from pathlib import Path
 
 import matplotlib
 from matplotlib.figure import Figure
-
-from .. import files
 
 # From the palette by Okabe and Ito, which colour-blind readers can tell apart ("Color Universal Design", 2008).
 ORANGE, BLUE, RED = "#e69f00", "#0072b2", "#d55e00"
@@ -19,35 +16,30 @@ STYLE |= {"svg.fonttype": "none", "svg.hashsalt": "lesson"}  # text stays text; 
 
 
 def draw(path: Path, plot: Callable, content: dict) -> None:
-    """Write a picture, which plot(figure, content) draws."""
+    """Write an SVG file, which plot(figure, content) draws."""
     with matplotlib.rc_context(STYLE):
         figure = Figure(layout="constrained")
         plot(figure, content)
-        metadata = {"Date": None} if path.suffix == ".svg" else None
-        figure.savefig(buffer := io.BytesIO(), format=path.suffix[1:], dpi=150, metadata=metadata)
-    files.write(path, buffer.getvalue())
+        figure.savefig(path, metadata={"Date": None})
 
 
 def sweep(figure: Figure, content: dict) -> None:
-    """Over the number of elements: GB/s, with the memory's peak; the ratio to torch's time. One dtype, clock, build."""
-    results = content["results"]
-    clock = "gpu" if any(row["clock"] == "gpu" for row in results) else "host"
-    chosen = {"clock": clock, "dtype": results[0]["dtype"], "compiler": results[0]["compiler"]}
-    rows = sorted((row for row in results if chosen.items() <= row.items()), key=lambda row: row["n"])
-    figure.suptitle(f"{content['environment']['name']}, torch {content['environment']['torch']}", x=0.02, ha="left")
+    """GB/s over the number of elements, with the memory's peak; and the ratio to torch's time."""
+    where, rows = content["environment"], sorted(content["results"], key=lambda row: row["n"])
+    figure.suptitle(f"{where['name']}, torch {where['torch']}", x=0.02, ha="left")
     upper, lower = figure.subplots(2, 1, sharex=True)
     for call, (colour, marker) in LINES.items():
         if line := [row for row in rows if row["call"] == call]:
             n = [row["n"] for row in line]
             upper.plot(n, [row["gb_per_s"] for row in line], color=colour, marker=marker, label=call)
             lower.plot(n, [row["ratio_to_torch"] for row in line], color=colour, marker=marker)
-    if peak := content["environment"].get("peak_gb_per_s"):
+    if peak := where.get("peak_gb_per_s"):
         upper.axhline(peak, color="black", linestyle="--", linewidth=1, label="peak of the memory")
     upper.set_xscale("log", base=2)
     upper.set_ylim(0, None)
     shown = [row["ratio_to_torch"] for row in rows if row["call"] == "torch_launch_add2"]
     lower.set_ylim(min(0.9, *shown) - 0.005, max(1.1, *shown) + 0.005)  # wide enough that noise looks small
     lower.set_xlabel("elements")
-    upper.set_title(f"GB/s, {chosen['dtype']}, by the clock `{clock}`", loc="left")
+    upper.set_title(f"GB/s, {rows[0]['dtype']}, by the clock `{rows[0]['clock']}`", loc="left")
     lower.set_title("time over torch's; below 1 is faster", loc="left")
     figure.legend(loc="outside lower center", ncols=2)
