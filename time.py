@@ -30,6 +30,10 @@ def main() -> int:
         print(bench.legend(content["results"]))
     if args.json and (content["results"] or not content["correct"]):  # otherwise an earlier file is worth more
         files.write(args.json, files.to_json(content | {"complete": status == 0}))
+    if args.plot and content["results"]:
+        from lab.bench import plots  # it imports matplotlib
+
+        plots.draw(args.plot, plots.sweep, content)
     return status
 
 
@@ -97,6 +101,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser = cli.parser("Build add2, check it against torch, time it against torch.", [*build.COMPILERS, "all"])
     parser.add_argument("--dtype", choices=[*bench.DTYPES, "all"], default="float32", help="(default: float32)")
     parser.add_argument("--sizes", type=sizes, default="2^10,2^20,2^26", help="elements: 1000,2^20 or 2^10..2^28")
+    parser.add_argument("--plot", type=files.picture, metavar="FILE", help="draw the results: .png, .pdf or .svg")
     parser.add_argument("--clocks", action="store_true", help="time by every clock: host, events, GPU, warm GPU")
     parser.add_argument("--kernels", action="store_true", help="also time each kernel of the lesson")
     parser.add_argument("--host-cost", action="store_true", help="also the host's time for a call, at n = 1024")

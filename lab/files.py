@@ -1,6 +1,7 @@
 """Output files, and JSON with one row per line."""
 
 import argparse
+import importlib.util
 import json
 import tempfile
 from pathlib import Path
@@ -17,6 +18,15 @@ def target(text: str) -> Path:
     except OSError as error:
         raise argparse.ArgumentTypeError(f"cannot write {path}: {error.strerror}") from None
     return path
+
+
+def picture(text: str) -> Path:
+    """The type of an option that names a picture to draw."""
+    if Path(text).suffix not in (".png", ".pdf", ".svg"):
+        raise argparse.ArgumentTypeError(f"the name of a picture ends in .png, .pdf or .svg, not as {text}")
+    if not importlib.util.find_spec("matplotlib"):
+        raise argparse.ArgumentTypeError("drawing needs matplotlib: `python3 -m pip install matplotlib`")
+    return target(text)
 
 
 def write(path: Path, content: bytes) -> None:

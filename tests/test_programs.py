@@ -27,6 +27,7 @@ WRONG = {
         ("--json", "/proc/x.json"): "cannot write",  # not even for root
         ("--json", "x" * 300): "cannot write",
         ("--json", "/dev/null"): "not a regular file",
+        ("--plot", "x.txt"): ".svg",
     },
     "train.py": {
         ("--epochs", "0"): "start",

@@ -1,5 +1,6 @@
 """time.py: what it prints, what it writes, and how it ends. No test here depends on how long anything takes."""
 
+import importlib.util
 import json
 import sys
 from pathlib import Path
@@ -18,8 +19,9 @@ CLOCKS = {"host", "events", "gpu", "gpu warm"} if has_gpu else {"host"}
 
 
 def test_time(run, tmp_path):
-    """One run with nearly every option: the table, and the same figures in the JSON file."""
+    """One run with nearly every option: the table, the same figures in the JSON file, and the picture."""
     options = ["--dtype", "all", "--sizes", "2^10", "--clocks", "--kernels", "--host-cost", "--sync-study"]
+    options += ["--plot", "times.png"] * bool(importlib.util.find_spec("matplotlib"))
     out = run("time.py", *options, "--json", "times.json", cwd=tmp_path).stdout
     content = json.loads((tmp_path / "times.json").read_text())
     assert content["correct"] is content["complete"] is True
@@ -41,6 +43,8 @@ def test_time(run, tmp_path):
     for row in content["host_cost"] + content["sync_study"]:
         assert row["call"] in out
         assert calls.figure(row["median_us"]) in out
+    if "--plot" in options:
+        assert (tmp_path / "times.png").read_bytes().startswith(b"\x89PNG")
 
 
 RIGHT = {"torch.add": lambda c, a, b, n: a + b, "torch.add(out)": lambda c, a, b, n: torch.add(a, b, out=c)}

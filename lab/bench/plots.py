@@ -24,8 +24,11 @@ def draw(path: Path, plot: Callable, content: dict) -> None:
 
 
 def sweep(figure: Figure, content: dict) -> None:
-    """GB/s over the number of elements, with the memory's peak; and the ratio to torch's time."""
+    """GB/s over the number of elements, with the memory's peak; the ratio to torch's time. One dtype, clock, build."""
     where, rows = content["environment"], sorted(content["results"], key=lambda row: row["n"])
+    clock = "gpu" if any(row["clock"] == "gpu" for row in rows) else "host"
+    chosen = {"clock": clock, "dtype": rows[0]["dtype"], "compiler": rows[0]["compiler"]}
+    rows = [row for row in rows if chosen.items() <= row.items()]
     figure.suptitle(f"{where['name']}, torch {where['torch']}", x=0.02, ha="left")
     upper, lower = figure.subplots(2, 1, sharex=True)
     for call, (colour, marker) in LINES.items():
