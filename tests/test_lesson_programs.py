@@ -25,7 +25,7 @@ def test_pictures(run, tmp_path):
 @pytest.mark.thorough
 @pytest.mark.anywhere
 @pytest.mark.skipif(torch.cuda.is_available(), reason="would measure for minutes")
-@pytest.mark.parametrize("program", ["*/bench.py", "*/ladder.py", "int4_linear/model.py", "llama/compare.py"])
+@pytest.mark.parametrize("program", ["*/bench.py", "*/ladder.py", "llama/compare.py"])
 def test_without_a_gpu(program, run, tmp_path):
     """It ends with a line, and leaves an earlier file alone. A mistake in an option is found first."""
     (tmp_path / "file.json").write_text("[1]")

@@ -9,11 +9,11 @@
 
 namespace four_bit {
 
-template <int R_, int NT_, int WR_, int WK_, int STAGES_, bool kCluster, int BLOCKS_>
+template <int R_, int NT_, int WR_, int WK_, int STAGES_, int CLUSTER_, int BLOCKS_>
 struct Shape {
   static constexpr int R = R_, NT = NT_, WR = WR_, WK = WK_, STAGES = STAGES_;
-  static constexpr int BLOCKS = BLOCKS_;        // that should fit on a multiprocessor
-  static constexpr bool is_cluster = kCluster;  // its blocks share K
+  static constexpr int CLUSTER = CLUSTER_;  // blocks that share K
+  static constexpr int BLOCKS = BLOCKS_;    // that should fit on a multiprocessor
   static constexpr int kRows = WR * R * kTile, kBatch = NT * 8, kThreads = 32 * WR * WK;
   static constexpr int kStride = kRows + 4;  // floats from one row of x to the next: banks differ
   struct Slot {
@@ -26,27 +26,25 @@ struct Shape {
   static constexpr int kSums = WK * kBatch * kStride * 4;
   // Where there is room for both, a block computes several tiles, and copies ahead from tile to
   // tile.
-  static constexpr bool kLoops = BLOCKS == 1 && !is_cluster && kRing + kSums <= 227 * 1024;
+  static constexpr bool kLoops = BLOCKS == 1 && CLUSTER == 1 && kRing + kSums <= 227 * 1024;
   static constexpr int kOwn = kLoops ? kRing + kSums : kRing > kSums ? kRing : kSums;
-  static constexpr int kShared = kOwn + (is_cluster ? kRows * kBatch * 4 : 0);  // sums of others
+  static constexpr int kShared = kOwn + (CLUSTER > 1 ? kRows * kBatch * 4 : 0);  // sums of others
 };
 
 // Which groups of columns, rows of x and pieces of W a warp works on, and which part a lane.
 template <typename S>
 struct Place {
   int lane = threadIdx.x % 32, wr = threadIdx.x / 32 % S::WR, wk = threadIdx.x / 32 / S::WR;
-  int g = lane / 4, t = lane % 4;                                // as mma.sync numbers its lanes
-  int log_splits, rank, m0 = blockIdx.y * S::kBatch, rows_of_x;  // rank: of a cluster's blocks
+  int g = lane / 4, t = lane % 4;  // as mma.sync numbers its lanes
+  int rank = blockIdx.x % S::CLUSTER, m0 = blockIdx.y * S::kBatch, rows_of_x;
   int first_group, end_group;  // of the block, whose warps take them in turn
   int my_groups, turns;        // groups of this warp; turns of its loop
   int share, more;             // pieces of a tile; so many tiles have one more
 
-  __device__ Place(const Int4Call& p, int tiles, int log_of_cluster) {
-    log_splits = S::is_cluster ? log_of_cluster : 0;
-    rank = blockIdx.x & ((1 << log_splits) - 1);
+  __device__ Place(const Int4Call& p, int tiles) {
     rows_of_x = min(p.batch - m0, S::kBatch);
-    first_group = groups_of(p) * rank >> log_splits;
-    end_group = groups_of(p) * (rank + 1) >> log_splits;
+    first_group = groups_of(p) * rank / S::CLUSTER;
+    end_group = groups_of(p) * (rank + 1) / S::CLUSTER;
     my_groups = (end_group - first_group + S::WK - 1 - wk) / S::WK;
     // As many turns for all warps: compute-sanitizer's racecheck counts barriers per warp.
     turns = S::WR > 1 ? (end_group - first_group + S::WK - 1) / S::WK : my_groups;
@@ -73,15 +71,15 @@ struct Copies {
   // Addresses in this warp's ring: where it copies to and, as far from `slot`, where it reads.
   uint32_t to_codes, to_affine, to_x, x_at, scale_at, zero_at, slot = 0;
   bool has_scale = at.lane < 2 * R;  // these lanes copy scales, the next R zeros
-  uint32_t affine_row, sixteen;
+  uint32_t affine_row;
   int half_group, rows_left;
   const T* from_x[kMine];
   // The next copy: of `group` of the tile before `ahead`, of which this warp has so many `pieces`.
-  // The first ones, `near`, are neighbours in memory; the others lie `far` on, in the next 64 rows.
-  int ahead = blockIdx.x >> at.log_splits, group = 0, pieces = 0, near = 0;
+  // The first ones are neighbours in memory; the others lie `far` on, in the next 64 rows.
+  int ahead = blockIdx.x / S::CLUSTER, group = 0, pieces = 0;
   const int far = (p.k / 64 - 1) * 128;
-  uint32_t offsets[R] = {};  // of pieces, in Words
-  bool is_affine = false;
+  uint32_t offsets[R] = {};                 // of pieces, in Words
+  bool is_affine = false, is_empty = true;  // is_empty: the ring
   const Words* from_codes = nullptr;
   const char* from_affine = nullptr;
 
@@ -97,9 +95,7 @@ struct Copies {
     zero_at = keep(affine + R * 32 + at.g * 2);
     affine_row = keep(has_scale ? p.n * static_cast<int>(sizeof(T)) : p.n);
     half_group = keep(p.k % kGroup ? p.k / kGroup : -1);  // the one of 64 columns
-    // 16, which no compiler sees through: it would turn a product by 16 into a shift and a sum.
-    sixteen = keep(blockDim.x / (S::kThreads / 16));
-    rows_left = keep(at.rows_of_x - at.wr * 8 - at.g);  // from this lane's first one on
+    rows_left = keep(at.rows_of_x - at.wr * 8 - at.g);    // from this lane's first one on
     for (int i = 0; i < kMine; ++i) {
       const int row = at.m0 + (i * WR * 8 < rows_left ? (i * WR + at.wr) * 8 + at.g : 0);
       from_x[i] = static_cast<const T*>(p.x) + static_cast<int64_t>(row) * p.k + at.t * 8;
@@ -110,7 +106,7 @@ struct Copies {
   __device__ void point() {
     const int piece = at.first_piece(ahead, at.wr), row = piece * kTile;
     pieces = at.first_piece(ahead, at.wr + 1) - piece;
-    near = 4 - piece % 4;
+    const int near = 4 - piece % 4;
     for (int r = 0; r < R; ++r) offsets[r] = r * 32 + (r < near ? 0 : far);
     from_codes = static_cast<const Words*>(p.packed) +
                  static_cast<int64_t>(piece / 4) * (p.k / 64) * 128 + piece % 4 * 32 + at.lane +
@@ -119,19 +115,17 @@ struct Copies {
                             : static_cast<const char*>(p.zero) + row + (at.lane - 2 * R) * 16;
     is_affine = (has_scale ? at.lane / 2 : at.lane - 2 * R) < pieces;
     group = at.first_group + at.wk;
-    ahead += gridDim.x >> at.log_splits;
+    ahead += gridDim.x / S::CLUSTER;
   }
 
   // While the kernel before ends: moves the first weights into L2. This is right even if that
   // kernel is still writing them: its writes reach L2, too, so nothing stale is read.
   __device__ void prefetch_first() const {
     if (group >= at.end_group) return;
-    const int lane = at.lane, half = lane % 2;
-    const int rest = lane < 2 ? min(pieces, near) : pieces - near;
-    if (lane < 4 && rest > 0 && (half == 0 || group != half_group)) {
-      const Words* codes =
-          from_codes - lane + group * 256ll + (half - 1) * 128 + (lane < 2 ? 0 : near * 32 + far);
-      prefetch_bulk(codes, rest * 512);
+    for (int r = 0; r < R && r < pieces; ++r) {
+      const Words* second = from_codes + group * 256 + offsets[r];
+      prefetch(second - 128);
+      if (group != half_group) prefetch(second);
     }
     if (is_affine) prefetch(offset_by(from_affine, group, affine_row));
   }
@@ -139,22 +133,24 @@ struct Copies {
   // The last group may be half one: then zeros take the place of its second half in x.
   __device__ void copy_group() {
     const bool is_whole = group != half_group;
+    const uint32_t codes = slot + to_codes, x = slot + to_x;
 #pragma unroll
     for (int r = 0; r < R; ++r) {
       if (r < pieces) {
-        const Words* second = offset_by(from_codes, group * 256 + offsets[r], sixteen);
-        copy_16(slot + to_codes + r * 512, second - 128);
-        copy_16(slot + to_codes + (R + r) * 512, second, is_whole);
+        const Words* second = from_codes + (group * 256 + offsets[r]);
+        copy_16(codes + r * 512, second - 128);
+        copy_16(codes + (R + r) * 512, second, is_whole);
       }
     }
     if (is_affine) copy_16(slot + to_affine, offset_by(from_affine, group, affine_row));
 #pragma unroll
     for (int i = 0; i < kMine; ++i) {
-      const T* x = offset_by(from_x[i], group * (kGroup * sizeof(T) / 16), sixteen);
+      const T* from = from_x[i] + group * kGroup;
+      const bool has_row = i * WR * 8 < rows_left, has_second = has_row & is_whole;
       for (int j = 0; j < 4; ++j) {
-        const bool is_there = i * WR * 8 < rows_left && (j < 2 || is_whole);
+        const bool is_there = j < 2 ? has_row : has_second;
         if (S::NT >= WR || at.wr < S::NT)
-          copy_16(slot + to_x + (i * WR * 4 + j) * 512, x + j * 32, is_there);
+          copy_16(x + (i * WR * 4 + j) * 512, from + j * 32, is_there);
       }
     }
   }

@@ -17,10 +17,10 @@ namespace four_bit {
 // Adds all groups of the warp, of one tile. Where the ring is empty it is filled first.
 template <typename T, typename S>
 __device__ inline void add_groups(float (&sums)[S::R][S::NT][4], Copies<T, S>& copies, int pieces,
-                                  bool is_empty, bool is_exact) {
+                                  bool is_exact) {
   const Place<S>& at = copies.at;
 #pragma unroll 1
-  for (int i = is_empty ? 1 - S::STAGES : 0; i < at.turns; ++i) {
+  for (int i = copies.is_empty ? 1 - S::STAGES : 0; i < at.turns; ++i) {
     if (i >= 0) {
       __pipeline_wait_prior(S::STAGES - 2);
       if constexpr (S::WR > 1)
@@ -28,25 +28,26 @@ __device__ inline void add_groups(float (&sums)[S::R][S::NT][4], Copies<T, S>& c
       else
         __syncwarp();  // x and scales were copied by other lanes
     }
-    if (i < at.my_groups) copies.start();
-    if (i < 0 || i >= at.my_groups) continue;
+    const bool is_mine = S::WR == 1 || i < at.my_groups;
+    if (is_mine) copies.start();
+    if (i < 0 || !is_mine) continue;
     if (S::NT <= 2 && is_exact)
       group_of_many<T, S, S::R>(sums, copies.oldest());
     else
       group_of<T, S>(sums, copies.oldest(), pieces);
   }
+  copies.is_empty = false;
 }
 
 // The sums of a warp's pieces of a tile. If the fast way of few rows has lost one to an infinite
 // intermediate, the whole block starts the tile again, exactly.
 template <typename T, typename S>
-__device__ inline void add_tile(float (&sums)[S::R][S::NT][4], Copies<T, S>& copies, int tile,
-                                bool is_empty) {
+__device__ inline void add_tile(float (&sums)[S::R][S::NT][4], Copies<T, S>& copies, int tile) {
   constexpr int kCount = S::R * S::NT * 4;
   const int pieces = copies.at.pieces_of(tile);
 #pragma unroll 1
   for (bool is_exact = S::NT > 2;; is_exact = true) {
-    add_groups(sums, copies, pieces, is_empty, is_exact);
+    add_groups(sums, copies, pieces, is_exact);
     bool is_lost = false;
     for (int i = 0; i < kCount; ++i) is_lost |= !isfinite((&sums[0][0][0])[i]);
     if (!S::kLoops) __pipeline_wait_prior(0);
@@ -58,7 +59,7 @@ __device__ inline void add_tile(float (&sums)[S::R][S::NT][4], Copies<T, S>& cop
     copies.ahead = tile;
     copies.point();
     copies.slot = 0;
-    is_empty = true;
+    copies.is_empty = true;
   }
 }
 
@@ -90,69 +91,64 @@ struct Sums {
   }
 };
 
-// Each block of a cluster finishes a part of the rows: the others write their sums to it.
+// Finishes a tile. Each block of a cluster has a part of the rows, `kOwned` pairs: the others write
+// their sums of these to its `parts`.
 template <typename T, typename S>
-__device__ inline void finish_cluster(const Sums<S>& sums, float2* parts, const Int4Call& p,
-                                      const Place<S>& at) {
+__device__ inline void finish_tile(const Sums<S>& sums, float2* parts, const Int4Call& p,
+                                   const Place<S>& at) {
+  constexpr int kPairs = S::kRows / 2, kOwned = kPairs / S::CLUSTER;
 #if __CUDA_ARCH__ >= 900
-  constexpr int kPairs = S::kRows / 2;
-  const int shift = __ffs(kPairs) - 1 - at.log_splits, owned = 1 << shift;
-  const auto cluster = cooperative_groups::this_cluster();
-  wait_for_cluster();  // all blocks have started
-  for (int e = threadIdx.x; e < kPairs * at.rows_of_x; e += S::kThreads) {
-    const int m = e / kPairs, pair = e % kPairs;
-    float2* to = parts + ((at.rank * S::kBatch + m) << shift) + (pair & (owned - 1));
-    *cluster.map_shared_rank(to, pair >> shift) = sums.of_warps(m, pair);
-  }
-  cluster.sync();
-  for (int e = threadIdx.x; e < at.rows_of_x << shift; e += S::kThreads) {
-    const int m = e >> shift, own = e & (owned - 1), pair = at.rank * owned + own;
-    float2 sum = {0, 0};
-#pragma unroll
-    for (int i = 0; i < kMostSplits; ++i)  // all loads first, so that they wait together
-      if (i >> at.log_splits == 0) sum = sum + parts[((i * S::kBatch + m) << shift) + own];
-    if (pair < sums.pairs) finish<T>(p, at.m0 + m, sums.first + 2 * pair, sum);
+  if constexpr (S::CLUSTER > 1) {
+    const auto cluster = cooperative_groups::this_cluster();
+    wait_for_cluster();  // all blocks have started
+    for (int e = threadIdx.x; e < kPairs * at.rows_of_x; e += S::kThreads) {
+      const int m = e / kPairs, pair = e % kPairs;
+      float2* to = parts + (at.rank * S::kBatch + m) * kOwned + pair % kOwned;
+      *cluster.map_shared_rank(to, pair / kOwned) = sums.of_warps(m, pair);
+    }
+    cluster.sync();
   }
 #endif
+  for (int e = threadIdx.x; e < kOwned * at.rows_of_x; e += S::kThreads) {
+    const int m = e / kOwned, own = e % kOwned, pair = at.rank * kOwned + own;
+    if (pair >= sums.pairs) continue;
+    float2 sum = {0, 0};
+    if constexpr (S::CLUSTER == 1)
+      sum = sums.of_warps(m, pair);
+    else
+      for (int i = 0; i < S::CLUSTER; ++i) sum = sum + parts[(i * S::kBatch + m) * kOwned + own];
+    finish<T>(p, at.m0 + m, sums.first + 2 * pair, sum);
+  }
 }
 
 template <typename T, typename S>
 __global__ void __launch_bounds__(S::kThreads, S::BLOCKS)
-    few_rows(const Int4Call p, const int tiles, const int log_splits) {
+    few_rows(const Int4Call p, const int tiles) {
 #ifndef __CUDA_ARCH_FEAT_SM90_ALL
   if (S::BLOCKS == 1) return;  // plan.h takes such a shape only on an H100 or H200
 #endif
   extern __shared__ uint4 memory[];
-  const Place<S> at(p, tiles, log_splits);
+  const Place<S> at(p, tiles);
   Copies<T, S> copies(p, at, tiles, memory);
-  const int first_tile = copies.ahead, step = gridDim.x >> at.log_splits;
+  const int first_tile = copies.ahead, step = gridDim.x / S::CLUSTER;
   copies.point();
 #if __CUDA_ARCH__ >= 900
   copies.prefetch_first();
 #endif
   start_next_kernel();
   wait_for_kernel_before();
-  if constexpr (S::is_cluster) arrive_at_cluster();
+  if constexpr (S::CLUSTER > 1) arrive_at_cluster();
 
   float* all = reinterpret_cast<float*>(memory) + (S::kLoops ? S::kRing / 4 : 0);
 #pragma unroll 1
   for (int tile = first_tile; tile < tiles; tile += step) {
     float sums[S::R][S::NT][4] = {};
-    add_tile(sums, copies, tile, tile == first_tile);
+    add_tile(sums, copies, tile);
     const int first = at.first_piece(tile, 0), end = at.first_piece(tile, S::WR);
     const Sums<S> of_tile = {all, first * kTile, (end - first) * (kTile / 2)};
     of_tile.store(sums, at, tile);
     __syncthreads();
-    if constexpr (S::is_cluster) {
-      finish_cluster<T>(of_tile, reinterpret_cast<float2*>(memory + S::kOwn / 16), p, at);
-    } else {
-      constexpr int kPairs = S::kRows / 2;  // at most
-      for (int e = threadIdx.x; e < kPairs * at.rows_of_x; e += S::kThreads) {
-        const int m = e / kPairs, pair = e % kPairs;
-        if (pair < of_tile.pairs)
-          finish<T>(p, at.m0 + m, of_tile.first + 2 * pair, of_tile.of_warps(m, pair));
-      }
-    }
+    finish_tile<T>(of_tile, reinterpret_cast<float2*>(memory + S::kOwn / 16), p, at);
     if (!S::kLoops) break;
   }
 }

@@ -61,11 +61,14 @@ def main() -> None:
     for device in ["cpu"] + ["cuda"] * (torch.cuda.is_available() and operators.has_toolkit()):
         n, k = (512, 1024) if device == "cpu" else (8192, 8192)
         linear = nn.Linear(k, n, bias=False, dtype=torch.bfloat16, device=device).requires_grad_(False)
+        linear.weight.normal_()
         layer, x = Int4Linear.from_linear(linear), torch.randn(1, k, dtype=torch.bfloat16, device=device)
         exact = x.double() @ dequantize(*layer.buffers()).double().t()
         error = (layer(x) - exact).abs().max() / exact.abs().max()
         assert error < 2 * torch.finfo(x.dtype).eps
         print(f"{device}: a row of {k} times a weight of {n} x {k}, off by {error:.1e} of the largest value")
+        change = (layer(x) - linear(x)).norm() / linear(x).norm()
+        print(f"  rounding this random weight to 4 bits changed the result by {change:.0%} of its norm")
         for name, function in (("F.linear", linear), ("int4_linear", layer)):
             timer = benchmark.Timer("f(x)", globals={"f": function, "x": x}).blocked_autorange()
             print(f"  {name:<12}{timer.median * 1e6:10.1f} us")  # on a GPU with the launch; bench.py times kernels

@@ -16,14 +16,18 @@ template <int BATCH_, int TEAMS_, int CHUNKS_>
 struct Tile {
   static constexpr int BATCH = BATCH_, TEAMS = TEAMS_, CHUNKS = CHUNKS_;
   static constexpr int kRows = TEAMS * 64, kThreads = (TEAMS + 1) * 128;
-  static constexpr int kX = CHUNKS * BATCH * 128, kCodes = CHUNKS * kRows * 32,
-                       kZeros = (kRows + 127) / 128 * 128;
-  static constexpr int kSlot = kX + kCodes + kRows * 2 + kZeros;
-  static constexpr int kBytes = kX + kCodes + kRows * 3;  // that come in
-  static constexpr int kFitting = 224 * 1024 / kSlot;
+  static constexpr int kBytes = CHUNKS * (BATCH * 128 + kRows * 32) + kRows * 3;  // of a slot
+  static constexpr int kZeros = (kRows + 127) / 128 * 128;  // TMA stores at multiples of 128
+  static constexpr int kFitting = 224 * 1024 / (kBytes + kZeros - kRows);
   static constexpr int STAGES = kFitting < 12 ? kFitting : 12;
+  struct Ring {
+    uint8_t x[STAGES][CHUNKS][BATCH * 128];  // 64 columns of each row, swizzled
+    Words codes[STAGES][TEAMS][CHUNKS][4 * 32];
+    uint16_t scale[STAGES][kRows];
+    uint8_t zero[STAGES][kZeros];
+  };
   static constexpr int kStride = kRows + 4;  // floats from one row of x to the next: banks differ
-  static constexpr int kRing = STAGES * kSlot, kSums = BATCH * kStride * 4;
+  static constexpr int kRing = sizeof(Ring), kSums = BATCH * kStride * 4;
   static constexpr int kShared = (kRing > kSums ? kRing : kSums) + 1024;  // to begin at 1024
   // Registers of a thread: ptxas deals out as many as all can have; then the producer gives most
   // of its own to the others.
@@ -34,20 +38,12 @@ struct Maps {
   CUtensorMap x, codes, scale, zero;
 };
 
-// Where the slots of a ring lie in shared memory, and its barriers.
+// A place in the ring, the parity of its phase, and all slots' barriers. Producer and consumers
+// walk alike.
 template <typename S>
-struct Ring {
-  char *x, *codes, *scales, *zeros;
+struct Position {
   uint64_t *is_full, *is_empty;
-  int slot = 0, phase;
-
-  __device__ Ring(uint4* memory, uint64_t* is_full, uint64_t* is_empty, int phase)
-      : is_full(is_full), is_empty(is_empty), phase(phase) {
-    x = reinterpret_cast<char*>(memory) + (-address(memory) & 1023);
-    codes = x + S::STAGES * S::kX;
-    scales = codes + S::STAGES * S::kCodes;
-    zeros = scales + S::STAGES * S::kRows * 2;
-  }
+  int slot, phase;
   __device__ void advance() {
     slot = slot + 1 == S::STAGES ? 0 : slot + 1;
     phase ^= slot == 0;
@@ -93,23 +89,20 @@ __device__ inline void prefetch_first(const Maps& maps, const Int4Call& p, const
 
 // The producer: one thread orders all copies.
 template <typename S>
-__device__ inline void produce(Ring<S> ring, const Maps& maps, const Work<S>& work) {
+__device__ inline void produce(typename S::Ring& ring, Position<S> at, const Maps& maps,
+                               const Work<S>& work) {
   for (int tile = work.first_tile; tile < work.end_tile; tile += work.step) {
     const int row = work.row_of(tile), m0 = work.m_of(tile);
     const int first = work.first_group * 2, end = first + work.groups * 2;  // 64 columns each
-    for (int chunk = first; chunk < end; chunk += S::CHUNKS) {
-      const int slot = ring.slot;
-      uint64_t* const full = &ring.is_full[slot];
-      wait(&ring.is_empty[slot], ring.phase);
+    for (int chunk = first; chunk < end; chunk += S::CHUNKS, at.advance()) {
+      uint64_t* const full = &at.is_full[at.slot];
+      wait(&at.is_empty[at.slot], at.phase);
       expect_bytes(full, S::kBytes);
-      load_tile(ring.codes + slot * S::kCodes, maps.codes, full, {0, chunk * 2, row / 64});
-      load_tile(ring.scales + slot * S::kRows * 2, maps.scale, full, {row, chunk / 2});
-      load_tile(ring.zeros + slot * S::kZeros, maps.zero, full, {row, chunk / 2});
-      for (int i = 0; i < S::CHUNKS; ++i) {
-        char* const to = ring.x + slot * S::kX + i * S::BATCH * 128;
-        load_tile(to, maps.x, full, {(chunk + i) * 64, m0});
-      }
-      ring.advance();
+      load_tile(ring.codes[at.slot], maps.codes, full, {0, chunk * 2, row / 64});
+      load_tile(ring.scale[at.slot], maps.scale, full, {row, chunk / 2});
+      load_tile(ring.zero[at.slot], maps.zero, full, {row, chunk / 2});
+      for (int i = 0; i < S::CHUNKS; ++i)
+        load_tile(ring.x[at.slot][i], maps.x, full, {(chunk + i) * 64, m0});
     }
   }
 }
@@ -125,15 +118,14 @@ struct Affine {  // of those two rows, twice each
   typename Half<T>::Pair scale[2], m_zero[2];
 };
 
-template <typename T, typename S>
-__device__ inline void load_affine(Affine<T>& affine, const Ring<S>& ring, int row) {
-  const char* scales = ring.scales + (ring.slot * S::kRows + row) * 2;
-  const char* zeros = ring.zeros + ring.slot * S::kZeros + row;
-  const uint32_t two = *reinterpret_cast<const uint32_t*>(scales),
-                 two_zeros = *reinterpret_cast<const uint16_t*>(zeros);
+template <typename T>
+__device__ inline void load_affine(Affine<T>& affine, const uint16_t* scales,
+                                   const uint8_t* zeros) {
+  const uint32_t two = *reinterpret_cast<const uint32_t*>(scales);
+  const uchar2 zero = *reinterpret_cast<const uchar2*>(zeros);
   for (int odd = 0; odd < 2; ++odd) {
     affine.scale[odd] = bits<typename Half<T>::Pair>(__byte_perm(two, 0, odd ? 0x3232 : 0x1010));
-    affine.m_zero[odd] = magic_pair<T>(two_zeros >> 8 * odd & 0xff);
+    affine.m_zero[odd] = magic_pair<T>(odd ? zero.y : zero.x);
   }
 }
 
@@ -153,45 +145,41 @@ __device__ inline void make_fragments(uint32_t (&a)[4][4], const Words& codes,
 // Adds all groups of a tile. While a tensor core reads the fragments of 64 columns, the next ones
 // are made. `last`: the slot that the products in flight read, or -1.
 template <typename T, typename S>
-__device__ inline void add_groups(float (&sums)[S::BATCH / 2], Ring<S>& ring, int groups,
-                                  const Consumer& my) {
-  constexpr int CHUNKS = S::CHUNKS;
+__device__ inline void add_groups(float (&sums)[S::BATCH / 2], typename S::Ring& ring,
+                                  Position<S>& at, int groups, const Consumer& my) {
   uint32_t a[2][4][4];
   Affine<T> affine;
   int last = -1;
   for (int i = 0; i < groups; ++i) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const bool is_first = CHUNKS == 1 || half == 0;  // of its slot
-      const int chunk = CHUNKS == 1 ? 0 : half;
-      if (is_first) {
-        wait(&ring.is_full[ring.slot], ring.phase);
-        load_affine<T>(affine, ring, my.row);
+      const int chunk = half % S::CHUNKS;  // of its slot
+      if (chunk == 0) wait(&at.is_full[at.slot], at.phase);
+      if (half == 0) {  // both have the same scales
+        load_affine(affine, ring.scale[at.slot] + my.row, ring.zero[at.slot] + my.row);
       }
-      const char* codes =
-          ring.codes + ring.slot * S::kCodes + (my.warp / 4 * CHUNKS + chunk) * 2048;
-      make_fragments<T>(a[half], reinterpret_cast<const Words*>(codes)[my.warp % 4 * 32 + my.lane],
-                        affine);
-      const uint64_t b = describe(address(ring.x + ring.slot * S::kX + chunk * S::BATCH * 128));
+      const Words* codes = &ring.codes[at.slot][my.warp / 4][chunk][my.warp % 4 * 32 + my.lane];
+      make_fragments<T>(a[half], load_shared<Words>(address(codes)), affine);
+      const uint64_t b = describe(address(ring.x[at.slot][chunk]));
       begin_products();
 #pragma unroll
       for (int j = 0; j < 4; ++j) wgmma<T>(sums, a[half][j], b + j * 2, true);
       commit_products();
       wait_products<1>();
       // Only the last products may still be in flight, so the slot before is free.
-      if (is_first) {
+      if (chunk == 0) {
         __syncwarp();
-        if (my.lane == 0 && last >= 0) arrive(&ring.is_empty[last]);
+        if (my.lane == 0 && last >= 0) arrive(&at.is_empty[last]);
       }
-      if (CHUNKS == 1 || half == 1) {
-        last = ring.slot;
-        ring.advance();
+      if (chunk == S::CHUNKS - 1) {
+        last = at.slot;
+        at.advance();
       }
     }
   }
   wait_products<0>();
   __syncwarp();
-  if (my.lane == 0 && last >= 0) arrive(&ring.is_empty[last]);
+  if (my.lane == 0 && last >= 0) arrive(&at.is_empty[last]);
 }
 
 // Stores a tile that one block has computed. count: rows of x in it.
@@ -227,19 +215,31 @@ __device__ inline void join_blocks(const float (&sums)[S::BATCH / 2], float* all
   blocks.sync();
   const int m0 = work.m_of(tile), count = min(S::BATCH, p.batch - m0);
   const int first = count * work.part / work.splits, end = count * (work.part + 1) / work.splits;
+  // The threads add 8 rows at a time. Another block's memory is far, so each waits for 16 loads
+  // together: four rows, from four blocks. It asks one block after the other, lest all ask one.
   constexpr int kFours = S::kRows / 4;
-  for (int e = threadIdx.x - 128; e < (end - first) * kFours; e += S::kThreads - 128) {
-    const int m = first + e / kFours, four = e % kFours * 4, row = work.row_of(tile) + four;
-    float2 low = {0, 0}, high = {0, 0};
-#pragma unroll 4
-    for (int i = 0; i < work.splits; ++i) {
-      const float4 more =
-          *reinterpret_cast<const float4*>(blocks.map_shared_rank(all + m * S::kStride + four, i));
-      low = low + float2{more.x, more.y};
-      high = high + float2{more.z, more.w};
+  const int thread = threadIdx.x - 128, four = thread % kFours * 4, row = work.row_of(tile) + four;
+  for (int m = first + thread / kFours; m < end; m += 32) {
+    float2 low[4] = {}, high[4] = {};
+    for (int block = 0; block < work.splits; block += 4) {
+      float4 more[16] = {};
+#pragma unroll
+      for (int i = 0; i < 16; ++i) {
+        const int from = block + i % 4, next = m + i / 4 * 8;
+        const float* sum = blocks.map_shared_rank(all + next * S::kStride + four, from);
+        if (from < work.splits && next < end) more[i] = *reinterpret_cast<const float4*>(sum);
+      }
+#pragma unroll
+      for (int i = 0; i < 16; ++i) {
+        low[i / 4] = low[i / 4] + float2{more[i].x, more[i].y};
+        high[i / 4] = high[i / 4] + float2{more[i].z, more[i].w};
+      }
     }
-    finish<T>(p, m0 + m, row, low);
-    finish<T>(p, m0 + m, row + 2, high);
+#pragma unroll
+    for (int i = 0; i < 4 && m + i * 8 < end; ++i) {
+      finish<T>(p, m0 + m + i * 8, row, low[i]);
+      finish<T>(p, m0 + m + i * 8, row + 2, high[i]);
+    }
   }
   // Others may still read the sums of this block. They have used what they read when they arrive.
   arrive_at_cluster();
@@ -266,23 +266,24 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   start_next_kernel();
   wait_for_kernel_before();
 
+  auto& ring = *reinterpret_cast<typename S::Ring*>(memory + (-address(memory) & 1023) / 16);
   if (threadIdx.x < 128) {  // the producer and three idle warps: setmaxnreg counts warpgroups
     give_registers<S::kProducer>();
     // Its first waits, for the phase before the first, return at once: all slots are empty.
-    if (threadIdx.x == 0) produce(Ring<S>(memory, is_full, is_empty, 1), maps, work);
+    if (threadIdx.x == 0) produce<S>(ring, {is_full, is_empty, 0, 1}, maps, work);
     return;
   }
   take_registers<S::kOthers>();
-  Ring<S> ring(memory, is_full, is_empty, 0);
+  Position<S> at = {is_full, is_empty, 0, 0};
   const Consumer my;
   for (int tile = work.first_tile; tile < end_tile; tile += work.step) {
     const int m = work.m_of(tile) + 2 * my.t;
     float sums[S::BATCH / 2] = {};
-    add_groups<T>(sums, ring, work.groups, my);
+    add_groups<T>(sums, ring, at, work.groups, my);
     if (splits == 1)
       store_rows<T>(sums, p, work.row_of(tile) + my.row, m, min(S::BATCH - 2 * my.t, p.batch - m));
     else
-      join_blocks<T>(sums, reinterpret_cast<float*>(ring.x), p, work, tile, my);
+      join_blocks<T>(sums, reinterpret_cast<float*>(&ring), p, work, tile, my);
   }
 #endif
 }

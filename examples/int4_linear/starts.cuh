@@ -14,28 +14,25 @@ namespace four_bit {
 template <int I, int R, int STAGES>
 struct Few {
   static constexpr BlockShape B = kShapes[I];
-  template <bool kCluster>
-  using S = Shape<R, B.batch / 8, B.rows / kTile / R, B.along_k, STAGES, kCluster, B.per_processor>;
-  static_assert(S<false>::kLoops == B.loops);
+  template <int CLUSTER>
+  using S = Shape<R, B.batch / 8, B.rows / kTile / R, B.along_k, STAGES, CLUSTER, B.per_processor>;
+  static_assert(S<1>::kLoops == B.loops);
 
-  template <typename T, bool kCluster = false>
+  template <typename T, int CLUSTER = 1>
   static const char* start(const Int4Call& p, const Plan& plan, cudaStream_t stream) {
-    if constexpr (!kCluster && B.most_splits > 1)
-      if (plan.splits > 1) return start<T, true>(p, plan, stream);
-    using Block = S<kCluster>;
-    int log_splits = 0;
-    while (1 << log_splits < plan.splits && 1 << log_splits < B.most_splits) ++log_splits;
-    const int splits = 1 << log_splits;
+    if constexpr (CLUSTER < B.most_splits)
+      if (plan.splits > CLUSTER) return start<T, CLUSTER * 2>(p, plan, stream);
+    using Block = S<CLUSTER>;
     const int processors = device_attribute(cudaDevAttrMultiProcessorCount);
-    const int tiles = static_cast<int>(tiles_of(B, splits, p.n, p.batch, processors));
+    const int tiles = static_cast<int>(tiles_of(B, CLUSTER, p.n, p.batch, processors));
     const int tiles_of_x = divide_up(p.batch, B.batch);
     const int blocks =
-        Block::kLoops ? std::min(tiles, std::max(processors / tiles_of_x, 1)) : tiles * splits;
+        Block::kLoops ? std::min(tiles, std::max(processors / tiles_of_x, 1)) : tiles * CLUSTER;
     const auto kernel = few_rows<T, Block>;
     Launch how = {dim3(blocks, tiles_of_x), Block::kThreads, Block::kShared};
-    how.cluster = splits;
+    how.cluster = CLUSTER;
     how.is_early = has_hopper_code(kernel);
-    return launch(kernel, how, stream, p, tiles, log_splits);
+    return launch(kernel, how, stream, p, tiles);
   }
 };
 
