@@ -4,6 +4,7 @@ A line of stdin is a job, in JSON: the arguments of python3, a folder, the envir
 The answer is a line with the exit status. Nothing here calls CUDA, which does not survive a fork.
 """
 
+import gc
 import json
 import os
 import runpy
@@ -39,6 +40,7 @@ def execute(first, *arguments):
     exec(compile(Path(first).read_text(), first, "exec"), vars(main))
 
 
+gc.freeze()  # forks then do not look through all that torch has made when they collect garbage
 for line in sys.stdin:
     job = json.loads(line)
     if (child := os.fork()) == 0:

@@ -12,6 +12,8 @@ from lab import lesson
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 
 
+@pytest.mark.thorough
+@pytest.mark.anywhere
 def test_pictures(run, tmp_path):
     """docs/figures.py draws those that the pages show, with text that stays text."""
     pytest.importorskip("matplotlib")

@@ -130,6 +130,7 @@ class TestSumList(TestBlend):
     test_scalar = None
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("target", [["-DTORCH_TARGET_VERSION=0x020a000000000000"], []], ids=["2.10", "newest"])
 def test_new_names_compile(target):
     command = ["c++", "-std=c++20", "-fsyntax-only", *target, "-isystem"]
