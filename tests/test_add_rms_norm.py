@@ -75,7 +75,8 @@ def assert_as_good_as_torch(*inputs):
 
 # No whole vectors, one warp per row, several, two vectors per thread; then a cluster of 2 to 16 blocks, and too wide.
 WIDTHS = [1, 7, 8, 100, 130, 256, 264, 1000, 1001, 1024, 2056, 4096, 8192, 8200]
-WIDE = [10, 17, 36, 63, 66, 127, 257, 258, 300, 385, 514, 999, 1026, 2047, 3001, 5001, 10001, 50001]  # and these only on a GPU
+# And these only on a GPU.
+WIDE = [10, 17, 36, 63, 66, 127, 257, 258, 300, 385, 514, 999, 1026, 2047, 3001, 5001, 10001, 50001]
 WIDE += [16384, 20000, 32776, 33000, 65536, 100001, 131072, 200000, 300000]
 
 

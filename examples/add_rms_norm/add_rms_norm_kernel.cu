@@ -90,9 +90,9 @@ Rows rows_of(const Pass& x, std::initializer_list<const void*> pointers) {
 // Tiles of as many rows as fit wanted_threads; a multiprocessor has room for resident_threads. Only
 // for short rows, and if there are enough.
 Plan by_tiles(const Rows& rows, int wanted_threads, int resident_threads) {
+  // The fewest rows that together end where a vector does.
   const int64_t unit = rows.in_vector / std::gcd(rows.width, int64_t(rows.in_vector));
-  const int64_t vectors =
-      unit * rows.width / rows.in_vector;  // of the fewest rows that end with one
+  const int64_t vectors = unit * rows.width / rows.in_vector;  // of so few rows
   if (rows.vectors == 0 || rows.width < rows.in_vector || vectors > kMostThreads) return {};
   const int multiprocessors = current_gpu().multiprocessors;
   const int64_t fitting = std::max<int64_t>(wanted_threads / vectors, 1);
@@ -123,12 +123,8 @@ Plan by_rows(const Rows& rows, int per_thread, int wanted_threads, int most_thre
   if (blocks == 0) return {0, 0, rows.count, 1, kMostThreads, rows.are_whole};
   while (threads / 2 * per_thread >= rows.vectors) threads /= 2;  // below a warp
   const int in_block = blocks == 1 ? std::max(most_threads / threads, 1) : 1;
-  return {0,
-          per_thread,
-          divide_up(rows.count, in_block),
-          blocks,
-          dim3(threads, in_block),
-          rows.are_whole};
+  const int64_t blocks_x = divide_up(rows.count, in_block);
+  return {0, per_thread, blocks_x, blocks, dim3(threads, in_block), rows.are_whole};
 }
 
 // One vector per thread is best up to 512 threads; four in blocks of 128 threads for wide rows.
@@ -167,13 +163,9 @@ Plan plan(const RmsBackward& x) {
   return found;
 }
 
-template <typename T>
-T* as(void* pointer) {
+template <typename T, typename Untyped>
+T* as(Untyped* pointer) {
   return static_cast<T*>(pointer);
-}
-template <typename T>
-const T* as(const void* pointer) {
-  return static_cast<const T*>(pointer);
 }
 
 template <typename T, bool kIsWhole>
@@ -188,7 +180,7 @@ const char* run(const RmsForward& x, cudaStream_t stream) {
   using F = Statistics<T>;
   const Plan how = plan(x);
   const Weight weight = {x.weight, x.weight_dtype != x.dtype};
-  const Forward<T> p = {as<T>(x.y), as<T>(x.s), as<F>(x.rstd), as<T>(x.a), as<T>(x.b),
+  const Forward<T> p = {as<T>(x.y), as<T>(x.s), as<F>(x.rstd), as<const T>(x.a), as<const T>(x.b),
                         weight,     F(x.eps),   x.rows,        x.width};
   if constexpr (sizeof(T) < 8) {
     if (how.tile_rows > 0) return start(forward_tiles<T>, how, stream, p, how.tile_rows);
@@ -233,8 +225,9 @@ const char* run(const RmsBackward& x, cudaStream_t stream) {
   const WeightGradient dweight = {x.dweight, is_wide};
   const WeightGradient sums = parts > 1 ? WeightGradient{partial, true} : dweight;
   const Weight weight = {x.weight, is_wide};
-  const Backward<T> p = {as<T>(x.dx), sums,          as<T>(x.dy), as<T>(x.ds), as<T>(x.s),
-                         weight,      as<F>(x.rstd), x.rows,      x.width};
+  const Backward<T> p = {as<T>(x.dx),      sums,   as<const T>(x.dy),   as<const T>(x.ds),
+                         as<const T>(x.s), weight, as<const F>(x.rstd), x.rows,
+                         x.width};
   const char* error = run_backward(p, how, means, stream);
   if (error != nullptr || parts == 1) return error;
   const auto warps = static_cast<unsigned>(std::clamp<int64_t>(parts, 1, 32));
