@@ -87,21 +87,21 @@ Rows rows_of(const Pass& x, std::initializer_list<const void*> pointers) {
   return rows;
 }
 
-// Tiles of as many rows as fit wanted_threads; a multiprocessor has room for resident_threads. Only
-// for short rows, and if there are enough.
-Plan by_tiles(const Rows& rows, int wanted_threads, int resident_threads) {
-  // The fewest rows that together end where a vector does.
+// Tiles of as many rows as fit wanted_threads, if there are enough rows, and if the fewest that
+// together end where a vector does, a unit, have at most most_vectors. A multiprocessor has room
+// for resident_threads.
+Plan by_tiles(const Rows& rows, int most_vectors, int wanted_threads, int resident_threads) {
   const int64_t unit = rows.in_vector / std::gcd(rows.width, int64_t(rows.in_vector));
-  const int64_t vectors = unit * rows.width / rows.in_vector;  // of so few rows
-  if (rows.vectors == 0 || rows.width < rows.in_vector || vectors > kMostThreads) return {};
+  const int64_t vectors = unit * rows.width / rows.in_vector;
+  if (rows.vectors == 0 || rows.width < rows.in_vector || vectors > most_vectors) return {};
   const int multiprocessors = current_gpu().multiprocessors;
   const int64_t fitting = std::max<int64_t>(wanted_threads / vectors, 1);
   const int64_t wanted = std::max<int64_t>(divide_up(rows.count, unit * multiprocessors), 1);
   const int64_t units = std::min(fitting, wanted), tile_rows = units * unit;
   if (2 * rows.count < tile_rows * multiprocessors) return {};
   const int threads = 32 * divide_up(units * vectors, 32);
-  int lanes = 32;  // that add up a row, each several vectors' shares
-  while (lanes > 1 && 4 * lanes > rows.vectors) lanes /= 2;
+  int lanes = 32;  // that add up a row: the shares of two vectors each, or more
+  while (lanes > 1 && 2 * lanes > rows.vectors) lanes /= 2;
   const int64_t resident = multiprocessors * (resident_threads / threads);
   const int64_t blocks = std::min(divide_up(rows.count, tile_rows), resident);
   return {static_cast<int>(tile_rows), 0, blocks, 1, dim3(lanes, threads / lanes), rows.are_whole};
@@ -130,7 +130,8 @@ Plan by_rows(const Rows& rows, int per_thread, int wanted_threads, int most_thre
 // One vector per thread is best up to 512 threads; four in blocks of 128 threads for wide rows.
 Plan plan(const RmsForward& x) {
   const Rows rows = rows_of(x, {x.y, x.s, x.a, x.b});
-  const Plan tiles = rows.are_whole ? Plan() : by_tiles(rows, 384, kForwardTiles * kMostThreads);
+  const Plan tiles =
+      rows.are_whole ? Plan() : by_tiles(rows, kMostThreads, 384, kForwardTiles * kMostThreads);
   if (tiles.tile_rows > 0) return tiles;
   if (rows.vectors > 2 * kMostThreads) return by_rows(rows, 4, 128, 128);
   return by_rows(rows, rows.vectors > kMostThreads ? 2 : 1, kMostThreads, 128);
@@ -143,7 +144,7 @@ Plan plan(const RmsBackward& x) {
   const Gpu& gpu = current_gpu();
   const Rows rows = rows_of(x, {x.dx, x.dy, x.ds, x.s});
   const bool are_short = !rows.are_whole || rows.vectors <= 8;
-  const Plan tiles = are_short ? by_tiles(rows, kMostThreads, 2 * kMostThreads) : Plan();
+  const Plan tiles = are_short ? by_tiles(rows, 384, kMostThreads, 2 * kMostThreads) : Plan();
   if (tiles.tile_rows > 0) return tiles;
   Plan found = by_rows(rows, 1, kMostThreads, 32);
   if (x.rows > gpu.multiprocessors || found.vectors_per_thread == 0 || found.blocks_y > 8) {
@@ -189,7 +190,8 @@ const char* run(const RmsForward& x, cudaStream_t stream) {
       return start(kernel(how.vectors_per_thread), how, stream, p);
     }
   }
-  return start(how.is_whole ? forward_any<T, 16 / sizeof(T)> : forward_any<T, 1>, how, stream, p);
+  const auto kernel = how.is_whole ? forward_any<T, 16 / sizeof(T)> : forward_any<T, 1>;
+  return start(kernel, how, stream, p.y, p.s, p.rstd, p.a, p.b, p.weight, p.eps, p.width);
 }
 
 template <typename T, bool kIsWhole>

@@ -81,31 +81,34 @@ __global__ void __launch_bounds__(kMostThreads, kVectors == 1 ? kResidentThreads
   }
 }
 
-// A block per row. It reads s again for y, mostly from the L2 cache.
+// A block per row. It reads s again for y, mostly from the L2 cache. Pointers are parameters, as
+// only there __restrict__ counts: it lets loads pass the stores before them.
 template <typename T, int kSize, typename F = Statistics<T>>
-__global__ void __launch_bounds__(kMostThreads) forward_any(Forward<T> p) {
+__global__ void __launch_bounds__(kMostThreads)
+    forward_any(T* __restrict__ y, T* __restrict__ s, F* rstd, const T* __restrict__ a,
+                const T* __restrict__ b, Weight weight, F eps, int64_t width) {
   __shared__ F shared[kMostThreads / 32];
-  const int64_t start = blockIdx.x * p.width;
+  const int64_t start = blockIdx.x * width;
   wait_for_previous();
   F squares = 0, lost = 0;  // Kahan summation: in a wide row each thread adds many squares
 #pragma unroll 4
-  for (int64_t i = threadIdx.x * kSize; i < p.width; i += kMostThreads * kSize) {
-    const auto sum = load<kSize>(p.a + start + i) + load<kSize>(p.b + start + i);
+  for (int64_t i = threadIdx.x * kSize; i < width; i += kMostThreads * kSize) {
+    const auto sum = load<kSize>(a + start + i) + load<kSize>(b + start + i);
     F part = -lost;
     for (int k = 0; k < kSize; ++k) part += element(sum, k) * element(sum, k);
-    store(p.s + start + i, sum);
+    store(s + start + i, sum);
     const F next = squares + part;
     lost = isinf(next) ? F(0) : (next - squares) - part;  // infinity stays what it is, as in torch
     squares = next;
   }
-  const F scale = inverse_root(sum_over_block(squares, shared) / p.width + p.eps);
-  if (threadIdx.x == 0) p.rstd[blockIdx.x] = scale;
+  const F scale = inverse_root(sum_over_block(squares, shared) / width + eps);
+  if (threadIdx.x == 0) rstd[blockIdx.x] = scale;
 #pragma unroll 4
-  for (int64_t i = threadIdx.x * kSize; i < p.width; i += kMostThreads * kSize) {
-    const auto sum = load<kSize>(p.s + start + i);
+  for (int64_t i = threadIdx.x * kSize; i < width; i += kMostThreads * kSize) {
+    const auto sum = load<kSize>(s + start + i);
     F x[kSize];
-    widen(x, load_early<T, kSize>(p.weight, i, p.width), p.weight, i, p.width);
+    widen(x, load_early<T, kSize>(weight, i, width), weight, i, width);
     for (int k = 0; k < kSize; ++k) x[k] *= element(sum, k) * scale;
-    store_rounded(p.y + start + i, x);
+    store_rounded(y + start + i, x);
   }
 }

@@ -50,6 +50,7 @@ struct TilePlace {
   __device__ float2 sum_over_rows(TileSums& sums, float2 share, Finish finish) const {
     sums.shares[i / kSize] = share;
     __syncthreads();
+    // The threads of a warp take the same turns, as they exchange their sums.
     for (int j = threadIdx.y; __any_sync(~0u, j < tile_rows); j += blockDim.y) {
       const int begin = j * width, end = begin + width;
       float sum = 0;
@@ -99,7 +100,7 @@ __global__ void __launch_bounds__(kMostThreads, kForwardTiles)
       return scale;
     };
     const float2 scale = place.sum_over_rows(sums, share, finish);
-    const int own = static_cast<int>(keep(place.own));
+    const int own = static_cast<int>(keep(place.own));  // or each comparison would be stored
     float y[kSize];
     for (int k = 0; k < kSize; ++k) {
       y[k] = element(sum, k) * (k < own ? scale.x : scale.y) * w[k];

@@ -45,7 +45,7 @@ struct Vector {
 // Element k, widened.
 template <typename T, int kSize>
 __device__ inline auto element(const Vector<T, kSize>& v, int k) {
-  if constexpr (kSize == 1 || std::is_same_v<T, float> || std::is_same_v<T, double>) {
+  if constexpr (kSize < 8) {
     return to_float(v.at[k]);
   } else if constexpr (std::is_same_v<T, __half>) {
     return k % 2 == 0 ? __low2float(v.pair(k / 2)) : __high2float(v.pair(k / 2));
@@ -55,7 +55,7 @@ __device__ inline auto element(const Vector<T, kSize>& v, int k) {
   }
 }
 
-// Rounded once, as if float32 held the exact sum: it has more than twice the digits of a half.
+// The same bits as by way of float32, which has more than twice the digits of a half.
 template <typename T, int kSize>
 __device__ inline Vector<T, kSize> operator+(const Vector<T, kSize>& a, const Vector<T, kSize>& b) {
   Vector<T, kSize> sum;
@@ -112,6 +112,7 @@ __device__ inline void clear_others(Vector<T, kSize>& v, int begin, int end) {
   }
 }
 
+// forward_rows with four vectors per thread is faster without pairs (measured on an H200).
 template <typename T, bool kInPairs = true, int kSize, typename F>
 __device__ inline Vector<T, kSize> rounded(const F (&x)[kSize]) {
   Vector<T, kSize> v;
