@@ -75,7 +75,8 @@ def assert_as_good_as_torch(*inputs):
 
 # No whole vectors, one warp per row, several, two vectors per thread; then a cluster of 2 to 16 blocks, and too wide.
 WIDTHS = [1, 7, 8, 100, 130, 256, 264, 1000, 1001, 1024, 2056, 4096, 8192, 8200]
-WIDE = [10, 17, 36, 63, 66, 127, 257, 258, 300, 999, 2047, 3001, 5001, 10001, 50001]  # and these only on a GPU
+# And these only on a GPU.
+WIDE = [10, 17, 36, 63, 66, 127, 257, 258, 300, 385, 514, 999, 1026, 2047, 3001, 5001, 10001, 50001]
 WIDE += [16384, 20000, 32776, 33000, 65536, 100001, 131072, 200000, 300000]
 
 
@@ -85,6 +86,14 @@ def test_values_and_gradients(dtype, device):
     for width, weight_dtype in itertools.product(WIDTHS + WIDE * (device == "cuda"), weight_dtypes):
         for rows in (1, 5, 300 if width <= 1024 else 40):
             assert_as_good_as_torch(*make((rows, width), dtype, device, 1.0, rows + width, weight_dtype))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_many_short_rows(dtype):
+    """A block takes several tiles, one after the other; the last one is not full."""
+    for shape in ((60001, 33), (20001, 130), (6001, 514)):
+        assert_as_good_as_torch(*make(shape, dtype, "cuda"))
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)

@@ -45,81 +45,128 @@ const Gpu& current_gpu() {
   return gpu;
 }
 
-struct Grid {
-  int64_t x, y = 1;
-  bool is_cluster = false;  // the blocks along y are one cluster
+// Which kernel a pass takes, and how it starts it.
+struct Plan {
+  int tile_rows = 0;           // > 0: by tiles
+  int vectors_per_thread = 0;  // > 0: by rows in registers. Else by a kernel for any width
+  int64_t blocks_x = 0;        // in a backward pass each leaves a row of sums
+  int64_t blocks_y = 1;        // of rows in registers: a cluster
+  dim3 threads = kMostThreads;
+  bool is_whole = false;  // each row begins and ends where a vector of 16 bytes does
 };
 
 template <typename Kernel, typename... Arguments>
-const char* start(Kernel kernel, Grid grid, dim3 threads, cudaStream_t stream,
-                  Arguments... arguments) {
-  if (grid.x == 0) return nullptr;  // a grid of no blocks is an error
-  if (grid.x >= int64_t(1) << 31 || grid.y >= 65536) return "too many rows or columns";
-  const dim3 blocks(static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y));
-  const dim3 cluster(1, grid.is_cluster ? blocks.y : 1);
+const char* start(Kernel kernel, const Plan& plan, cudaStream_t stream, Arguments... arguments) {
+  if (plan.blocks_x == 0) return nullptr;  // a grid of no blocks is an error
+  if (plan.blocks_x >= int64_t(1) << 31 || plan.blocks_y >= 65536)
+    return "too many rows or columns";
+  const auto x = static_cast<unsigned>(plan.blocks_x), y = static_cast<unsigned>(plan.blocks_y);
+  const dim3 cluster(1, plan.vectors_per_thread > 0 ? y : 1);
   const bool is_early = current_gpu().clusters[1] > 0;  // sm_90 and later
-  return launch(kernel, {blocks, threads, 0, cluster, is_early}, stream, arguments...);
+  return launch(kernel, {dim3(x, y), plan.threads, 0, cluster, is_early}, stream, arguments...);
 }
 
-// How the rows lie in vectors of 16 bytes.
-struct Layout {
-  int64_t vectors;  // that a row needs, wherever it begins; 0: the pointers are not aligned
-  bool is_whole;    // each row begins and ends where a vector does
+// Rows in vectors of 16 bytes.
+struct Rows {
+  int64_t count, width;
+  int in_vector;    // elements
+  int64_t vectors;  // that a row needs, wherever it begins; 0: they stay in no registers
+  bool are_whole;   // each begins and ends where a vector does
 };
 
-Layout layout(int64_t width, int size, std::initializer_list<const void*> pointers,
-              const void* weight) {
+template <typename Pass>
+Rows rows_of(const Pass& x, std::initializer_list<const void*> pointers) {
+  const int size = x.dtype == RMS_FLOAT64 ? 8 : x.dtype == RMS_FLOAT32 ? 4 : 2;
   uintptr_t bits = 0;
   for (const void* pointer : pointers) bits |= reinterpret_cast<uintptr_t>(pointer);
-  if (bits % 16 != 0) return {0, false};
-  bits |= reinterpret_cast<uintptr_t>(weight) | (width * size);
-  if (bits % 16 == 0) return {width * size / 16, true};
-  return {divide_up((width - 1) * size, 16) + 1, false};
+  const bool are_aligned = bits % 16 == 0;
+  bits |= reinterpret_cast<uintptr_t>(x.weight) | (x.width * size);
+  Rows rows = {x.rows, x.width, 16 / size, 0, bits % 16 == 0};
+  const int64_t more = rows.are_whole ? 0 : rows.in_vector - 1;
+  if (are_aligned && size < 8) rows.vectors = divide_up(x.width + more, rows.in_vector);
+  return rows;
 }
 
-// How a row is spread over threads: over the smallest cluster in which a block needs at most
-// wanted_threads, else the largest one. blocks == 0: it has no vectors, or does not fit.
-struct Spread {
-  int threads = 0, blocks = 0;
-};
+// Tiles of as many rows as fit wanted_threads, if there are enough rows, and if the fewest that
+// together end where a vector does, a unit, have at most most_vectors. A multiprocessor has room
+// for resident_threads.
+Plan by_tiles(const Rows& rows, int most_vectors, int wanted_threads, int resident_threads) {
+  const int64_t unit = rows.in_vector / std::gcd(rows.width, int64_t(rows.in_vector));
+  const int64_t vectors = unit * rows.width / rows.in_vector;
+  if (rows.vectors == 0 || rows.width < rows.in_vector || vectors > most_vectors) return {};
+  const int multiprocessors = current_gpu().multiprocessors;
+  const int64_t fitting = std::max<int64_t>(wanted_threads / vectors, 1);
+  const int64_t wanted = std::max<int64_t>(divide_up(rows.count, unit * multiprocessors), 1);
+  const int64_t units = std::min(fitting, wanted), tile_rows = units * unit;
+  if (2 * rows.count < tile_rows * multiprocessors) return {};
+  const int threads = 32 * divide_up(units * vectors, 32);
+  int lanes = 32;  // that add up a row: the shares of two vectors each, or more
+  while (lanes > 1 && 2 * lanes > rows.vectors) lanes /= 2;
+  const int64_t resident = multiprocessors * (resident_threads / threads);
+  const int64_t blocks = std::min(divide_up(rows.count, tile_rows), resident);
+  return {static_cast<int>(tile_rows), 0, blocks, 1, dim3(lanes, threads / lanes), rows.are_whole};
+}
 
-Spread spread(int64_t vectors, int vectors_per_thread, int wanted_threads) {
-  Spread found;
-  for (int k = 0; k < 5 && vectors > 0 && current_gpu().clusters[k] > 0; ++k) {
-    const auto threads = 32 * divide_up(vectors, int64_t(32 * vectors_per_thread) << k);
-    if (threads <= kMostThreads) found = {static_cast<int>(threads), 1 << k};
-    while (found.threads / 2 * vectors_per_thread >= vectors) found.threads /= 2;  // below a warp
-    if (threads <= wanted_threads) break;
+// A row over the smallest cluster in which a block needs at most wanted_threads, else the largest
+// one. A block with all of a row takes more rows, for up to most_threads. A row that does not fit
+// has a block to itself, in a kernel for any width.
+Plan by_rows(const Rows& rows, int per_thread, int wanted_threads, int most_threads) {
+  int threads = 0, blocks = 0;
+  for (int k = 0; k < 5 && rows.vectors > 0 && current_gpu().clusters[k] > 0; ++k) {
+    const auto needed = 32 * divide_up(rows.vectors, int64_t(32 * per_thread) << k);
+    if (needed <= kMostThreads) {
+      threads = static_cast<int>(needed);
+      blocks = 1 << k;
+    }
+    if (needed <= wanted_threads) break;
   }
+  if (blocks == 0) return {0, 0, rows.count, 1, kMostThreads, rows.are_whole};
+  while (threads / 2 * per_thread >= rows.vectors) threads /= 2;  // below a warp
+  const int in_block = blocks == 1 ? std::max(most_threads / threads, 1) : 1;
+  const int64_t blocks_x = divide_up(rows.count, in_block);
+  return {0, per_thread, blocks_x, blocks, dim3(threads, in_block), rows.are_whole};
+}
+
+// One vector per thread is best up to 512 threads; four in blocks of 128 threads for wide rows.
+Plan plan(const RmsForward& x) {
+  const Rows rows = rows_of(x, {x.y, x.s, x.a, x.b});
+  const Plan tiles =
+      rows.are_whole ? Plan() : by_tiles(rows, kMostThreads, 384, kForwardTiles * kMostThreads);
+  if (tiles.tile_rows > 0) return tiles;
+  if (rows.vectors > 2 * kMostThreads) return by_rows(rows, 4, 128, 128);
+  return by_rows(rows, rows.vectors > kMostThreads ? 2 : 1, kMostThreads, 128);
+}
+
+// 512 threads per block, two vectors per thread, one block per multiprocessor: that has the bytes
+// in flight that the memory wants, with the fewest partial sums. With few rows, each has a block of
+// its own and twice the threads.
+Plan plan(const RmsBackward& x) {
+  const Gpu& gpu = current_gpu();
+  const Rows rows = rows_of(x, {x.dx, x.dy, x.ds, x.s});
+  const bool are_short = !rows.are_whole || rows.vectors <= 8;
+  const Plan tiles = are_short ? by_tiles(rows, 384, kMostThreads, 2 * kMostThreads) : Plan();
+  if (tiles.tile_rows > 0) return tiles;
+  Plan found = by_rows(rows, 1, kMostThreads, 32);
+  if (x.rows > gpu.multiprocessors || found.vectors_per_thread == 0 || found.blocks_y > 8) {
+    found = by_rows(rows, 2, kMostThreads, kMostThreads);
+  }
+  if (found.vectors_per_thread > 0) {
+    found.blocks_x = std::min(found.blocks_x, int64_t(gpu.clusters[__builtin_ctz(found.blocks_y)]));
+    // Every eighth row begins at the same place within a vector: a block's rows are so far apart.
+    if (!rows.are_whole && found.blocks_x < x.rows)
+      found.blocks_x = std::max<int64_t>(found.blocks_x / 8 * 8, 8);
+    return found;
+  }
+  const int in_vectors = kMostThreads * rows.in_vector;  // columns of a block that loads vectors
+  const int64_t parts = divide_up(4 * gpu.multiprocessors, divide_up(x.width, in_vectors));
+  found.blocks_x = std::min(x.rows, parts);
+  found.blocks_y = divide_up(x.width, rows.are_whole ? in_vectors : kMostThreads);
   return found;
 }
 
-// Tiles, for short rows that end within a vector (tiles.cuh). rows == 0: no such rows, or few.
-struct Tile {
-  int rows = 0;
-  dim3 threads;
-  int64_t blocks = 0;
-};
-
-// Takes as many rows as fit wanted_threads, if some do; a multiprocessor has room for
-// resident_threads. Rows of more vectors than most_vectors are as fast by themselves.
-Tile tile(int64_t rows, int64_t width, int size, const Layout& layout, int most_vectors,
-          int wanted_threads, int resident_threads) {
-  const int64_t in_vector = 16 / size, unit = in_vector / std::gcd(width, in_vector);
-  const int64_t vectors = unit * width / in_vector;  // of the fewest rows that end with a vector
-  const bool is_short = layout.vectors <= most_vectors && vectors <= kMostThreads;
-  if (layout.vectors == 0 || width < in_vector || !is_short) return {};
-  const int multiprocessors = current_gpu().multiprocessors;
-  const int64_t fitting = std::max<int64_t>(wanted_threads / vectors, 1);
-  const int64_t wanted = std::max<int64_t>(divide_up(rows, unit * multiprocessors), 1);
-  const int64_t units = std::min(fitting, wanted);
-  if (2 * rows < units * unit * multiprocessors) return {};
-  const int threads = 32 * divide_up(units * vectors, 32);
-  int lanes = 32;  // that add up a row
-  while (lanes > 1 && lanes * units * unit > threads) lanes /= 2;
-  const int64_t resident = multiprocessors * (resident_threads / threads);
-  return {static_cast<int>(units * unit), dim3(lanes, threads / lanes),
-          std::min(divide_up(rows, units * unit), resident)};
+template <typename T, typename Untyped>
+T* as(Untyped* pointer) {
+  return static_cast<T*>(pointer);
 }
 
 template <typename T, bool kIsWhole>
@@ -131,108 +178,63 @@ auto forward_kernel(int vectors_per_thread) {
 
 template <typename T>
 const char* run(const RmsForward& x, cudaStream_t stream) {
-  const Layout rows = layout(x.width, sizeof(T), {x.y, x.s, x.a, x.b}, x.weight);
+  using F = Statistics<T>;
+  const Plan how = plan(x);
   const Weight weight = {x.weight, x.weight_dtype != x.dtype};
+  const Forward<T> p = {as<T>(x.y), as<T>(x.s), as<F>(x.rstd), as<const T>(x.a), as<const T>(x.b),
+                        weight,     F(x.eps),   x.rows,        x.width};
   if constexpr (sizeof(T) < 8) {
-    const Tile t = tile(x.rows, x.width, sizeof(T), rows, rows.is_whole ? 0 : 48, 256,
-                        kForwardTiles * kMostThreads);
-    if (t.rows > 0) {
-      return start(forward_tiles<T>, Grid{t.blocks}, t.threads, stream, x.y, x.s, x.rstd, x.a, x.b,
-                   weight, x.eps, x.rows, x.width, t.rows);
-    }
-    // One vector per thread is best up to 512 threads; four in blocks of 128 threads for wide rows.
-    const int64_t vectors = rows.vectors;
-    const int per_thread = vectors <= kMostThreads ? 1 : vectors <= 2 * kMostThreads ? 2 : 4;
-    const Spread row = spread(vectors, per_thread, per_thread == 4 ? 128 : kMostThreads);
-    if (row.blocks > 0) {
-      const auto kernel = rows.is_whole ? forward_kernel<T, true>(per_thread)
-                                        : forward_kernel<T, false>(per_thread);
-      const int rows_per_block = row.blocks == 1 ? std::max(128 / row.threads, 1) : 1;
-      const Grid grid = {divide_up(x.rows, rows_per_block), row.blocks, true};
-      return start(kernel, grid, dim3(row.threads, rows_per_block), stream, x.y, x.s, x.rstd, x.a,
-                   x.b, weight, x.eps, x.rows, x.width);
+    if (how.tile_rows > 0) return start(forward_tiles<T>, how, stream, p, how.tile_rows);
+    if (how.vectors_per_thread > 0) {
+      const auto kernel = how.is_whole ? forward_kernel<T, true> : forward_kernel<T, false>;
+      return start(kernel(how.vectors_per_thread), how, stream, p);
     }
   }
-  const auto kernel = rows.is_whole ? forward_any<T, 16 / sizeof(T)> : forward_any<T, 1>;
-  return start(kernel, Grid{x.rows}, kMostThreads, stream, x.y, x.s, x.rstd, x.a, x.b, weight,
-               x.eps, x.width);
+  const auto kernel = how.is_whole ? forward_any<T, 16 / sizeof(T)> : forward_any<T, 1>;
+  return start(kernel, how, stream, p.y, p.s, p.rstd, p.a, p.b, p.weight, p.eps, p.width);
 }
 
-struct Plan {
-  bool is_whole;
-  int vectors_per_thread;  // 0: by the kernels for any width
-  Grid grid;               // each block along x leaves a row of sums
-  dim3 threads = kMostThreads;
-  int tile_rows = 0;  // > 0: by tiles
-};
+template <typename T, bool kIsWhole>
+auto backward_kernel(int vectors_per_thread) {
+  return vectors_per_thread == 1 ? backward_rows<T, 1, kIsWhole> : backward_rows<T, 2, kIsWhole>;
+}
 
-// 512 threads per block, two vectors per thread, one block per multiprocessor: that has the bytes
-// in flight that the memory wants, with the fewest partial sums. With few rows, each has a block of
-// its own and twice the threads.
-Plan plan(const RmsBackward& x) {
-  const Gpu& gpu = current_gpu();
-  const int size = x.dtype == RMS_FLOAT64 ? 8 : x.dtype == RMS_FLOAT32 ? 4 : 2;
-  const Layout rows = layout(x.width, size, {x.dx, x.dy, x.ds, x.s}, x.weight);
-  if (size < 8) {
-    const Tile t =
-        tile(x.rows, x.width, size, rows, rows.is_whole ? 8 : 48, kMostThreads, 2 * kMostThreads);
-    if (t.rows > 0) return {rows.is_whole, 1, {t.blocks}, t.threads, t.rows};
+template <typename T>
+const char* run_backward(const Backward<T>& p, const Plan& how, Statistics<T>* means,
+                         cudaStream_t stream) {
+  if constexpr (sizeof(T) < 8) {
+    if (how.tile_rows > 0) return start(backward_tiles<T>, how, stream, p, how.tile_rows);
+    if (how.vectors_per_thread > 0) {
+      const auto kernel = how.is_whole ? backward_kernel<T, true> : backward_kernel<T, false>;
+      return start(kernel(how.vectors_per_thread), how, stream, p);
+    }
   }
-  const int64_t in_registers = size < 8 ? rows.vectors : 0;
-  Spread row = spread(in_registers, 1, kMostThreads);
-  int per_thread = 1, rows_per_block = std::max(32 / std::max(row.threads, 1), 1);
-  if (x.rows > gpu.multiprocessors || row.blocks == 0 || row.blocks > 8) {
-    row = spread(in_registers, 2, kMostThreads);
-    per_thread = 2;
-    rows_per_block = kMostThreads / std::max(row.threads, 1);
-  }
-  if (row.blocks > 0) {
-    const int64_t clusters = gpu.clusters[__builtin_ctz(row.blocks)];
-    int64_t blocks = std::min(divide_up(x.rows, rows_per_block), clusters);
-    // Every eighth row begins at the same place within a vector: a block's rows are so far apart.
-    if (!rows.is_whole && blocks < x.rows) blocks = std::max<int64_t>(blocks / 8 * 8, 8);
-    return {
-        rows.is_whole, per_thread, {blocks, row.blocks, true}, dim3(row.threads, rows_per_block)};
-  }
-  const int in_vectors = kMostThreads * 16 / size;  // columns of a block that loads vectors
-  const int64_t columns = divide_up(x.width, rows.is_whole ? in_vectors : kMostThreads);
-  const int64_t parts = divide_up(4 * gpu.multiprocessors, divide_up(x.width, in_vectors));
-  return {rows.is_whole, 0, {std::min(x.rows, parts), columns}};
+  const Plan row_per_block = {0, 0, p.rows};
+  const auto find_means =
+      how.is_whole ? backward_means_any<T, 16 / sizeof(T)> : backward_means_any<T, 1>;
+  const auto kernel = how.is_whole ? backward_any<T, 16 / sizeof(T)> : backward_any<T, 1>;
+  const char* error = start(find_means, row_per_block, stream, p, means);
+  return error != nullptr ? error : start(kernel, how, stream, p, means);
 }
 
 template <typename T>
 const char* run(const RmsBackward& x, cudaStream_t stream) {
   using F = Statistics<T>;
-  constexpr int kSize = 16 / sizeof(T);
-  const auto [is_whole, vectors_per_thread, grid, threads, tile_rows] = plan(x);
-  F *scratch = static_cast<F*>(x.scratch), *means = scratch + grid.x * x.width;
-  const WeightGradient<F> sums = {x.dweight, scratch, x.weight_dtype != x.dtype};
-  const Weight weight = {x.weight, sums.is_wide};
-  const char* error = nullptr;
-  if (vectors_per_thread == 0) {
-    const auto find_means = is_whole ? backward_means_any<T, kSize> : backward_means_any<T, 1>;
-    const auto kernel = is_whole ? backward_any<T, kSize> : backward_any<T, 1>;
-    error =
-        start(find_means, Grid{x.rows}, threads, stream, means, x.dy, x.s, weight, x.rstd, x.width);
-    if (error != nullptr) return error;
-    error = start(kernel, grid, threads, stream, x.dx, sums, x.dy, x.ds, x.s, weight, x.rstd, means,
-                  x.rows, x.width);
-  } else if constexpr (sizeof(T) < 8) {
-    if (tile_rows > 0) {
-      error = start(backward_tiles<T>, grid, threads, stream, x.dx, sums, x.dy, x.ds, x.s, weight,
-                    x.rstd, x.rows, x.width, tile_rows);
-    } else {
-      const bool is_one = vectors_per_thread == 1;
-      const auto whole = is_one ? backward_rows<T, 1, true> : backward_rows<T, 2, true>;
-      const auto other = is_one ? backward_rows<T, 1, false> : backward_rows<T, 2, false>;
-      error = start(is_whole ? whole : other, grid, threads, stream, x.dx, sums, x.dy, x.ds, x.s,
-                    weight, x.rstd, x.rows, x.width);
-    }
-  }
-  if (error != nullptr || grid.x == 1) return error;
-  const auto parts = static_cast<unsigned>(std::clamp<int64_t>(grid.x, 1, 32));
-  return start(add_partial<T>, Grid{divide_up(x.width, 32)}, dim3(32, parts), stream, sums, grid.x,
-               x.width);
+  const Plan how = plan(x);
+  const int64_t parts = how.blocks_x;
+  F *partial = static_cast<F*>(x.scratch), *means = partial + parts * x.width;
+  const bool is_wide = x.weight_dtype != x.dtype;
+  const WeightGradient dweight = {x.dweight, is_wide};
+  const WeightGradient sums = parts > 1 ? WeightGradient{partial, true} : dweight;
+  const Weight weight = {x.weight, is_wide};
+  const Backward<T> p = {as<T>(x.dx),      sums,   as<const T>(x.dy),   as<const T>(x.ds),
+                         as<const T>(x.s), weight, as<const F>(x.rstd), x.rows,
+                         x.width};
+  const char* error = run_backward(p, how, means, stream);
+  if (error != nullptr || parts == 1) return error;
+  const auto warps = static_cast<unsigned>(std::clamp<int64_t>(parts, 1, 32));
+  const Plan columns = {0, 0, divide_up(x.width, 32), 1, dim3(32, warps)};
+  return start(add_partial<T>, columns, stream, dweight, partial, parts, x.width);
 }
 
 template <typename Arguments>
@@ -247,4 +249,4 @@ const char* run_dtype(const Arguments& x, cudaStream_t stream) {
 
 const char* launch_add_rms_norm(const RmsForward& x, CUstream_st* s) { return run_dtype(x, s); }
 const char* launch_add_rms_norm(const RmsBackward& x, CUstream_st* s) { return run_dtype(x, s); }
-int64_t rms_scratch_size(const RmsBackward& x) { return plan(x).grid.x * x.width + x.rows; }
+int64_t rms_scratch_size(const RmsBackward& x) { return plan(x).blocks_x * x.width + x.rows; }

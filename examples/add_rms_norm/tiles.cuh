@@ -3,8 +3,8 @@
 // has elements of one row or of two. Each thread has one vector, at the same place in every tile
 // over which its block walks, and thus the same columns.
 #pragma once
-#include "sums.cuh"
-#include "vectors.cuh"
+#include "backward.cuh"
+#include "forward.cuh"
 
 // Blocks that a multiprocessor should have room for.
 #if __CUDA_ARCH__ >= 1000 && __CUDA_ARCH__ < 1200
@@ -22,15 +22,14 @@ struct TileSums {
 template <int kSize>
 struct TilePlace {
   int width, tile_rows;
-  int thread = threadIdx.y * blockDim.x + threadIdx.x;
-  int i = thread * kSize;
+  int i = (threadIdx.y * blockDim.x + threadIdx.x) * kSize;
   bool is_there = i < tile_rows * width;
   int row = min(i / width, tile_rows - 1);             // in which it begins
   int own = is_there ? (row + 1) * width - i : kSize;  // elements of that row; then come the next's
 
-  // How many of the vector's elements there are at this place of the tensor.
-  __device__ int count(int64_t at, int64_t rows) const {
-    return is_there ? max(min(rows * width - at, int64_t(kSize)), int64_t(0)) : 0;
+  // How many elements there are from this place to the end of the tile, or of the tensor.
+  __device__ int count(int64_t rows_left) const {
+    return static_cast<int>(min(rows_left, int64_t(tile_rows))) * width - i;
   }
 
   // In flight together with the tile.
@@ -49,18 +48,19 @@ struct TilePlace {
   // of two, add up a row.
   template <typename Finish>
   __device__ float2 sum_over_rows(TileSums& sums, float2 share, Finish finish) const {
-    sums.shares[thread] = share;
+    sums.shares[i / kSize] = share;
     __syncthreads();
-    const int begin = threadIdx.y * width, end = begin + width;
-    float sum = 0;
-    if (threadIdx.y < tile_rows) {
-      for (int j = begin / kSize + threadIdx.x; j * kSize < end; j += blockDim.x) {
-        sum += j * kSize >= begin ? sums.shares[j].x : sums.shares[j].y;
+    // The threads of a warp take the same turns, as they exchange their sums.
+    for (int j = threadIdx.y; __any_sync(~0u, j < tile_rows); j += blockDim.y) {
+      const int begin = j * width, end = begin + width;
+      float sum = 0;
+      if (j < tile_rows) {
+        for (int v = begin / kSize + threadIdx.x; v * kSize < end; v += blockDim.x) {
+          sum += v * kSize >= begin ? sums.shares[v].x : sums.shares[v].y;
+        }
       }
-    }
-    sum = sum_over_warp(sum, blockDim.x);
-    if (threadIdx.x == 0 && threadIdx.y < tile_rows) {
-      sums.of_rows[threadIdx.y] = finish(threadIdx.y, sum);
+      sum = sum_over_warp(sum, blockDim.x);
+      if (threadIdx.x == 0 && j < tile_rows) sums.of_rows[j] = finish(j, sum);
     }
     __syncthreads();
     return {sums.of_rows[row], sums.of_rows[row + 1]};
@@ -69,67 +69,66 @@ struct TilePlace {
 
 template <typename T>
 __global__ void __launch_bounds__(kMostThreads, kForwardTiles)
-    forward_tiles(T* y, T* s, float* rstd, const T* a, const T* b, Weight weight, float eps,
-                  int64_t rows, int width, int tile_rows) {
+    forward_tiles(Forward<T> p, int tile_rows) {
   constexpr int kSize = 16 / sizeof(T);
   __shared__ TileSums sums;
+  const int width = static_cast<int>(p.width);
   const TilePlace<kSize> place = {width, tile_rows};
   wait_for_previous();
   const int64_t step = gridDim.x * int64_t(tile_rows);
+  int64_t row = blockIdx.x * int64_t(tile_rows), at = row * width + place.i;
   Vector<T, kSize> sum, other;
-  const auto fetch = [&](int64_t at) {
-    sum = load_some<kSize>(a + at, place.count(at, rows));
-    other = load_some<kSize>(b + at, place.count(at, rows));
+  const auto fetch = [&] {
+    sum = load_some<kSize>(p.a + at, place.count(p.rows - row));
+    other = load_some<kSize>(p.b + at, place.count(p.rows - row));
   };
-  int64_t first_row = blockIdx.x * int64_t(tile_rows);
-  fetch(first_row * width + place.i);
+  fetch();
   float w[kSize];
-  place.template load_weights<T>(w, weight);
-  for (; first_row < rows; first_row += step) {
-    const int64_t at = first_row * width + place.i;
-    const int count = place.count(at, rows);
-    if (first_row >= step) fetch(at);  // not the first tile
+  place.template load_weights<T>(w, p.weight);
+  for (; row < p.rows; row += step, at += step * width) {
+    if (row >= step) fetch();  // not the first tile
+    const int count = place.count(p.rows - row);
+    sum = sum + other;
     float2 share = {0, 0};
-    float x[kSize];
-    for (int k = 0; k < kSize; ++k) x[k] = element(sum, k) + element(other, k);
-    sum = rounded<T>(x);
     for (int k = 0; k < kSize; ++k) {
       (k < place.own ? share.x : share.y) += element(sum, k) * element(sum, k);
     }
-    store_some(s + at, sum, 0, count);
-    const auto finish = [&](int row, float squares) {
-      const float scale = inverse_root(squares / width + eps);
-      if (first_row + row < rows) rstd[first_row + row] = scale;
+    store_some(p.s + at, sum, 0, count);
+    const auto finish = [&](int j, float squares) {
+      const float scale = inverse_root(squares / width + p.eps);
+      if (row + j < p.rows) p.rstd[row + j] = scale;
       return scale;
     };
     const float2 scale = place.sum_over_rows(sums, share, finish);
+    const int own = static_cast<int>(keep(place.own));  // or each comparison would be stored
+    float y[kSize];
     for (int k = 0; k < kSize; ++k) {
-      x[k] = element(sum, k) * (k < place.own ? scale.x : scale.y) * w[k];
+      y[k] = element(sum, k) * (k < own ? scale.x : scale.y) * w[k];
     }
-    store_some(y + at, rounded<T>(x), 0, count);
+    store_some(p.y + at, rounded<T>(y), 0, count);
   }
 }
 
 template <typename T>
-__global__ void __launch_bounds__(kMostThreads, 2)
-    backward_tiles(T* dx, WeightGradient<float> gradient, const T* dy, const T* ds, const T* s,
-                   Weight weight, const float* rstd, int64_t rows, int width, int tile_rows) {
+__global__ void __launch_bounds__(kMostThreads, 2) backward_tiles(Backward<T> p, int tile_rows) {
   constexpr int kSize = 16 / sizeof(T);
+  const int width = static_cast<int>(p.width);
   __shared__ TileSums sums;
   __shared__ float columns[kSize * kMostThreads];
   const TilePlace<kSize> place = {width, tile_rows};
   wait_for_previous();
   float w[kSize], dweight[kSize] = {};
-  place.template load_weights<T>(w, weight);
+  place.template load_weights<T>(w, p.weight);
   const int64_t step = gridDim.x * int64_t(tile_rows);
   int64_t first_row = blockIdx.x * int64_t(tile_rows);
-  for (; first_row < rows; first_row += step) {
+  for (; first_row < p.rows; first_row += step) {
     const int64_t at = first_row * width + place.i;
-    const int count = place.count(at, rows);
+    const int count = place.count(p.rows - first_row);
     const int64_t row = first_row + place.row;
-    const auto this_s = load_some<kSize>(s + at, count), this_dy = load_some<kSize>(dy + at, count);
-    const auto this_ds = load_some<kSize>(ds + at, ds != nullptr ? count : 0);
-    const float2 scale = {row < rows ? rstd[row] : 0, row + 1 < rows ? rstd[row + 1] : 0};
+    const auto this_s = load_some<kSize>(p.s + at, count),
+               this_dy = load_some<kSize>(p.dy + at, count);
+    const auto this_ds = load_some<kSize>(p.ds + at, p.ds != nullptr ? count : 0);
+    const float2 scale = {row < p.rows ? p.rstd[row] : 0, row + 1 < p.rows ? p.rstd[row + 1] : 0};
     float2 share = {0, 0};
     for (int k = 0; k < kSize; ++k) {
       const float x = element(this_s, k) * (k < place.own ? scale.x : scale.y);
@@ -139,19 +138,20 @@ __global__ void __launch_bounds__(kMostThreads, 2)
     }
     const auto finish = [&](int, float product) { return product / width; };
     const float2 mean = place.sum_over_rows(sums, share, finish);
+    const int end = static_cast<int>(keep(place.own));
     float grad[kSize];
     for (int k = 0; k < kSize; ++k) {
-      const float own = k < place.own ? scale.x : scale.y;
+      const float own = k < end ? scale.x : scale.y;
       const float x = element(this_s, k) * own, g = element(this_dy, k) * w[k];
-      grad[k] = own * (g - x * (k < place.own ? mean.x : mean.y)) + element(this_ds, k);
+      grad[k] = own * (g - x * (k < end ? mean.x : mean.y)) + element(this_ds, k);
     }
-    store_some(dx + at, rounded<T>(grad), 0, count);
+    store_some(p.dx + at, rounded<T>(grad), 0, count);
   }
 
   for (int k = 0; k < kSize; ++k) columns[place.i + k] = dweight[k];
   add_rows(columns, tile_rows, width);
-  for (int i = place.thread; i < width; i += blockDim.x * blockDim.y) {
+  for (int i = place.i / kSize; i < width; i += blockDim.x * blockDim.y) {
     const float sum[1] = {columns[i]};
-    store_sums<T>(sum, gradient, blockIdx.x, gridDim.x, width, i);
+    store_sums<T>(sum, p.gradient, blockIdx.x * p.width + i);
   }
 }
