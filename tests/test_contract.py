@@ -110,6 +110,31 @@ class TestRope(Differentiable):
             "cos is None": {1: None},
         }
 
+    def test_views(self, device):
+        """A part of qkv; one row for all; half of d is no whole number of vectors; nothing at all."""
+        for x in (
+            torch.randn(2, 7, 3, 4, 16, device=device)[:, :, 1].transpose(1, 2),
+            torch.randn(1, 1, 7, 16, device=device).expand(2, 4, 7, 16),
+            torch.randn(2, 7, 4, 6, device=device).transpose(1, 2),
+            torch.randn(2, 4, 0, 16, device=device),
+        ):
+            tables = [randn(x.shape[2], x.shape[3] // 2, device=device) for _ in "cs"]
+            y = self.call(x, *tables)
+            assert y.is_contiguous()
+            self.assert_close(y, self.by_torch(x, *tables))
+
+    def test_gradients_of_tables(self, device):
+        """Refused, so none is lost without a word; torch.func has them, but no tables of which each row has its own."""
+        x, cos, sin = self.inputs(device)
+        with pytest.raises(RuntimeError, match="detach it"):
+            self.call(x, cos, sin.clone().requires_grad_())
+        with pytest.raises(NotImplementedError, match="must be the same for all"):
+            torch.vmap(self.call, in_dims=(None, 0, None))(x, cos.expand(3, 6, 8), sin)
+        for f in (torch.func.grad, lambda f: lambda sin: torch.func.jvp(f, (sin,), (sin,))[1]):
+            functions = (self.call, self.by_torch)
+            mine, right = (f(lambda sin, g=g: g(x, cos, sin).square().sum())(sin) for g in functions)
+            torch.testing.assert_close(mine, right)
+
 
 class TestGatedLinear(Differentiable):
     function, operator, reference = "gated_linear", "gated_linear.gated_linear", "reference"
