@@ -28,7 +28,8 @@ __global__ void __launch_bounds__(kMostThreads, kVectors == 1 ? kResidentThreads
   __shared__ RowSums sums;
   const int width = static_cast<int>(p.width);
   const int64_t row = blockIdx.x * int64_t(blockDim.y) + threadIdx.y, start = row * width;
-  const int lead = kIsWhole ? 0 : start % kSize;  // how far into a vector the row begins
+  // How far into a vector the row begins. Rows past the last one have nothing to read there.
+  const int lead = kIsWhole || row >= p.rows ? 0 : start % kSize;
   const int first = (blockIdx.y * blockDim.x + threadIdx.x) * kSize - lead;
   const int step = gridDim.y * blockDim.x * kSize;
   const int end = row < p.rows ? width : 0;
