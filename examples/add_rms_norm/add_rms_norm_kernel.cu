@@ -178,20 +178,21 @@ auto forward_kernel(int vectors_per_thread) {
 
 template <typename T>
 const char* run(const RmsForward& x, cudaStream_t stream) {
-  using F = Statistics<T>;
   const Plan how = plan(x);
   const Weight weight = {x.weight, x.weight_dtype != x.dtype};
-  const Forward<T> p = {as<T>(x.y), as<T>(x.s), as<F>(x.rstd), as<const T>(x.a), as<const T>(x.b),
-                        weight,     F(x.eps),   x.rows,        x.width};
   if constexpr (sizeof(T) < 8) {
-    if (how.tile_rows > 0) return start(forward_tiles<T>, how, stream, p, how.tile_rows);
+    if (how.tile_rows > 0) {
+      return start(forward_tiles<T>, how, stream, x.y, x.s, x.rstd, x.a, x.b, weight, x.eps, x.rows,
+                   x.width, how.tile_rows);
+    }
     if (how.vectors_per_thread > 0) {
       const auto kernel = how.is_whole ? forward_kernel<T, true> : forward_kernel<T, false>;
-      return start(kernel(how.vectors_per_thread), how, stream, p);
+      return start(kernel(how.vectors_per_thread), how, stream, x.y, x.s, x.rstd, x.a, x.b, weight,
+                   x.eps, x.rows, x.width);
     }
   }
   const auto kernel = how.is_whole ? forward_any<T, 16 / sizeof(T)> : forward_any<T, 1>;
-  return start(kernel, how, stream, p.y, p.s, p.rstd, p.a, p.b, p.weight, p.eps, p.width);
+  return start(kernel, how, stream, x.y, x.s, x.rstd, x.a, x.b, weight, x.eps, x.width);
 }
 
 template <typename T, bool kIsWhole>

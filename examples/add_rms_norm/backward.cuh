@@ -115,7 +115,7 @@ __global__ void __launch_bounds__(kMostThreads, 1) backward_rows(Backward<T> p) 
         dweight[v][k] += grad * x;
       }
     }
-    const float mean = sum_over_row(product, sums, turn) / width;
+    const float mean = sum_over_row<true>(product, sums, turn) / width;
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
       const int i = first + v * step;

@@ -5,16 +5,6 @@
 #include "sums.cuh"
 #include "vectors.cuh"
 
-template <typename T, typename F = Statistics<T>>
-struct Forward {
-  T *y, *s;
-  F* rstd;
-  const T *a, *b;
-  Weight weight;
-  F eps;
-  int64_t rows, width;
-};
-
 constexpr int kFewBlocks = 16;
 
 // A row has blockDim.x threads in each of gridDim.y blocks, with kVectors times 16 bytes each; a
@@ -22,23 +12,23 @@ constexpr int kFewBlocks = 16;
 // kIsWhole begin and end within a vector: threads take the vectors in which the row has elements.
 template <typename T, int kVectors, bool kIsWhole>
 __global__ void __launch_bounds__(kMostThreads, kVectors == 1 ? kResidentThreads / kMostThreads : 1)
-    forward_rows(Forward<T> p) {
+    forward_rows(T* y, T* s, float* rstd, const T* a, const T* b, Weight weight, float eps,
+                 int64_t rows, int width) {
   constexpr int kSize = 16 / sizeof(T);
   constexpr bool kInPairs = kVectors < 4;
   __shared__ RowSums sums;
-  const int width = static_cast<int>(p.width);
   const int64_t row = blockIdx.x * int64_t(blockDim.y) + threadIdx.y, start = row * width;
   // How far into a vector the row begins. Rows past the last one have nothing to read there.
   const int lead = kIsWhole || row >= p.rows ? 0 : start % kSize;
   const int first = (blockIdx.y * blockDim.x + threadIdx.x) * kSize - lead;
   const int step = gridDim.y * blockDim.x * kSize;
-  const int end = row < p.rows ? width : 0;
+  const int end = row < rows ? width : 0;
   // Elements from the row's beginning to the tensor's end; those of kSize rows are enough.
-  const int left = kIsWhole ? end : end * static_cast<int>(min(p.rows - row, int64_t(kSize)));
+  const int left = kIsWhole ? end : end * static_cast<int>(min(rows - row, int64_t(kSize)));
   // With few rows, as in a model that writes a token, the weight would be what they wait for.
   if constexpr (kIsWhole && kVectors < 4) {
-    if (gridDim.x <= kFewBlocks && !p.weight.is_wide && first < width) {
-      start_next_and_prefetch(static_cast<const T*>(p.weight.data) + first);
+    if (gridDim.x <= kFewBlocks && !weight.is_wide && first < width) {
+      start_next_and_prefetch(static_cast<const T*>(weight.data) + first);
     }
   }
   wait_for_previous();
@@ -49,13 +39,13 @@ __global__ void __launch_bounds__(kMostThreads, kVectors == 1 ? kResidentThreads
 #pragma unroll
   for (int v = 0; v < kVectors; ++v) {
     const int i = first + v * step;
-    sum[v] = load_some<kSize, kIsWhole>(p.a + start + i, i < end ? left - i : 0);
-    other[v] = load_some<kSize, kIsWhole>(p.b + start + i, i < end ? left - i : 0);
+    sum[v] = load_some<kSize, kIsWhole>(a + start + i, i < end ? left - i : 0);
+    other[v] = load_some<kSize, kIsWhole>(b + start + i, i < end ? left - i : 0);
   }
   constexpr bool kIsEarly = kIsWhole || kVectors < 4;  // else there are too few registers
 #pragma unroll
   for (int v = 0; v < kVectors && kIsEarly; ++v) {
-    w[v] = load_early<T, kSize, kIsWhole>(p.weight, first + v * step, width);
+    w[v] = load_early<T, kSize, kIsWhole>(weight, first + v * step, width);
   }
   float squares = 0;
 #pragma unroll
@@ -66,19 +56,19 @@ __global__ void __launch_bounds__(kMostThreads, kVectors == 1 ? kResidentThreads
     sum[v] = rounded<T, kInPairs>(x);
     if (!kIsWhole) clear_others(sum[v], -i, end - i);
     for (int k = 0; k < kSize; ++k) squares += element(sum[v], k) * element(sum[v], k);
-    store_some<kIsWhole>(p.s + start + i, sum[v], -i, end - i);
+    store_some<kIsWhole>(s + start + i, sum[v], -i, end - i);
   }
   wait_for_other_blocks();
-  const float scale = inverse_root(sum_over_row(squares, sums, 0) / width + p.eps);
-  if (row < p.rows && first == -lead) p.rstd[row] = scale;
+  const float scale = inverse_root(sum_over_row<kVectors == 1>(squares, sums, 0) / width + eps);
+  if (row < rows && first == -lead) rstd[row] = scale;
 #pragma unroll
   for (int v = 0; v < kVectors; ++v) {
     const int i = first + v * step;
-    if (!kIsEarly) w[v] = load_early<T, kSize, kIsWhole>(p.weight, i, width);
+    if (!kIsEarly) w[v] = load_early<T, kSize, kIsWhole>(weight, i, width);
     float x[kSize];
-    widen<kIsWhole>(x, w[v], p.weight, i, width);
+    widen<kIsWhole>(x, w[v], weight, i, width);
     for (int k = 0; k < kSize; ++k) x[k] *= element(sum[v], k) * scale;
-    store_some<kIsWhole>(p.y + start + i, rounded<T, kInPairs>(x), -i, end - i);
+    store_some<kIsWhole>(y + start + i, rounded<T, kInPairs>(x), -i, end - i);
   }
 }
 

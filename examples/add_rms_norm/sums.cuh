@@ -52,9 +52,10 @@ __device__ inline F sum_of_array(const F* numbers, int count) {
 // leaves one number in shared memory, and adds all of them after the barrier, in the same order.
 // All threads of the block must call it. The next call needs other shared memory: a fast warp would
 // overwrite what a slow one has yet to read.
-template <typename F>
+// kMayBeShort: a row may have fewer threads than a warp.
+template <bool kMayBeShort = false, typename F>
 __device__ inline F sum_over_block(F x, F* shared) {
-  x = sum_over_warp(x, blockDim.x);
+  x = kMayBeShort ? sum_over_warp(x, blockDim.x) : sum_over_warp(x);
   const int warps = blockDim.x / 32;
   if (warps <= 1) return x;
   F* row = shared + threadIdx.y * warps;
@@ -107,6 +108,7 @@ __device__ inline void wait_for_other_blocks() {
 
 // turn: 0, 1, 2, ... Two sets of numbers suffice: a block sends the numbers of turn 2 when it has
 // received those of turn 1, which each warp sends after it has read those of turn 0.
+template <bool kMayBeShort = false>
 __device__ inline float sum_over_row(float x, RowSums& sums, int turn) {
   float* numbers = sums.of_warps[turn % 2];
 #if __CUDA_ARCH__ >= 900
@@ -122,5 +124,5 @@ __device__ inline float sum_over_row(float x, RowSums& sums, int turn) {
     return sum_of_array(numbers, count);
   }
 #endif
-  return sum_over_block(x, numbers);
+  return sum_over_block<kMayBeShort>(x, numbers);
 }

@@ -69,43 +69,43 @@ struct TilePlace {
 
 template <typename T>
 __global__ void __launch_bounds__(kMostThreads, kForwardTiles)
-    forward_tiles(Forward<T> p, int tile_rows) {
+    forward_tiles(T* y, T* s, float* rstd, const T* a, const T* b, Weight weight, float eps,
+                  int64_t rows, int width, int tile_rows) {
   constexpr int kSize = 16 / sizeof(T);
   __shared__ TileSums sums;
-  const int width = static_cast<int>(p.width);
   const TilePlace<kSize> place = {width, tile_rows};
   wait_for_previous();
   const int64_t step = gridDim.x * int64_t(tile_rows);
   int64_t row = blockIdx.x * int64_t(tile_rows), at = row * width + place.i;
   Vector<T, kSize> sum, other;
   const auto fetch = [&] {
-    sum = load_some<kSize>(p.a + at, place.count(p.rows - row));
-    other = load_some<kSize>(p.b + at, place.count(p.rows - row));
+    sum = load_some<kSize>(a + at, place.count(rows - row));
+    other = load_some<kSize>(b + at, place.count(rows - row));
   };
   fetch();
   float w[kSize];
-  place.template load_weights<T>(w, p.weight);
-  for (; row < p.rows; row += step, at += step * width) {
+  place.template load_weights<T>(w, weight);
+  for (; row < rows; row += step, at += step * width) {
     if (row >= step) fetch();  // not the first tile
-    const int count = place.count(p.rows - row);
+    const int count = place.count(rows - row);
     sum = sum + other;
     float2 share = {0, 0};
     for (int k = 0; k < kSize; ++k) {
       (k < place.own ? share.x : share.y) += element(sum, k) * element(sum, k);
     }
-    store_some(p.s + at, sum, 0, count);
+    store_some(s + at, sum, 0, count);
     const auto finish = [&](int j, float squares) {
-      const float scale = inverse_root(squares / width + p.eps);
-      if (row + j < p.rows) p.rstd[row + j] = scale;
+      const float scale = inverse_root(squares / width + eps);
+      if (row + j < rows) rstd[row + j] = scale;
       return scale;
     };
     const float2 scale = place.sum_over_rows(sums, share, finish);
     const int own = static_cast<int>(keep(place.own));  // or each comparison would be stored
-    float y[kSize];
+    float x[kSize];
     for (int k = 0; k < kSize; ++k) {
-      y[k] = element(sum, k) * (k < own ? scale.x : scale.y) * w[k];
+      x[k] = element(sum, k) * (k < own ? scale.x : scale.y) * w[k];
     }
-    store_some(p.y + at, rounded<T>(y), 0, count);
+    store_some(y + at, rounded<T>(x), 0, count);
   }
 }
 
