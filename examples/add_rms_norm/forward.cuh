@@ -19,7 +19,7 @@ __global__ void __launch_bounds__(kMostThreads, kVectors == 1 ? kResidentThreads
   __shared__ RowSums sums;
   const int64_t row = blockIdx.x * int64_t(blockDim.y) + threadIdx.y, start = row * width;
   // How far into a vector the row begins. Rows past the last one have nothing to read there.
-  const int lead = kIsWhole || row >= p.rows ? 0 : start % kSize;
+  const int lead = kIsWhole || row >= rows ? 0 : start % kSize;
   const int first = (blockIdx.y * blockDim.x + threadIdx.x) * kSize - lead;
   const int step = gridDim.y * blockDim.x * kSize;
   const int end = row < rows ? width : 0;
