@@ -18,11 +18,10 @@ __global__ void __launch_bounds__(kMostThreads, kVectors == 1 ? kResidentThreads
   constexpr bool kInPairs = kVectors < 4;
   __shared__ RowSums sums;
   const int64_t row = blockIdx.x * int64_t(blockDim.y) + threadIdx.y, start = row * width;
-  // How far into a vector the row begins. Rows past the last one have nothing to read there.
-  const int lead = kIsWhole || row >= rows ? 0 : start % kSize;
+  const int lead = kIsWhole ? 0 : start % kSize;  // how far into a vector the row begins
   const int first = (blockIdx.y * blockDim.x + threadIdx.x) * kSize - lead;
   const int step = gridDim.y * blockDim.x * kSize;
-  const int end = row < rows ? width : 0;
+  const int end = row < rows ? width : -kSize;  // past the last row nothing is before it
   // Elements from the row's beginning to the tensor's end; those of kSize rows are enough.
   const int left = kIsWhole ? end : end * static_cast<int>(min(rows - row, int64_t(kSize)));
   // With few rows, as in a model that writes a token, the weight would be what they wait for.
