@@ -9,11 +9,12 @@
 
 namespace four_bit {
 
-template <int R_, int NT_, int WR_, int WK_, int STAGES_, int CLUSTER_, int BLOCKS_>
+// Shape I of kShapes. CLUSTER: blocks that share K. BLOCKS should fit on a multiprocessor.
+template <int I, int R_, int STAGES_, int CLUSTER_>
 struct Shape {
-  static constexpr int R = R_, NT = NT_, WR = WR_, WK = WK_, STAGES = STAGES_;
-  static constexpr int CLUSTER = CLUSTER_;  // blocks that share K
-  static constexpr int BLOCKS = BLOCKS_;    // that should fit on a multiprocessor
+  static constexpr BlockShape B = kShapes[I];
+  static constexpr int R = R_, STAGES = STAGES_, CLUSTER = CLUSTER_, BLOCKS = B.per_processor;
+  static constexpr int NT = B.batch / 8, WR = B.rows / kTile / R, WK = B.along_k;
   static constexpr int kRows = WR * R * kTile, kBatch = NT * 8, kThreads = 32 * WR * WK;
   static constexpr int kStride = kRows + 4;  // floats from one row of x to the next: banks differ
   struct Slot {
@@ -27,6 +28,7 @@ struct Shape {
   // Where there is room for both, a block computes several tiles, and copies ahead from tile to
   // tile.
   static constexpr bool kLoops = BLOCKS == 1 && CLUSTER == 1 && kRing + kSums <= 227 * 1024;
+  static_assert(kLoops == (B.loops && CLUSTER == 1));
   static constexpr int kOwn = kLoops ? kRing + kSums : kRing > kSums ? kRing : kSums;
   static constexpr int kShared = kOwn + (CLUSTER > 1 ? kRows * kBatch * 4 : 0);  // sums of others
 };
