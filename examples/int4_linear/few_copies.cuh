@@ -9,11 +9,12 @@
 
 namespace four_bit {
 
-template <int R_, int NT_, int WR_, int WK_, int STAGES_, int CLUSTER_, int BLOCKS_>
+// Shape I of kShapes. CLUSTER: blocks that share K. BLOCKS should fit on a multiprocessor.
+template <int I, int R_, int STAGES_, int CLUSTER_>
 struct Shape {
-  static constexpr int R = R_, NT = NT_, WR = WR_, WK = WK_, STAGES = STAGES_;
-  static constexpr int CLUSTER = CLUSTER_;  // blocks that share K
-  static constexpr int BLOCKS = BLOCKS_;    // that should fit on a multiprocessor
+  static constexpr BlockShape B = kShapes[I];
+  static constexpr int R = R_, STAGES = STAGES_, CLUSTER = CLUSTER_, BLOCKS = B.per_processor;
+  static constexpr int NT = B.batch / 8, WR = B.rows / kTile / R, WK = B.along_k;
   static constexpr int kRows = WR * R * kTile, kBatch = NT * 8, kThreads = 32 * WR * WK;
   static constexpr int kStride = kRows + 4;  // floats from one row of x to the next: banks differ
   struct Slot {
@@ -27,6 +28,7 @@ struct Shape {
   // Where there is room for both, a block computes several tiles, and copies ahead from tile to
   // tile.
   static constexpr bool kLoops = BLOCKS == 1 && CLUSTER == 1 && kRing + kSums <= 227 * 1024;
+  static_assert(kLoops == (B.loops && CLUSTER == 1));
   static constexpr int kOwn = kLoops ? kRing + kSums : kRing > kSums ? kRing : kSums;
   static constexpr int kShared = kOwn + (CLUSTER > 1 ? kRows * kBatch * 4 : 0);  // sums of others
 };
@@ -71,7 +73,7 @@ struct Copies {
   // Addresses in this warp's ring: where it copies to and, as far from `slot`, where it reads.
   uint32_t to_codes, to_affine, to_x, x_at, scale_at, zero_at, slot = 0;
   bool has_scale = at.lane < 2 * R;  // these lanes copy scales, the next R zeros
-  uint32_t affine_row;
+  uint32_t affine_row, sixteen;
   int half_group, rows_left;
   const T* from_x[kMine];
   // The next copy: of `group` of the tile before `ahead`, of which this warp has so many `pieces`.
@@ -95,7 +97,9 @@ struct Copies {
     zero_at = keep(affine + R * 32 + at.g * 2);
     affine_row = keep(has_scale ? p.n * static_cast<int>(sizeof(T)) : p.n);
     half_group = keep(p.k % kGroup ? p.k / kGroup : -1);  // the one of 64 columns
-    rows_left = keep(at.rows_of_x - at.wr * 8 - at.g);    // from this lane's first one on
+    // 16, which no compiler sees through: it would turn a product by 16 into a shift and a sum.
+    sixteen = keep(blockDim.x / (S::kThreads / 16));
+    rows_left = keep(at.rows_of_x - at.wr * 8 - at.g);  // from this lane's first one on
     for (int i = 0; i < kMine; ++i) {
       const int row = at.m0 + (i * WR * 8 < rows_left ? (i * WR + at.wr) * 8 + at.g : 0);
       from_x[i] = static_cast<const T*>(p.x) + static_cast<int64_t>(row) * p.k + at.t * 8;
@@ -137,7 +141,7 @@ struct Copies {
 #pragma unroll
     for (int r = 0; r < R; ++r) {
       if (r < pieces) {
-        const Words* second = from_codes + (group * 256 + offsets[r]);
+        const Words* second = offset_by(from_codes, group * 256 + offsets[r], sixteen);
         copy_16(codes + r * 512, second - 128);
         copy_16(codes + (R + r) * 512, second, is_whole);
       }
@@ -145,7 +149,7 @@ struct Copies {
     if (is_affine) copy_16(slot + to_affine, offset_by(from_affine, group, affine_row));
 #pragma unroll
     for (int i = 0; i < kMine; ++i) {
-      const T* from = from_x[i] + group * kGroup;
+      const T* from = offset_by(from_x[i], group * (kGroup * sizeof(T) / 16), sixteen);
       const bool has_row = i * WR * 8 < rows_left, has_second = has_row & is_whole;
       for (int j = 0; j < 4; ++j) {
         const bool is_there = j < 2 ? has_row : has_second;

@@ -71,8 +71,8 @@ __device__ inline void group_of_many(float (&sums)[S::R][S::NT][4], const Places
     m_zero[r][0] = magic_pair<T>(zeros & 0xff);
     m_zero[r][1] = magic_pair<T>(zeros >> 8);
   }
-  // For few rows of x this is the rare second try: there it is kept small.
-#pragma unroll(NT > 2 ? 2 : 1)
+  // Kept small: for up to 16 rows of x this is the rare second try.
+#pragma unroll 1
   for (int half = 0; half < 2; ++half) {
     Words x[NT][2];
     for (int i = 0; i < NT; ++i)

@@ -55,7 +55,7 @@ const char* launch_int4_linear(const Int4Call& call, bool* is_done, cudaStream_t
   cudaFuncAttributes found = {};
   const bool has_wgmma =
       major == 9 &&
-      cudaFuncGetAttributes(&found, many_rows<__nv_bfloat16, Tile<64, 2, 2>>) == cudaSuccess &&
+      cudaFuncGetAttributes(&found, many_rows<__nv_bfloat16, Tile<10>>) == cudaSuccess &&
       found.sharedSizeBytes > 0;
   const int processors = device_attribute(cudaDevAttrMultiProcessorCount);
   Int4Call part = call;

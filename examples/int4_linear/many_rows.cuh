@@ -7,14 +7,17 @@
 // tiles than multiprocessors, and add their sums in a fixed order.
 #pragma once
 #include "codes.cuh"
+#include "plan.h"
 
 #include <cooperative_groups.h>
 
 namespace four_bit {
 
-template <int BATCH_, int TEAMS_, int CHUNKS_>
+// Shape I of kShapes: TEAMS warpgroups, slots of CHUNKS times 64 columns.
+template <int I>
 struct Tile {
-  static constexpr int BATCH = BATCH_, TEAMS = TEAMS_, CHUNKS = CHUNKS_;
+  static constexpr int BATCH = kShapes[I].batch, TEAMS = kShapes[I].rows / 64;
+  static constexpr int CHUNKS = BATCH <= 128 ? 2 : 1;
   static constexpr int kRows = TEAMS * 64, kThreads = (TEAMS + 1) * 128;
   static constexpr int kBytes = CHUNKS * (BATCH * 128 + kRows * 32) + kRows * 3;  // of a slot
   static constexpr int kZeros = (kRows + 127) / 128 * 128;  // TMA stores at multiples of 128
