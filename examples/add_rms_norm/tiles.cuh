@@ -100,7 +100,8 @@ __global__ void __launch_bounds__(kMostThreads, kForwardTiles)
       return scale;
     };
     const float2 scale = place.sum_over_rows(sums, share, finish);
-    const int own = static_cast<int>(keep(place.own));  // or each comparison would be stored
+    // Compared anew: the results of the comparisons above would take registers.
+    const int own = static_cast<int>(keep(place.own));
     float x[kSize];
     for (int k = 0; k < kSize; ++k) {
       x[k] = element(sum, k) * (k < own ? scale.x : scale.y) * w[k];
