@@ -345,8 +345,7 @@ TABLES |= {  # those that one call makes
 
 def draw(folder: Path) -> None:
     """The pictures: of docs/8_timing.md by the function of time.py, others by plot() of a lesson's program."""
-    rows = [row for row in timings().values() if row["dtype"] == "float32"]
-    sweep = {"environment": load(RUNS[0], "environment"), "results": rows}
+    sweep = {"environment": load(RUNS[0], "environment"), "results": list(timings().values())}
     plots.draw(folder / "h200-sweep.svg", plots.sweep, sweep)
     for name, program in PICTURES.items():
         sys.path.insert(0, str(ROOT / "examples" / program.partition("/")[0]))

@@ -18,11 +18,6 @@ def built(lesson):
     lib = lesson("add_rms_norm")
 
 
-@pytest.fixture(params=["cpu"] + ["cuda"] * torch.cuda.is_available())
-def device(request):
-    return request.param
-
-
 def make(shape, dtype=torch.float32, device="cpu", scale=1.0, seed=0, weight_dtype=None):
     """a, b, weight, dy, ds."""
     torch.manual_seed(seed)

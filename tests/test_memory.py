@@ -1,14 +1,10 @@
 """On a GPU: the lessons' kernels stay within their tensors, at sizes that fill no block."""
 
 import os
-import shutil
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-
-from lab import toolchain
+from test_debug import NO_CACHE, ROOT, find, output
 
 LESSONS = {"add_rms_norm": "add_rms_norm", "int4_linear": "int4_linear", "decode_attention": "decode_attention"}
 LESSONS |= {"matmul": "gated_linear"}
@@ -42,20 +38,17 @@ for batch, heads, key_heads, tokens, d in sizes:
 for batch, k, n in ((6, 24, 32), (65, 72, 160), (300, 328, 1040)):
     gated_linear.gated_linear(randn(batch, k), randn(n, k))
 torch.cuda.synchronize()
+print("all have run")
 """
 
 
 @pytest.mark.thorough
 def test_memcheck(cuda, lesson):
     """Each tensor is an allocation by itself, so that compute-sanitizer sees a kernel that leaves one."""
-    sanitizer = shutil.which("compute-sanitizer", path=f"{toolchain.tool_path()}:/usr/local/cuda/bin")
-    if not sanitizer:
-        pytest.skip("needs compute-sanitizer")
     for folder, module in LESSONS.items():
         lesson(folder, module)
-    folders = [str(Path(__file__).parents[1] / "examples" / folder) for folder in LESSONS]
-    env = os.environ | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "PYTHONPATH": os.pathsep.join(folders)}
-    command = [sanitizer, "--tool", "memcheck", "--print-limit", "3", sys.executable, "-c", PROGRAM, *LESSONS.values()]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
-    assert "ERROR SUMMARY: 0 errors" in done.stdout, done.stdout + done.stderr
-    assert done.returncode == 0, done.stderr
+    folders = os.pathsep.join(str(ROOT / "examples" / folder) for folder in LESSONS)
+    command = [find("compute-sanitizer"), "--tool", "memcheck", "--print-limit", "3", sys.executable, "-c", PROGRAM]
+    out = output(*command, *LESSONS.values(), PYTHONPATH=folders, **NO_CACHE)
+    assert "all have run" in out, out
+    assert "ERROR SUMMARY: 0 errors" in out, out

@@ -74,7 +74,7 @@ def load_launcher(name: str, source: Path, *cuda_flags: str, function: str = "la
 
 def launch(launcher: Callable, *arguments: object) -> None:
     """Call a launcher on torch's current stream. Its error message becomes a RuntimeError. A tensor goes as its
-    pointer, an int as C's int, what is of ctypes as it is."""
+    pointer, an int as a C int, a value of ctypes unchanged."""
     values = [ctypes.c_void_p(x.data_ptr()) if isinstance(x, Tensor) else x for x in arguments]
     if error := launcher(*values, ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)):
         raise RuntimeError(f"{launcher.__name__}: {error.decode()}")

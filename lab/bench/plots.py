@@ -1,10 +1,13 @@
 """How the pages' pictures look, and the one of time.py's results."""
 
+import io
 from collections.abc import Callable
 from pathlib import Path
 
 import matplotlib
 from matplotlib.figure import Figure
+
+from .. import files
 
 # From the palette by Okabe and Ito, which colour-blind readers can tell apart ("Color Universal Design", 2008).
 ORANGE, BLUE, RED = "#e69f00", "#0072b2", "#d55e00"
@@ -16,11 +19,13 @@ STYLE |= {"svg.fonttype": "none", "svg.hashsalt": "lesson"}  # text stays text; 
 
 
 def draw(path: Path, plot: Callable, content: dict) -> None:
-    """Write an SVG file, which plot(figure, content) draws."""
+    """Write a picture, .png, .pdf or .svg, which plot(figure, content) draws."""
     with matplotlib.rc_context(STYLE):
         figure = Figure(layout="constrained")
         plot(figure, content)
-        figure.savefig(path, metadata={"Date": None})
+        metadata = {"Date": None} if path.suffix == ".svg" else None
+        figure.savefig(buffer := io.BytesIO(), format=path.suffix[1:], dpi=150, metadata=metadata)
+    files.write(path, buffer.getvalue())
 
 
 def sweep(figure: Figure, content: dict) -> None:
@@ -43,6 +48,6 @@ def sweep(figure: Figure, content: dict) -> None:
     shown = [row["ratio_to_torch"] for row in rows if row["call"] == "torch_launch_add2"]
     lower.set_ylim(min(0.9, *shown) - 0.005, max(1.1, *shown) + 0.005)  # wide enough that noise looks small
     lower.set_xlabel("elements")
-    upper.set_title(f"GB/s, {rows[0]['dtype']}, by the clock `{rows[0]['clock']}`", loc="left")
+    upper.set_title(f"GB/s, {chosen['dtype']}, by the clock `{clock}`", loc="left")
     lower.set_title("time over torch's; below 1 is faster", loc="left")
     figure.legend(loc="outside lower center", ncols=2)
