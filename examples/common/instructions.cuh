@@ -243,6 +243,15 @@ __device__ inline void wait(uint64_t* barrier, int parity) {
 }
 
 // st.async: writes x to the same place in another block, and counts its bytes at a barrier there.
+__device__ inline void send(float4 x, float4* to, uint64_t* barrier, int block) {
+  SM_90(asm volatile(
+      "{.reg .b32 place, remote;\n"
+      "mapa.shared::cluster.u32 place, %0, %2;\n"
+      "mapa.shared::cluster.u32 remote, %1, %2;\n"
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [place], {%3, %4, %5, %6}, "
+      "[remote];}" ::"r"(address(to)),
+      "r"(address(barrier)), "r"(block), "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w) : "memory"));
+}
 __device__ inline void send(float x, float* to, uint64_t* barrier, int block) {
   SM_90(asm volatile(
       "{.reg .b32 place, remote;\n"

@@ -4,12 +4,10 @@
 // left factor from registers, where codes become numbers anyway, and x as the right one from shared
 // memory. One more thread, the producer, does nothing but order copies by TMA, into a ring of
 // STAGES slots, each for 64 or 128 columns. The blocks of a cluster share K if there are fewer
-// tiles than multiprocessors, and add their sums in a fixed order.
+// tiles than multiprocessors, and send each other their sums.
 #pragma once
 #include "codes.cuh"
 #include "plan.h"
-
-#include <cooperative_groups.h>
 
 namespace four_bit {
 
@@ -29,9 +27,8 @@ struct Tile {
     uint16_t scale[STAGES][kRows];
     uint8_t zero[STAGES][kZeros];
   };
-  static constexpr int kStride = kRows + 4;  // floats from one row of x to the next: banks differ
-  static constexpr int kRing = sizeof(Ring), kSums = BATCH * kStride * 4;
-  static constexpr int kShared = (kRing > kSums ? kRing : kSums) + 1024;  // to begin at 1024
+  static constexpr int kShared = sizeof(Ring) + 1024;  // to begin at a multiple of 1024
+  static_assert(sizeof(Ring) >= (BATCH / 8 + kMostSplits) * TEAMS * 128 * 16);  // join_blocks
   // Registers of a thread: ptxas deals out as many as all can have; then the producer gives most
   // of its own to the others.
   static constexpr int kProducer = 24, kOthers = TEAMS <= 2 ? 240 : TEAMS == 3 ? 160 : 112;
@@ -185,10 +182,44 @@ __device__ inline void add_groups(float (&sums)[S::BATCH / 2], typename S::Ring&
   if (my.lane == 0 && last >= 0) arrive(&at.is_empty[last]);
 }
 
-// Stores a tile that one block has computed. count: rows of x in it.
+// Adds the sums of a cluster's blocks. Each finishes `share` times 8 rows of x: the others send
+// their sums of these into its ring, as float4[block][share][thread], and it adds them to its own.
+template <typename S>
+__device__ inline void join_blocks(float (&sums)[S::BATCH / 2], float4* ring, uint64_t* joined,
+                                   const Work<S>& work, int share) {
+  constexpr int kThreads = S::kThreads - 128, kEights = S::BATCH / 8;
+  float4* const mine = ring + threadIdx.x - 128;
+  arrive_at_cluster();
+  wait_for_cluster();  // all have read their rings
+  const int first = work.part * share, count = max(0, min(share, kEights - first));
+  if (threadIdx.x == 128) expect_bytes(joined, (work.splits - 1) * count * kThreads * 16);
+#pragma unroll
+  for (int i = 0, owner = 0, place = 0; i < kEights; ++i, ++place) {
+    if (place == share) ++owner, place = 0;
+    if (owner == work.part || owner >= work.splits) continue;
+    const float4 four = {sums[i * 4], sums[i * 4 + 1], sums[i * 4 + 2], sums[i * 4 + 3]};
+    send(four, mine + (work.part * share + place) * kThreads, joined, owner);
+  }
+  wait(joined, 0);
+  for (int block = 0; block < work.splits; ++block) {
+    if (block == work.part) continue;
+#pragma unroll
+    for (int i = 0; i < kEights; ++i) {
+      if (i < first || i >= first + share) continue;
+      const float4 more = mine[(block * share + i - first) * kThreads];
+      sums[i * 4] += more.x;
+      sums[i * 4 + 1] += more.y;
+      sums[i * 4 + 2] += more.z;
+      sums[i * 4 + 3] += more.w;
+    }
+  }
+}
+
+// Stores what a thread has of x's rows m, m + 1, and 8 further, from the first of these pairs to
+// the end of them.
 template <typename T, int kSums>
 __device__ inline void store_rows(const float (&sums)[kSums], const Int4Call& p, int row, int m,
-                                  int count) {
+                                  int first, int end) {
   if (row >= p.n) return;
   using Pair = typename Half<T>::Pair;
   const auto* from = static_cast<const Pair*>(p.bias ? p.bias : p.scale) + row / 2;
@@ -197,56 +228,11 @@ __device__ inline void store_rows(const float (&sums)[kSums], const Int4Call& p,
   T* y = static_cast<T*>(p.y) + m * width + (p.is_gated ? row / 2 : row);
 #pragma unroll
   for (int i = 0; i < kSums / 4; ++i, y += width * 8) {
-    const int left = count - i * 8;
+    if (i < first || i >= end) continue;
+    const int left = p.batch - m - i * 8;
     if (left > 0) store(y, bias + float2{sums[i * 4], sums[i * 4 + 2]}, p.is_gated);
     if (left > 1) store(y + width, bias + float2{sums[i * 4 + 1], sums[i * 4 + 3]}, p.is_gated);
   }
-}
-
-// Adds the sums of a cluster's blocks, in the place of their rings. Each finishes some rows of x.
-template <typename T, typename S>
-__device__ inline void join_blocks(const float (&sums)[S::BATCH / 2], float* all, const Int4Call& p,
-                                   const Work<S>& work, int tile, const Consumer& my) {
-  sync_some(1, S::kThreads - 128);  // all have read the ring
-#pragma unroll
-  for (int i = 0; i < S::BATCH / 8; ++i) {
-    float* to = all + (i * 8 + 2 * my.t) * S::kStride + my.row;
-    *reinterpret_cast<float2*>(to) = {sums[i * 4], sums[i * 4 + 2]};
-    *reinterpret_cast<float2*>(to + S::kStride) = {sums[i * 4 + 1], sums[i * 4 + 3]};
-  }
-  const auto blocks = cooperative_groups::this_cluster();
-  blocks.sync();
-  const int m0 = work.m_of(tile), count = min(S::BATCH, p.batch - m0);
-  const int first = count * work.part / work.splits, end = count * (work.part + 1) / work.splits;
-  // The threads add 8 rows at a time. Another block's memory is far, so each waits for 16 loads
-  // together: four rows, from four blocks. It asks one block after the other, lest all ask one.
-  constexpr int kFours = S::kRows / 4;
-  const int thread = threadIdx.x - 128, four = thread % kFours * 4, row = work.row_of(tile) + four;
-  for (int m = first + thread / kFours; m < end; m += 32) {
-    float2 low[4] = {}, high[4] = {};
-    for (int block = 0; block < work.splits; block += 4) {
-      float4 more[16] = {};
-#pragma unroll
-      for (int i = 0; i < 16; ++i) {
-        const int from = block + i % 4, next = m + i / 4 * 8;
-        const float* sum = blocks.map_shared_rank(all + next * S::kStride + four, from);
-        if (from < work.splits && next < end) more[i] = *reinterpret_cast<const float4*>(sum);
-      }
-#pragma unroll
-      for (int i = 0; i < 16; ++i) {
-        low[i / 4] = low[i / 4] + float2{more[i].x, more[i].y};
-        high[i / 4] = high[i / 4] + float2{more[i].z, more[i].w};
-      }
-    }
-#pragma unroll
-    for (int i = 0; i < 4 && m + i * 8 < end; ++i) {
-      finish<T>(p, m0 + m + i * 8, row, low[i]);
-      finish<T>(p, m0 + m + i * 8, row + 2, high[i]);
-    }
-  }
-  // Others may still read the sums of this block. They have used what they read when they arrive.
-  arrive_at_cluster();
-  wait_for_cluster();
 }
 
 template <typename T, typename S>
@@ -255,13 +241,14 @@ __global__ void __launch_bounds__(S::kThreads, 1)
               int end_tile) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ uint4 memory[];
-  __shared__ uint64_t is_full[S::STAGES], is_empty[S::STAGES];
+  __shared__ uint64_t is_full[S::STAGES], is_empty[S::STAGES], joined;
   const Work<S> work(p, splits, first_tile, end_tile);
   if (threadIdx.x == 0) {
     for (int i = 0; i < S::STAGES; ++i) {
       init_barrier(&is_full[i], 1);
       init_barrier(&is_empty[i], S::TEAMS * 4);  // a lane of each warp that reads it
     }
+    init_barrier(&joined, 1);
     publish_barriers();
   }
   prefetch_first<T>(maps, p, work);
@@ -280,13 +267,12 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   Position<S> at = {is_full, is_empty, 0, 0};
   const Consumer my;
   for (int tile = work.first_tile; tile < end_tile; tile += work.step) {
-    const int m = work.m_of(tile) + 2 * my.t;
+    const int m = work.m_of(tile), eights = divide_up(min(S::BATCH, p.batch - m), 8);
+    const int share = divide_up(eights, splits), first = share * work.part;
     float sums[S::BATCH / 2] = {};
     add_groups<T>(sums, ring, at, work.groups, my);
-    if (splits == 1)
-      store_rows<T>(sums, p, work.row_of(tile) + my.row, m, min(S::BATCH - 2 * my.t, p.batch - m));
-    else
-      join_blocks<T>(sums, reinterpret_cast<float*>(&ring), p, work, tile, my);
+    if (splits > 1) join_blocks(sums, reinterpret_cast<float4*>(&ring), &joined, work, share);
+    store_rows<T>(sums, p, work.row_of(tile) + my.row, m + 2 * my.t, first, first + share);
   }
 #endif
 }
