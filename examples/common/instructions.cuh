@@ -220,14 +220,18 @@ __device__ inline void arrive(uint64_t* barrier) {
   SM_90(ptx::mbarrier_arrive(ptx::sem_release, ptx::scope_cta, ptx::space_shared, barrier));
 }
 
+// mapa: the address of the same place in another block of the cluster.
+__device__ inline uint32_t address_in(int block, const void* x) {
+  uint32_t there = address(x);
+  SM_90(asm volatile("mapa.shared::cluster.u32 %0, %0, %1;" : "+r"(there) : "r"(block)));
+  return there;
+}
+
 // mbarrier.arrive at the same barrier in another block of the cluster. (cuda::ptx's would also wait
 // for all writes of this thread to be seen there.)
 __device__ inline void arrive_at(uint64_t* barrier, int block) {
-  SM_90(
-      asm volatile("{.reg .b32 remote;\n"
-                   "mapa.shared::cluster.u32 remote, %0, %1;\n"
-                   "mbarrier.arrive.shared::cluster.b64 _, [remote];}" ::"r"(address(barrier)),
-                   "r"(block) : "memory"));
+  const uint32_t there = address_in(block, barrier);
+  SM_90(asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(there) : "memory"));
 }
 
 // mbarrier.arrive.expect_tx: arrives, and the phase waits for so many bytes more.
@@ -243,23 +247,18 @@ __device__ inline void wait(uint64_t* barrier, int parity) {
 }
 
 // st.async: writes x to the same place in another block, and counts its bytes at a barrier there.
-__device__ inline void send(float4 x, float4* to, uint64_t* barrier, int block) {
-  SM_90(asm volatile(
-      "{.reg .b32 place, remote;\n"
-      "mapa.shared::cluster.u32 place, %0, %2;\n"
-      "mapa.shared::cluster.u32 remote, %1, %2;\n"
-      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [place], {%3, %4, %5, %6}, "
-      "[remote];}" ::"r"(address(to)),
-      "r"(address(barrier)), "r"(block), "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w) : "memory"));
-}
 __device__ inline void send(float x, float* to, uint64_t* barrier, int block) {
+  const uint32_t there = address_in(block, to), counts = address_in(block, barrier);
   SM_90(asm volatile(
-      "{.reg .b32 place, remote;\n"
-      "mapa.shared::cluster.u32 place, %0, %3;\n"
-      "mapa.shared::cluster.u32 remote, %1, %3;\n"
-      "st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [place], %2, [remote];}" ::"r"(
-          address(to)),
-      "r"(address(barrier)), "r"(__float_as_uint(x)), "r"(block) : "memory"));
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %2, [%1];" ::"r"(there),
+      "r"(counts), "f"(x) : "memory"));
+}
+__device__ inline void send(float4 x, float4* to, uint64_t* barrier, int block) {
+  const uint32_t there = address_in(block, to), counts = address_in(block, barrier);
+  SM_90(
+      asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%2, %3, "
+                   "%4, %5}, [%1];" ::"r"(there),
+                   "r"(counts), "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w) : "memory"));
 }
 
 // ---- TMA: one thread starts the copy of a whole tile. tensor_map.cuh makes the maps.
