@@ -69,8 +69,8 @@ struct Work {
   __device__ int m_of(int tile) const { return tile / tiles_of_w * S::BATCH; }
 };
 
-// As in few_copies.cuh: the first weights go to L2 while the kernel before ends. Two groups: with
-// more, the copies of x wait behind them (8: 3% slower in the mean).
+// As in few_copies.cuh: the first weights go to L2 while the kernel before ends. Of more than two
+// groups the copies would keep those of x waiting.
 template <typename T, typename S>
 __device__ inline void prefetch_first(const Maps& maps, const Int4Call& p, const Work<S>& work) {
   const int row = work.row_of(work.first_tile), i = threadIdx.x, first = work.first_group;
