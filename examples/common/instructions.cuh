@@ -223,7 +223,7 @@ __device__ inline void arrive(uint64_t* barrier) {
 // mapa: the address of the same place in another block of the cluster.
 __device__ inline uint32_t address_in(int block, const void* x) {
   uint32_t there = address(x);
-  SM_90(asm volatile("mapa.shared::cluster.u32 %0, %0, %1;" : "+r"(there) : "r"(block)));
+  SM_90(asm("mapa.shared::cluster.u32 %0, %0, %1;" : "+r"(there) : "r"(block)));
   return there;
 }
 
