@@ -29,7 +29,7 @@ from lab.bench import clock  # and a clock
 SHAPES = [(8192, 8192), (14336, 4096), (4096, 14336), (6144, 4096), (18944, 3584), (2560, 9728), (1536, 8960)]
 BATCHES = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 OURS = "int4_linear"
-WARM_S = 0.1
+WARM_S = 0.06
 FOR_FEW_ROWS = ("tinygemm", "bitsandbytes")  # with more than 64 they take 2 to 9 times F.linear's time
 COLOURS = {"F.linear": "#777777", "tinygemm": "#7570b3", "bitsandbytes": "#e6ab02", "Humming": "#d95f02"}
 COLOURS |= {"Marlin": "#e7298a", OURS: "#1b9e77"}
