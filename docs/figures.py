@@ -206,8 +206,9 @@ def int4(name: str, corner: str, line: str, cell: str) -> str:
 def int4_ratios() -> str:
     """Our time over that of each contestant, from the best size to the worst."""
     found: dict[tuple[str, str], list[float]] = {}
-    for row in load("h200-int4"):
-        count = "1 to 64" if row["batch"] <= 64 else "128" if row["batch"] == 128 else "256 and more"
+    counts = {64: "1 to 64", 140: "72 to 140", 400: "200 to 400", 2048: "512 to 2048"}
+    for row in sorted(load("h200-int4") + load("h200-int4-between"), key=lambda row: row["batch"]):
+        count = next(name for most, name in counts.items() if row["batch"] <= most)
         for other in sorted(row.keys() - {"n", "k", "batch", "floor_us", "of_best", "int4_linear"}):
             found.setdefault((count, other), []).append(row["int4_linear"] / row[other])
     rows = [{"rows": x, "other": y, "low": min(ratios), "high": max(ratios)} for (x, y), ratios in found.items()]
