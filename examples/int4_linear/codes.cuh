@@ -74,15 +74,4 @@ __device__ inline void store(T* y, float2 sum, bool is_gated) {
     *reinterpret_cast<typename Half<T>::Pair*>(y) = pair(sum);
 }
 
-template <typename T>
-__device__ inline void finish(const Int4Call& p, int m, int row, float2 sum) {
-  if (row >= p.n) return;
-  if (p.bias) {
-    const auto bias = static_cast<const typename Half<T>::Pair*>(p.bias)[row / 2];
-    sum = sum + Half<T>::floats(bias);
-  }
-  const int64_t place = static_cast<int64_t>(m) * p.n + row;
-  store(static_cast<T*>(p.y) + (p.is_gated ? place / 2 : place), sum, p.is_gated);
-}
-
 }  // namespace four_bit

@@ -91,6 +91,17 @@ struct Sums {
   }
 };
 
+template <typename T>
+__device__ inline void finish(const Int4Call& p, int m, int row, float2 sum) {
+  if (row >= p.n) return;
+  if (p.bias) {
+    const auto bias = static_cast<const typename Half<T>::Pair*>(p.bias)[row / 2];
+    sum = sum + Half<T>::floats(bias);
+  }
+  const int64_t place = static_cast<int64_t>(m) * p.n + row;
+  store(static_cast<T*>(p.y) + (p.is_gated ? place / 2 : place), sum, p.is_gated);
+}
+
 // Finishes a tile. Each block of a cluster has a part of the rows, `kOwned` pairs: the others write
 // their sums of these to its `parts`.
 template <typename T, typename S>

@@ -217,8 +217,8 @@ __device__ inline void join_blocks(float (&sums)[S::BATCH / 2], float4* ring, ui
   }
 }
 
-// Stores what a thread has of x's rows m, m + 1, and 8 further, from the first of these pairs to
-// the end of them.
+// A thread has sums of rows m and m + 1 of x, and of pairs that are 8 rows further each. Stores
+// pairs `first` to `end`.
 template <typename T, int kSums>
 __device__ inline void store_rows(const float (&sums)[kSums], const Int4Call& p, int row, int m,
                                   int first, int end) {
