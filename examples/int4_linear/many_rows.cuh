@@ -1,4 +1,4 @@
-// y^T = W x^T for more than a few rows of x, with wgmma: for sm_90a: H100, H200 and others.
+// y^T = W x^T for many rows of x, with wgmma, so for sm_90a: H100, H200 and others.
 //
 // A warpgroup of four warps computes 64 rows of W for BATCH rows of x. A tensor core takes W as the
 // left factor from registers, where codes become numbers anyway, and x as the right one from shared
@@ -18,7 +18,7 @@ struct Tile {
   static constexpr int CHUNKS = BATCH <= 128 ? 2 : 1;
   static constexpr int kRows = TEAMS * 64, kThreads = (TEAMS + 1) * 128;
   static constexpr int kBytes = CHUNKS * (BATCH * 128 + kRows * 32) + kRows * 3;  // of a slot
-  static constexpr int kZeros = (kRows + 127) / 128 * 128;  // TMA stores at multiples of 128
+  static constexpr int kZeros = (kRows + 127) / 128 * 128;  // TMA writes at multiples of 128
   static constexpr int kFitting = 224 * 1024 / (kBytes + kZeros - kRows);
   static constexpr int STAGES = kFitting < 12 ? kFitting : 12;
   struct Ring {
@@ -27,9 +27,9 @@ struct Tile {
     uint16_t scale[STAGES][kRows];
     uint8_t zero[STAGES][kZeros];
   };
-  static constexpr int kShared = sizeof(Ring) + 1024;  // to begin at a multiple of 1024
+  static constexpr int kShared = sizeof(Ring) + 1024;  // the ring begins at a multiple of 1024
   static_assert(sizeof(Ring) >= (BATCH / 8 + kMostSplits) * TEAMS * 128 * 16);  // join_blocks
-  // Registers of a thread: ptxas deals out as many as all can have; then the producer gives most
+  // Registers of a thread: ptxas gives all equally many; then the producer's warpgroup gives most
   // of its own to the others.
   static constexpr int kProducer = 24, kOthers = TEAMS <= 2 ? 240 : TEAMS == 3 ? 160 : 112;
 };
@@ -38,8 +38,8 @@ struct Maps {
   CUtensorMap x, codes, scale, zero;
 };
 
-// A place in the ring, the parity of its phase, and all slots' barriers. Producer and consumers
-// walk alike.
+// A place in the ring, the parity to wait for, and all slots' barriers. Producer and consumers walk
+// alike.
 template <typename S>
 struct Position {
   uint64_t *is_full, *is_empty;
@@ -50,7 +50,7 @@ struct Position {
   }
 };
 
-// Tiles of W's rows, then of x's. Blocks loop over them; those of a cluster have one.
+// Tiles go along W's rows first. A block loops over them; those of a cluster have one together.
 template <typename S>
 struct Work {
   int tiles_of_w, first_tile, end_tile, step;
@@ -69,8 +69,8 @@ struct Work {
   __device__ int m_of(int tile) const { return tile / tiles_of_w * S::BATCH; }
 };
 
-// As in few_copies.cuh: the first weights go to L2 while the kernel before ends. Of more than two
-// groups the copies would keep those of x waiting.
+// As in few_copies.cuh: the first weights go to L2 while the kernel before ends. More than two
+// groups would hold up the copies of x.
 template <typename T, typename S>
 __device__ inline void prefetch_first(const Maps& maps, const Int4Call& p, const Work<S>& work) {
   const int row = work.row_of(work.first_tile), i = threadIdx.x, first = work.first_group;
@@ -115,7 +115,7 @@ struct Consumer {
 };
 
 template <typename T>
-struct Affine {  // of those two rows, twice each
+struct Affine {  // of a thread's two rows: each number in both halves of a pair
   typename Half<T>::Pair scale[2], m_zero[2];
 };
 
@@ -184,15 +184,16 @@ __device__ inline void add_groups(float (&sums)[S::BATCH / 2], typename S::Ring&
   if (my.lane == 0 && last >= 0) arrive(&at.is_empty[last]);
 }
 
-// Adds the sums of a cluster's blocks. Each finishes `share` times 8 rows of x: the others send
-// their sums of these into its ring, as float4[block][share][thread], and it adds them to its own.
+// Adds the sums of a cluster's blocks. Each finishes up to `share` times 8 rows of x: the others
+// send it their sums of these, which replace its ring: float4[block][share][thread].
 template <typename S>
 __device__ inline void join_blocks(float (&sums)[S::BATCH / 2], float4* ring, uint64_t* joined,
                                    const Work<S>& work, int share) {
   constexpr int kThreads = S::kThreads - 128, kEights = S::BATCH / 8;
   float4* const mine = ring + threadIdx.x - 128;
   arrive_at_cluster();
-  wait_for_cluster();  // all have read their rings
+  wait_for_cluster();  // all blocks have read their rings
+  // Where the tile ends a block has fewer rows, or none.
   const int first = work.part * share, count = max(0, min(share, kEights - first));
   if (threadIdx.x == 128) expect_bytes(joined, (work.splits - 1) * count * kThreads * 16);
 #pragma unroll
@@ -202,7 +203,7 @@ __device__ inline void join_blocks(float (&sums)[S::BATCH / 2], float4* ring, ui
     const float4 four = {sums[i * 4], sums[i * 4 + 1], sums[i * 4 + 2], sums[i * 4 + 3]};
     send(four, mine + (work.part * share + place) * kThreads, joined, owner);
   }
-  wait(joined, 0);
+  wait(joined, 0);  // all have sent to this block; those that it sends to wait for it
   for (int block = 0; block < work.splits; ++block) {
     if (block == work.part) continue;
 #pragma unroll
@@ -217,8 +218,8 @@ __device__ inline void join_blocks(float (&sums)[S::BATCH / 2], float4* ring, ui
   }
 }
 
-// A thread has sums of rows m and m + 1 of x, and of pairs that are 8 rows further each. Stores
-// pairs `first` to `end`.
+// A thread has sums for rows m + 8 i and m + 8 i + 1 of x. Stores those with i from `first` to
+// before `end`.
 template <typename T, int kSums>
 __device__ inline void store_rows(const float (&sums)[kSums], const Int4Call& p, int row, int m,
                                   int first, int end) {
@@ -261,7 +262,7 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   auto& ring = *reinterpret_cast<typename S::Ring*>(memory + (-address(memory) & 1023) / 16);
   if (threadIdx.x < 128) {  // the producer and three idle warps: setmaxnreg counts warpgroups
     give_registers<S::kProducer>();
-    // Its first waits, for the phase before the first, return at once: all slots are empty.
+    // It starts with parity 1, which a new barrier lets pass: all slots are empty.
     if (threadIdx.x == 0) produce<S>(ring, {is_full, is_empty, 0, 1}, maps, work);
     return;
   }
