@@ -91,7 +91,7 @@ struct Sums {
   }
 };
 
-// Adds the bias to the sums of rows `row` (even) and `row` + 1 of W for row m of x, and stores them.
+// Adds the bias to the sums of rows `row` (even) and `row` + 1 of W for row m of x. Stores them.
 template <typename T>
 __device__ inline void finish(const Int4Call& p, int m, int row, float2 sum) {
   if (row >= p.n) return;
