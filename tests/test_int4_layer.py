@@ -81,6 +81,28 @@ def test_replace_linear_layers(lib, device):
     assert lib.replace_linear_layers(linear(64)) == {"": "it is the model itself"}
 
 
+def test_a_layer_that_does_more_is_kept(lib):
+    """What stands on the layer itself, not on its class, would be lost without a word."""
+
+    def linear():
+        return nn.Linear(64, 64, dtype=torch.bfloat16)
+
+    model = nn.ModuleDict({"own": linear(), "adapter": linear(), "scaled": linear(), "plain": linear()})
+    original = model["own"].forward
+    model["own"].forward = lambda x: original(x) + 1
+    model["adapter"].adapter = nn.Linear(64, 4, dtype=torch.bfloat16)
+    model["scaled"].register_buffer("factor", torch.ones(()))
+    x = torch.randn(3, 64, dtype=torch.bfloat16)
+    before = model["own"](x)
+    kept = lib.replace_linear_layers(model)
+    assert isinstance(model["plain"], lib.Int4Linear)
+    assert isinstance(model["adapter"].adapter, nn.Linear)
+    assert torch.equal(model["own"](x), before)
+    assert kept["own"] == "it has a forward of its own, which would be lost"
+    assert kept["adapter"] == "it has adapter.bias, which would be lost"
+    assert kept["scaled"] == "it has factor, which would be lost"
+
+
 @everywhere
 @pytest.mark.parametrize("gated", [False, True])
 def test_cat(lib, gated, device):

@@ -35,6 +35,10 @@ def replace_linear_layers(model: nn.Module, skip: str | Iterable[str] = ()) -> d
             kept[layer] = f"a {type(layer).__name__} may be used in other ways than nn.Linear"
         elif hooks:  # weight_norm and prune use them, too
             kept[layer] = f"it has {hooks[0].strip('_')}, which would be lost"
+        elif "forward" in vars(layer):  # set on the layer itself, as libraries that wrap a model do
+            kept[layer] = "it has a forward of its own, which would be lost"
+        elif others := layer.state_dict().keys() - {"weight", "bias"}:
+            kept[layer] = f"it has {min(others)}, which would be lost"
         elif isinstance(parent, nn.TransformerEncoderLayer):
             kept[layer] = "nn.TransformerEncoderLayer reads its weight"
         elif layer.weight in users:
