@@ -6,6 +6,7 @@ import json
 import math
 import re
 import shutil
+import struct
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -57,7 +58,7 @@ def error(found, right):
 def read_config(lesson, folder, **changes):
     found = SMALL | {"architectures": ["LlamaForCausalLM"], "rms_norm_eps": 1e-5} | changes
     (folder / "config.json").write_text(json.dumps(found))
-    return lesson.load.read_config(folder)
+    return lesson.run.read_config(folder)
 
 
 def test_config(lesson, tmp_path):
@@ -92,13 +93,55 @@ def test_config(lesson, tmp_path):
         ({"rope_scaling": {"type": "llama3", "factor": 8.0}}, "low_freq_factor, high_freq_factor, original_max_pos"),
         ({"num_key_value_heads": 3}, "4 heads and 3 key heads, expected 1 to 16 heads for each key head"),
         ({"tie_word_embeddings": "false"}, "tie_word_embeddings is 'false', expected False or True"),
-        ({"num_hidden_layers": "3"}, "num_hidden_layers is '3', expected int, at least 1"),
+        ({"num_hidden_layers": "3"}, "num_hidden_layers is '3', expected int, 1 to 2147483647"),
         ({"vocab_size": 512.0}, "vocab_size is 512.0"),
         ({"num_attention_heads": True}, "num_attention_heads is True"),
         ({"num_attention_heads": 0}, "num_attention_heads is 0"),
     ],
 )
 def test_refused_configs(lesson, tmp_path, changes, text):
+    with pytest.raises(ValueError, match=re.escape(text)):
+        read_config(lesson, tmp_path, **changes)
+
+
+INF, NAN = math.inf, math.nan
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"rope_theta": NAN}, "rope_theta is nan, expected float, 1 to 1e+38"),
+        ({"rope_theta": INF}, "rope_theta is inf"),
+        ({"rope_theta": 0}, "rope_theta is 0"),
+        ({"rope_theta": "1e4"}, "rope_theta is '1e4', expected float"),
+        ({"rope_parameters": {"rope_theta": INF}}, "rope_theta is inf"),
+        ({"rms_norm_eps": INF}, "rms_norm_eps is inf, expected float, 0 to 1"),
+        ({"rms_norm_eps": -1}, "rms_norm_eps is -1"),
+        ({"rms_norm_eps": "1e-5"}, "rms_norm_eps is '1e-5'"),
+        ({"max_position_embeddings": "200"}, "max_position_embeddings is '200', expected int"),
+        ({"max_position_embeddings": 0}, "max_position_embeddings is 0"),
+        ({"vocab_size": 2**31}, "vocab_size is 2147483648"),
+        ({"head_dim": 64.0}, "head_dim is 64.0, expected 64 or 128"),
+        ({"hidden_size": "256", "head_dim": None}, "hidden_size is '256', expected int"),
+        ({"num_attention_heads": "4", "head_dim": None}, "num_attention_heads is '4', expected int"),
+        ({"architectures": "LlamaForCausalLM"}, "architectures is 'LlamaForCausalLM', expected ['LlamaFor"),
+        ({"eos_token_id": "2"}, "eos_token_id is '2', expected int, 0 to 2147483647"),
+        ({"eos_token_id": [1, "2"]}, "eos_token_id is '2'"),
+        ({"eos_token_id": {"end": 2}}, "eos_token_id is {'end': 2}"),
+        ({"rope_scaling": "llama3"}, "rope_scaling has 'llama3', expected an object"),
+        ({"rope_parameters": [1]}, "rope_parameters has [1], expected an object"),
+        ({"rope_parameters": {"rope_type": ["llama3"]}}, "rope_type is ['llama3'], expected default or llama3"),
+        ({"rope_scaling": LLAMA3 | {"factor": NAN}}, "factor is nan"),
+        ({"rope_scaling": LLAMA3 | {"factor": -8.0}}, "factor is -8.0, expected float, 1e-06 to 1000000.0"),
+        ({"rope_scaling": LLAMA3 | {"factor": "8"}}, "factor is '8', expected float"),
+        ({"rope_scaling": LLAMA3 | {"low_freq_factor": -1.0}}, "low_freq_factor is -1.0"),
+        ({"rope_scaling": LLAMA3 | {"low_freq_factor": 4.0}}, "low_freq_factor is 4.0, expected less than high_freq"),
+        ({"rope_scaling": LLAMA3 | {"high_freq_factor": INF}}, "high_freq_factor is inf"),
+        ({"rope_scaling": LLAMA3 | {"original_max_position_embeddings": 64.5}}, "embeddings is 64.5, expected int"),
+    ],
+)
+def test_edited_configs(lesson, tmp_path, changes, text):
+    """Numbers that would compute nonsense, and values of a wrong type."""
     with pytest.raises(ValueError, match=re.escape(text)):
         read_config(lesson, tmp_path, **changes)
 
@@ -111,6 +154,14 @@ def test_refused_tensors(lesson, tmp_path, width, text):
     pytest.importorskip("safetensors.torch").save_file(tensors, tmp_path / "model.safetensors")
     with pytest.raises(ValueError, match=text):
         make(lesson, read=lesson.load.Checkpoint(tmp_path))
+
+
+def test_a_dtype_that_torch_does_not_have(lesson, tmp_path):
+    pytest.importorskip("safetensors")
+    header = json.dumps({"x": {"dtype": "F6_E2M3", "shape": [4], "data_offsets": [0, 3]}}).encode()
+    (tmp_path / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(3))
+    with pytest.raises(ValueError, match="F6_E2M3"):
+        lesson.load.Checkpoint(tmp_path)("x", (4,))
 
 
 def save_model(lesson, folder):
@@ -140,12 +191,16 @@ def test_checkpoints(lesson, device, tmp_path, monkeypatch):
         (stray | {index: b'{"weight_map": {"model.norm.weight": "model.safetensors"}}'}, "5 tokens"),
         (stray, "other.safetensors has model.norm.weight, and so has another file"),
         ({index: b'{"weight_map": {"x": "../model.safetensors"}}'}, "which is not in its folder"),
+        ({index: b'{"weight_map": {"x": 1}}'}, "/1', which is not in its folder"),
+        ({index: b'{"weight_map": []}'}, "index.json: weight_map has [], expected an object"),
+        ({index: b"{}"}, "index.json: weight_map has None, expected an object"),
         *(({model: save(tensors | {"model.norm.weight": norm.to(x)})}, f"norm.weight is {x}") for x in dtypes),
         ({model: save(tensors | {"model.norm.weight": norm * math.nan}), "tokens": b"1"}, "logits are NaN"),
         ({model: save(tensors | {"model.embed_tokens.weight": late})}, "logits are NaN"),
         ({"config.json": b"[1]"}, "config.json has [1], expected an object"),
         ({"config.json": b"null"}, "config.json has None, expected an object"),
         ({"config.json": b"\xff"}, "config.json: 'utf-8' codec can't decode byte 0xff"),
+        ({"config.json": b"[" * 100000}, "config.json: "),
         ({"prompt": b"a large b"}, "the prompt has token 512, expected less than vocab_size, 512"),
     ]:
         folder = tmp_path / str(len([*tmp_path.iterdir()]))
@@ -287,7 +342,7 @@ def test_options_without_effect(lesson, monkeypatch, capsys):
 
 def against_transformers(lesson, model, folder, *lengths):
     """Logits, and 64 greedy tokens for each prompt, all of them in one batch."""
-    config, texts = lesson.load.read_config(folder), prompts(*lengths)
+    config, texts = lesson.run.read_config(folder), prompts(*lengths)
     ours = make(lesson, read=(read := lesson.load.Checkpoint(folder)), config=config)
     read.check_unread()
     right = model(torch.tensor(texts[:1])).logits[0].detach()

@@ -1,7 +1,7 @@
 """A Llama from the operators of three lessons. docs/18_llama.md explains it.
 
-Layer shows what a token goes through, Cache keeps keys and values, load.py finds the weights, generate.py writes text
-and run.py is the program.
+Layer shows what a token goes through, Cache keeps keys and values, model_config.py reads what a model is, load.py
+finds the weights, generate.py writes text and run.py is the program.
 """
 
 import math
@@ -174,8 +174,8 @@ class Llama(nn.Module):
         self.last = load.last(config, self.embedding)
         self.norm = Norm(load.tensor("model.norm.weight", config.hidden_size), config.rms_norm_eps)
         self.register_buffer("zero", torch.zeros_like(self.embedding[:1]), persistent=False)
-        names = [f"model.layers.{i}" for i in range(config.num_hidden_layers)]
-        self.layers = nn.ModuleList(Layer(config, name, load) for name in names)
+        numbers = range(config.num_hidden_layers)
+        self.layers = nn.ModuleList(Layer(config, f"model.layers.{i}", load) for i in numbers)
         self.requires_grad_(False)
 
     def forward(self, tokens: Tensor, cache: Cache, row: int | None = None, is_every: bool = False) -> Tensor:

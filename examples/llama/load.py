@@ -3,67 +3,18 @@
 They arrive one after the other: only the weights of one product are on the device twice, while they are joined.
 """
 
-import json
 import zlib
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from llama import Config, int4_linear
+from model_config import as_object, read_json
 from torch import Tensor, nn
 
 ROWS = 1024  # of a matrix that are rounded at a time
-SIZES = [field.name for field in fields(Config) if field.default is MISSING]
-FACTORS = ["factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"]  # of Llama 3's rope
-RULES = {  # values of config.json that llama.py computes, where they are given; int: at least 1
-    "architectures": (["LlamaForCausalLM"], ["MistralForCausalLM"], ["llama"], ["mistral"]),
-    **dict.fromkeys(SIZES, int),
-    **dict.fromkeys(["attention_bias", "mlp_bias"], (False,)),
-    **dict.fromkeys(["sliding_window", "quantization_config"], (None,)),
-    **dict.fromkeys(["rope_type", "type"], ("default", "llama3")),
-    "head_dim": (64, 128),
-    "hidden_act": ("silu",),
-    "partial_rotary_factor": (1,),
-    "tie_word_embeddings": (False, True),
-}
 Read = Callable[[str, tuple], Tensor]  # a tensor by its name; its shape is known
-
-
-def read_json(file: Path) -> dict:
-    """An object; null counts as absent."""
-    try:
-        found = json.loads(file.read_text("utf-8"), object_pairs_hook=lambda x: {k: v for k, v in x if v is not None})
-    except ValueError as error:
-        raise ValueError(f"{file}: {error}: copy it again") from None
-    if not isinstance(found, dict):
-        raise ValueError(f"{file} has {found!r:.80}, expected an object: copy it again")
-    return found
-
-
-def read_config(folder: Path) -> Config:
-    """From config.json; ValueError for a model that llama.py does not compute."""
-    found = read_json(file := folder / "config.json")
-    found.setdefault("architectures", [found.get("model_type")])
-    rope = found.get("rope_parameters") or found.get("rope_scaling") or {}
-    ends = found.get("eos_token_id", [])
-    kind, heads = rope.get("rope_type", rope.get("type")), found.get("num_attention_heads") or 1
-    key_heads = found.setdefault("num_key_value_heads", heads)
-    found.setdefault("head_dim", found.get("hidden_size", 0) // heads)
-    for name, value in (found | rope).items():
-        rule = RULES.get(name, (value,))
-        if not (type(value) is int and value > 0 if rule is int else value in rule):
-            expected = "int, at least 1" if rule is int else " or ".join(map(str, rule))
-            raise ValueError(f"{file}: {name} is {value!r:.80}, expected {expected}")
-    lost = [name for name in SIZES if name not in found]
-    lost += [name for name in FACTORS if kind == "llama3" and name not in rope]
-    if lost:
-        raise ValueError(f"{file} lacks {', '.join(lost)}: copy it again")
-    if heads % key_heads or heads > 16 * key_heads:
-        raise ValueError(f"{file}: {heads} heads and {key_heads} key heads, expected 1 to 16 heads for each key head")
-    found |= rope | {"rope_scaling": rope if kind == "llama3" else None}
-    found["eos_token_id"] = tuple(ends if isinstance(ends, list) else [ends])
-    return Config(**{field.name: found[field.name] for field in fields(Config) if field.name in found})
 
 
 class Checkpoint:
@@ -75,7 +26,8 @@ class Checkpoint:
         self.folder, self.owners = folder, {}
         files = inside = {*folder.glob("*.safetensors")}
         if (index := folder / "model.safetensors.index.json").exists():
-            files = {folder / name for name in read_json(index).get("weight_map", {}).values()}
+            names = as_object(f"{index}: weight_map", read_json(index).get("weight_map")).values()
+            files = {folder / str(name) for name in names}
             if lost := files - inside:
                 raise ValueError(f"{index} names {str(min(lost))!r}, which is not in its folder: copy it again")
         for file in sorted(files):
@@ -89,12 +41,17 @@ class Checkpoint:
         self.unread = {*self.owners}
 
     def __call__(self, name: str, shape: tuple) -> Tensor:
+        from safetensors import SafetensorError
+
         if name not in self.owners:
             raise ValueError(f"{self.folder}: there is no tensor {name}")
         if (found := self.owners[name].get_slice(name).get_shape()) != [*shape]:
             raise ValueError(f"{self.folder}: {name} has shape {found}, expected {[*shape]}")
         self.unread.discard(name)
-        tensor = self.owners[name].get_tensor(name)
+        try:
+            tensor = self.owners[name].get_tensor(name)
+        except SafetensorError as error:  # a dtype that torch does not have
+            raise ValueError(f"{self.folder}: {name}: {error}") from None
         if not tensor.is_floating_point() or tensor.itemsize == 1:
             raise ValueError(f"{self.folder}: {name} is {tensor.dtype}, expected float16, bfloat16, float32 or float64")
         return tensor

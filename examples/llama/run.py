@@ -16,7 +16,8 @@ from pathlib import Path
 import torch
 from generate import Generator, check_logits, greedy, sampler
 from llama import Cache, Config, Llama, add_rms_norm, build, operators
-from load import Checkpoint, Loader, read_config
+from load import Checkpoint, Loader
+from model_config import read_config
 from plain import TorchCache, set_norm
 from steps import kernels, ladder
 
