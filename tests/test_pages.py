@@ -109,10 +109,38 @@ def test_quotes_and_links(page):
 @pytest.mark.parametrize("pages", TRANSLATED.items(), ids=lambda pages: name(pages[1]))
 def test_translation(pages):
     texts = [page.read_text().partition("## Exercises")[0].replace("-zh -->", " -->") for page in pages]
-    english, chinese = ([block for block in BLOCK.findall(text) if block[0] != "mermaid"] for text in texts)
+    english, chinese = (BLOCK.findall(text) for text in texts)
     assert english == chinese
     english, chinese = (set(re.findall(r"figures: \S+|\]\([^)#]+", text.replace(".zh-CN", ""))) for text in texts)
     assert english - chinese == set()
+
+
+def test_translations_are_up_to_date(run):
+    """Where this fails, the program says which page to translate, and the command that records it."""
+    run("docs/translations.py")
+
+
+def test_a_translation_that_is_behind(run, tmp_path):
+    """A changed word is noticed, a moved line break and a new figure are not; --done records today's text."""
+    (tmp_path / "docs").mkdir()
+    for path in (ROOT / "docs" / "translations.py", *TRANSLATED, *TRANSLATED.values()):
+        shutil.copy(path, tmp_path / path.relative_to(ROOT))
+    command, readme = ["docs/translations.py"], tmp_path / "README.md"
+    done = [*command, "--done", "README.zh-CN.md"]
+    run(*command, "--done", *(name(page) for page in TRANSLATED.values() if "glossary" not in page.name), root=tmp_path)
+    text = readme.read_text()
+    for found, new in (("\n", "\n\n"), ("GPU us", "GPU us, measured again")):
+        readme.write_text(text.replace(found, new, 1))
+        assert readme.read_text() != text
+        run(*command, root=tmp_path)
+    readme.write_text(text.replace("optional", "needed", 1))
+    told = run(*command, root=tmp_path, status=1).stdout
+    assert "README.zh-CN.md is behind README.md." in told
+    assert f"python3 {' '.join(done)}" in told
+    assert run(*done, root=tmp_path).stdout == ""
+    assert run(*done, root=tmp_path).stdout == ""
+    assert (tmp_path / "README.zh-CN.md").read_text().count("<!-- translates README.md") == 1
+    assert "is not one of" in run(*command, "--done", "README.md", root=tmp_path, status=2).stderr
 
 
 def test_figures(run):
