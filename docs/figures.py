@@ -230,8 +230,8 @@ def decode_attention() -> str:
 
 
 PRIZE = [
-    "It writes {} tokens per second for one user, with random weights of 4 bits in all layers ({} with the last layer in\n"
-    "bf16). `torch.compile` writes {} in bf16, and {} with torch's own 4-bit kernel in all layers.\n",
+    "It writes {} tokens per second for one user, with random weights of 4 bits in all layers ({} with the last layer\n"
+    "in bf16). `torch.compile` writes {} in bf16, and {} with torch's own 4-bit kernel in all layers.\n",
     "它为一个用户每秒生成 {} 个 token：权重是随机的，所有层都是 4 bit（最后一层用 bf16 时为 {}）。\n"
     "`torch.compile` 用 bf16 时为 {}，所有层都用 torch 自带的 4 bit kernel 时为 {}。\n",
 ]
