@@ -4,8 +4,8 @@
 
 Humming (`python3 -m pip install tokenspeed-humming`) and bitsandbytes (`bitsandbytes`) take part where installed.
 GPU time without launches, by CUDA graphs. Calls rotate among weights of four times the L2 cache, like a model's layers.
-Each contestant runs for a while before it is timed: from some 128 rows on it draws all the power that the GPU may have,
-and a call after a rest runs at a faster clock.
+Each contestant runs for a while before it is timed: from some 128 rows on the GPU's clock falls under load, and a call
+after a rest would run at a faster clock.
 """
 
 import contextlib
@@ -30,6 +30,7 @@ SHAPES = [(8192, 8192), (14336, 4096), (4096, 14336), (6144, 4096), (18944, 3584
 BATCHES = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 OURS = "int4_linear"
 WARM_S = 0.06
+PEAK_TFLOPS = 989  # of an H100 and an H200 in 16 bits, by their data sheets
 FOR_FEW_ROWS = ("tinygemm", "bitsandbytes")  # with more than 64 they take 2 to 9 times F.linear's time
 COLOURS = {"F.linear": "#777777", "tinygemm": "#7570b3", "bitsandbytes": "#e6ab02", "Humming": "#d95f02"}
 COLOURS |= {"Marlin": "#e7298a", OURS: "#1b9e77"}
@@ -83,9 +84,9 @@ def time_calls(layers: list[Call], xs: list[Tensor]) -> float:
 
 
 def floor_us(n: int, k: int, batch: int, peak: float) -> float:
-    """The time to move codes, scales, zeros, x and y at the memory's peak in GB/s, or to multiply at 790 TFLOP/s."""
+    """The time to move codes, scales, zeros, x and y at the memory's peak in GB/s, or to multiply at PEAK_TFLOPS."""
     moved = n * k / 2 + 3 * n * math.ceil(k / GROUP) + 2 * batch * (n + k)
-    return max(moved / peak * 1e-3, 2 * batch * n * k / 790e6)
+    return max(moved / peak * 1e-3, 2 * batch * n * k / PEAK_TFLOPS * 1e-6)
 
 
 def measure(where: dict) -> Iterator[dict]:

@@ -2,8 +2,8 @@
 
     python3 examples/matmul/bench.py --json FILE
 
-Each contestant runs for a while before it is timed, in turn with the others: a product of this size draws all the power
-that the GPU may have, and the clock follows within milliseconds. CUTLASS takes part if `nvidia-cutlass` is installed.
+Each contestant runs for a while before it is timed, in turn with the others: under products of this size the GPU's
+clock falls. CUTLASS takes part if `nvidia-cutlass` is installed.
 """
 
 import functools

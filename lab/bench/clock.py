@@ -4,7 +4,7 @@ host        launch + kernel + synchronization: synchronized before and after (sy
 events      the kernel, and the cost of two events around it: stamps that the GPU writes as it passes them
 gpu         the kernel without its launch: many calls captured in a CUDA graph, which is replayed between two events
 gpu warm    the same on one set of tensors, which stays in the GPU's L2 cache; `events` and `gpu` are cold
-steady      as gpu, for calls that draw all the power a GPU may have: each runs for a while before it is timed
+steady      as gpu, for calls under which the GPU's clock falls: each runs for a while before it is timed
 """
 
 import itertools
