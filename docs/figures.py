@@ -173,7 +173,7 @@ def rms_norm() -> str:
     rows = [row for row in load("h200-add-rms-norm") if (row["width"], row["rows"]) in [*shapes, (131072, 64)]]
     for row in rows:
         row["best"] = min(row[name] for name in ("torch", "torch.compile", "liger", "quack") if name in row)
-    return pivot(rows, "width x rows", "{width} x {rows}", "{pass}", "{best}, {add_rms_norm} ({of_peak:.0%})")
+    return pivot(rows, "rows x width", "{rows} x {width}", "{pass}", "{best}, {add_rms_norm} ({of_peak:.0%})")
 
 
 def matmul() -> str:

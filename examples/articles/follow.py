@@ -27,7 +27,7 @@ def main() -> int:
     cmake, nvcc = toolchain.require("cmake"), toolchain.find_nvcc()
     toolchain.require("ninja")
     if nvcc is None:
-        raise toolchain.Failure(f"FindCUDA is only about nvcc, and there is none: {toolchain.cuda_cure()}")
+        raise toolchain.Failure(f"this shows how CMake calls nvcc, so it needs one: {toolchain.cuda_cure()}")
 
     configure = [cmake, "-S", ROOT / "examples/articles", "-B", folder, "--fresh", "-G", "Ninja"]
     configure += [f"-DTORCH_DIR={TORCH}", f"-DCUDA_TOOLKIT_ROOT_DIR={toolchain.cuda_root(nvcc)}"]
