@@ -18,6 +18,8 @@ from pathlib import Path
 
 import torch
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # which `python3 -P` leaves out
+
 from lab import build, cli, files
 from lab.bench import calls as bench
 from lab.bench import host_cost, kernels, sync_study
@@ -110,6 +112,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     args.dtypes = list(bench.DTYPES) if args.dtype == "all" else [args.dtype]
     if args.compiler == "all" and args.library:
         parser.error("--library cannot be combined with --compiler all")
+    cli.expect_different_files(parser, args, "library", "json", "plot")
     return args
 
 

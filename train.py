@@ -17,6 +17,8 @@ from pathlib import Path
 
 import torch
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # which `python3 -P` leaves out
+
 from lab import build, cli, files
 from lab.train import loop, tasks
 
@@ -126,7 +128,8 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
         args.epochs = 500 if args.model == "toy" else 20
     rank, world = os.environ.get("RANK", "0"), os.environ.get("WORLD_SIZE", "1")  # torchrun sets both
     is_one = (rank, world) == ("0", "1")
-    if not is_one and not ("TORCHELASTIC_RESTART_COUNT" in os.environ and 0 <= int(rank) < int(world)):
+    is_torchrun = "TORCHELASTIC_RESTART_COUNT" in os.environ and rank.isdecimal() and world.isdecimal()
+    if not is_one and not (is_torchrun and int(rank) < int(world)):
         parser.error(f"found RANK={rank}, WORLD_SIZE={world}, but no torchrun: unset both, or start it with torchrun")
     args.rank, args.world = int(rank), int(world)
     if args.epochs < 1 or args.batch < args.world or not 0 <= args.seed < 2**63:
@@ -137,8 +140,10 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
         parser.error("--cuda-graph is for --model toy without --compile, one process, and a GPU")
     if args.check and (args.compiler == "torch" or args.save or args.resume):
         parser.error("--check trains twice: with a build of add2, and without --save and --resume")
-    if args.resume and args.resume != args.save and not args.resume.is_file():
+    if args.resume and Path(os.path.realpath(args.resume)) != args.save and not args.resume.is_file():
         parser.error(f"--resume: cannot read {args.resume}: there is no such file")
+    cli.expect_different_files(parser, args, "library", "json", "save")
+    cli.expect_different_files(parser, args, "library", "json", "resume")  # which may be --save's
     if args.check:
         make_deterministic()
     return args

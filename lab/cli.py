@@ -55,6 +55,17 @@ def parse(parser: argparse.ArgumentParser, argv: list[str] | None) -> argparse.N
     return args
 
 
+def expect_different_files(parser: argparse.ArgumentParser, args: argparse.Namespace, *options: str) -> None:
+    """Refuse a file that two of these options name: the program would write the second over the first."""
+    first: dict[Path, str] = {}
+    for option in options:
+        path = getattr(args, option) and Path(os.path.realpath(getattr(args, option)))
+        if path in first:
+            parser.error(f"--{first[path]} and --{option} name the same file, {path}; give each its own")
+        if path:
+            first[path] = option
+
+
 def has_gpu(args: argparse.Namespace) -> bool:
     """Whether a GPU will be used, unless the build turns out to have no CUDA code."""
     return args.device.type == "cuda" if args.device else torch.cuda.is_available()
