@@ -51,6 +51,8 @@ def load(compiler: str, rebuild: bool = False, library: Path | None = None) -> B
     except (OSError, RuntimeError, ValueError, ImportError) as error:
         words = f"{library or f'The {compiler} build'} failed: {error}\n{error.__cause__ or ''}".strip()
         cure = "Cure: docs/troubleshooting.md lists such messages; `python3 -m lab.doctor` examines the tools."
+        if not (library or rebuild):  # a folder that was moved, or a file that a full disk has cut off
+            cure += " --rebuild builds from nothing."
         raise Failure(f"{words}\n{cure}") from error
     if not hasattr(torch.ops.add2, "add2"):
         raise Failure(f"{found} has no operator add2: it is not a library of this project.")

@@ -106,6 +106,18 @@ def test_write(tmp_path):
     assert (old.read_text(), sorted(tmp_path.iterdir())) == ("new", before)
 
 
+def test_no_warning_where_there_is_no_gpu(run):
+    """torch warns of a toolkit without a GPU, and that looks like an error; here it is nothing unusual."""
+    assert "No CUDA runtime" not in run("-c", "from lab import build").stderr
+
+
+def test_kernels_that_nvcc_refuses(monkeypatch):
+    monkeypatch.setattr(kernels.toolchain, "find_nvcc", lambda: Path("/bin/false"))
+    monkeypatch.setattr(kernels.toolchain, "environment", lambda: dict(os.environ))
+    with pytest.raises(build.Failure, match="nvcc failed"):
+        kernels.kernels(torch.device("cuda"))
+
+
 @pytest.mark.parametrize("name", WRONG)
 def test_started_with_a_safe_path(name, run, tmp_path):
     """As `python3 -P` starts it: its folder is not on the path, and another package called lab is."""
