@@ -27,7 +27,7 @@ if sys.platform != "linux" or torch.version.hip:
     found = f"torch {torch.__version__} for ROCm" if torch.version.hip else sys.platform
     raise SystemExit(f"setup.py: add2 needs Linux, and a torch for CUDA or CPUs; this is {found}.")
 
-# Finds an nvcc of PyPI, or one behind a script. With an ordinary toolkit torch needs no help.
+# Is setuptools new enough? Where is an nvcc of PyPI, or one behind a script? (torch finds an ordinary toolkit itself.)
 if (helper := ROOT / "lab/toolchain.py").exists():
     toolchain = runpy.run_path(str(helper))
     try:

@@ -65,9 +65,12 @@ def run(args: argparse.Namespace) -> int:
     # 3. Conclude.
     for name, history in histories.items():
         us = statistics.median(history.us_per_step)
-        text = f"{summary(history)} after {len(history.losses)} epochs; {us:.1f} us per step, {1e6 / us:.0f} steps/s"
-        print(f"{args.model} by {name}: {text}")
+        mark = "~" if history.is_noisy() else ""
+        text = f"{summary(history)} after {len(history.losses)} epochs"
+        print(f"{args.model} by {name}: {text}; {us:.1f}{mark} us per step, {1e6 / us:.0f}{mark} steps/s")
     is_right = compare(args, *histories.values()) if len(histories) == 2 else True
+    if any(history.is_noisy() for history in histories.values()):
+        print("~: noisy, the times of fewer than ten portions, or with a 5th to 95th percentile spread above 25%")
     if args.json and args.rank == 0 and histories:  # without any, a file of an earlier run is worth more
         ways = {name: getattr(args, name) for name in ("compile", "cuda_graph", "check")}
         content = {"environment": environment, "settings": loop.settings(args), "complete": is_complete, "ways": ways}
@@ -91,7 +94,8 @@ def compare(args: argparse.Namespace, ours: loop.History, torchs: loop.History) 
     ratio = statistics.median(ours.us_per_step) / statistics.median(torchs.us_per_step)
     first, most = difference(ours, torchs, 1), difference(ours, torchs)
     apart = "the same, bit for bit" if most == 0 else f"apart by {first:.1e} in the first epoch, {most:.1e} at most"
-    print(f"losses with add2 and with torch's own add: {apart}; time per step: {ratio:.3f} of torch's")
+    mark = "~" if ours.is_noisy() or torchs.is_noisy() else ""
+    print(f"losses with add2 and with torch's own add: {apart}; time per step: {ratio:.3f}{mark} of torch's")
     # torch.compile fuses torch's add with its neighbours, and so rounds elsewhere. Training makes the difference grow.
     return first <= 0.01 if args.compile else most == 0
 

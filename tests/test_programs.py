@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from lab import build, files
-from lab.bench import calls, kernels
+from lab.bench import calls, clock, kernels
 
 ROOT = Path(__file__).resolve().parent.parent
 has_gpu = torch.cuda.is_available()
@@ -173,6 +173,19 @@ def test_time(run, tmp_path):
         assert calls.figure(row["median_us"]) in out
     if "--plot" in options:
         assert (tmp_path / "times.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_mark_of_noise(monkeypatch):
+    """Where other processes take the processors, all samples may be late, and equally so."""
+    taken = iter((0, 1_000_000))
+    monkeypatch.setattr(clock, "interruptions", lambda: next(taken))
+    rows = calls.measure("jit", RIGHT, calls.buffers(100, torch.float32, torch.device("cpu")), every_clock=False)
+    assert [row["noisy"] for row in rows] == [True, True]
+    assert calls.table(rows).count("~") == 2
+    assert "busy" in calls.legend(rows)
+    taken = iter((5, 5))
+    [quiet] = clock.host([lambda: None], torch.device("cpu"))
+    assert quiet.is_noisy == (quiet.high_us - quiet.low_us > 0.25 * quiet.median_us)
 
 
 RIGHT = {"torch.add": lambda c, a, b, n: a + b, "torch.add(out)": lambda c, a, b, n: torch.add(a, b, out=c)}

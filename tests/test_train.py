@@ -51,8 +51,8 @@ def test_residual(run, tmp_path):
     assert rounded["losses"] == pytest.approx(ours["losses"][:1], rel=0.05)
 
 
-def test_compare():
-    """A NaN is a difference, wherever it comes; compiled, only the first epoch's loss counts."""
+def test_compare(capsys):
+    """A NaN is a difference, wherever it comes; compiled, only the first epoch's loss counts. Noise is marked."""
     exact, compiled = argparse.Namespace(compile=False), argparse.Namespace(compile=True)
     ours, torchs = (loop.History(losses, [], [1.0]) for losses in ([1.0, 2.0, 4.0], [1.0, 2.0, 3.0]))
     assert train.compare(exact, ours, ours)
@@ -60,6 +60,14 @@ def test_compare():
     assert train.compare(compiled, ours, torchs)
     ours.losses[0] = math.nan
     assert not train.compare(compiled, ours, torchs)
+    assert capsys.readouterr().out.count("time per step: 1.000~ of torch's") == 4  # of one portion
+    steady = [10 + i / 10 for i in range(20)]
+    noisy = {"steady": steady, "with bursts": [*steady, 20.0, 30.0], "of one portion": [8.0] * 25}
+    noisy = {name: loop.History(us_per_step=times).is_noisy() for name, times in noisy.items()}
+    assert noisy == {"steady": False, "with bursts": True, "of one portion": True}
+    ours.us_per_step = torchs.us_per_step = steady
+    train.compare(exact, ours, torchs)
+    assert "time per step: 1.000 of torch's" in capsys.readouterr().out
 
 
 @pytest.mark.thorough

@@ -9,10 +9,11 @@ steady      as gpu, for calls that draw all the power a GPU may have: each runs 
 
 import itertools
 import math
+import resource
 import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -31,6 +32,21 @@ class Timing:
     low_us: float
     high_us: float
     samples: int
+    is_noisy: bool
+
+
+def percentiles(samples: Sequence[float]) -> tuple[float, float]:
+    """The 5th and the 95th, of two samples or more."""
+    low, *_, high = statistics.quantiles(samples, n=20, method="inclusive")
+    return low, high
+
+
+def is_noisy(samples: Sequence[float]) -> bool:
+    """Whether the spread of the samples exceeds 25% of their median, or fewer than ten samples cannot tell."""
+    if len(samples) < 10:
+        return True
+    low, high = percentiles(samples)
+    return high - low > 0.25 * statistics.median(samples)
 
 
 def repeat(samplers: Sequence[Callable[[], list[float]]], warm_up: int = 1) -> list[Timing]:
@@ -42,11 +58,7 @@ def repeat(samplers: Sequence[Callable[[], list[float]]], warm_up: int = 1) -> l
     while len(found[0]) < 10 or time.perf_counter() < end:
         for samples, sampler in zip(found, samplers, strict=True):
             samples += sampler()
-    timings = []
-    for samples in found:
-        low, *_, high = statistics.quantiles(samples, n=20, method="inclusive")
-        timings.append(Timing(statistics.median(samples), low, high, len(samples)))
-    return timings
+    return [Timing(statistics.median(x), *percentiles(x), len(x), is_noisy(x)) for x in found]
 
 
 def synchronize(device: torch.device) -> None:
@@ -73,8 +85,18 @@ def host(calls: Sequence[Call], device: torch.device) -> list[Timing]:
         call()  # not timed: it brings back to the caches what the other calls have driven out
         return [span(call, device)]
 
+    before = interruptions()
     # The warm-up also loads the kernel, fills the allocator's cache and wakes the GPU.
-    return repeat([partial(sample, call) for call in calls], warm_up=3)
+    timings = repeat([partial(sample, call) for call in calls], warm_up=3)
+    # On a busy machine most samples can wait for a processor, and all equally long: then the spread does not show it.
+    if interruptions() - before > 0.25 * sum(timing.samples for timing in timings):
+        timings = [replace(timing, is_noisy=True) for timing in timings]
+    return timings
+
+
+def interruptions() -> int:
+    """How often the system has taken a processor from a thread of this process, to give it to another."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
 
 
 def cache_size(device: torch.device) -> int:

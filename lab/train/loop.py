@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from .. import files
-from ..bench.clock import capture, synchronize
+from ..bench import clock
 from ..build import Failure
 from .tasks import Add, Task
 
@@ -22,6 +22,10 @@ class History:
     losses: list[float] = field(default_factory=list)
     accuracies: list[float] = field(default_factory=list)
     us_per_step: list[float] = field(default_factory=list)
+
+    def is_noisy(self) -> bool:
+        """Whether the times cannot be trusted. The epochs that are timed together, a portion, have one time."""
+        return clock.is_noisy(list(dict.fromkeys(self.us_per_step)))
 
 
 def train(task: Task, add: Add, device: torch.device, args: argparse.Namespace) -> Iterator[History]:
@@ -52,11 +56,11 @@ def train(task: Task, add: Add, device: torch.device, args: argparse.Namespace) 
         step = captured(step, network)
     while (done := len(history.losses)) < args.epochs:
         end = min(args.epochs, (done // task.every + 1) * task.every)
-        synchronize(device)
+        clock.synchronize(device)
         start = time.perf_counter()
         # No .item() here: it makes the host wait for the GPU.
         losses = [torch.stack([step(*batch) for batch in task.batches(epoch)]) for epoch in range(done, end)]
-        synchronize(device)
+        clock.synchronize(device)
         us_per_step = (time.perf_counter() - start) * 1e6 / sum(map(len, losses))
         means = torch.stack(losses).double().mean(dim=1)
         if args.world > 1:  # each has its share of every batch's loss
@@ -118,7 +122,7 @@ def captured(step: Callable[[], Tensor], network: nn.Module) -> Callable[[], Ten
     """A step without a batch as a CUDA graph: one call launches forward, backward and the optimizer."""
     before = {name: value.clone() for name, value in network.state_dict().items()}
     losses: list[Tensor] = []
-    graph = capture([lambda: losses.append(step())])
+    graph = clock.capture([lambda: losses.append(step())])
     network.load_state_dict(before)  # a captured step has not run, but the warm-up's have
 
     def replay() -> Tensor:
