@@ -13,7 +13,9 @@ import importlib.util
 import os
 import statistics
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -37,7 +39,7 @@ def main() -> int:
 
 def run(args: argparse.Namespace) -> int:
     # 1. Build, load, register.
-    adds = {}
+    adds: dict[str, Callable[..., torch.Tensor]] = {}
     builds = []
     if args.compiler != "torch":
         builds = [build.load(args.compiler, rebuild=args.rebuild, library=args.library)]
@@ -73,8 +75,8 @@ def run(args: argparse.Namespace) -> int:
         print("~: noisy, the times of fewer than ten portions, or with a 5th to 95th percentile spread above 25%")
     if args.json and args.rank == 0 and histories:  # without any, a file of an earlier run is worth more
         ways = {name: getattr(args, name) for name in ("compile", "cuda_graph", "check")}
-        content = {"environment": environment, "settings": loop.settings(args), "complete": is_complete, "ways": ways}
-        content |= {"processes": args.world, "training": []}
+        content: dict[str, Any] = {"environment": environment, "settings": loop.settings(args)}
+        content |= {"complete": is_complete, "ways": ways, "processes": args.world, "training": []}
         for name, history in histories.items():
             row = {"add": name, "median_us_per_step": statistics.median(history.us_per_step), **vars(history)}
             content["training"].append(row)
@@ -110,7 +112,8 @@ def make_deterministic() -> None:
     """The same bits from run to run on a GPU, too. Call it before CUDA starts: cuBLAS reads its variable then."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # a help to find mistakes, which takes time
+    # A help to find mistakes, which takes time. (mypy does not see the module's attribute.)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:

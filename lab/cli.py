@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -86,10 +87,10 @@ def choose_device(args: argparse.Namespace, library: Path | None) -> torch.devic
     return chosen
 
 
-def environment(device: torch.device) -> dict[str, str | int | float]:
+def environment(device: torch.device) -> dict[str, Any]:
     """The machine and the versions that a figure depends on, and the command."""
     cpu = re.search(r"model name\s*: (.+)", Path("/proc/cpuinfo").read_text())
-    found = {"device": str(device), "name": cpu[1] if cpu else "CPU", "torch": torch.__version__}
+    found: dict[str, Any] = {"device": str(device), "name": cpu[1] if cpu else "CPU", "torch": torch.__version__}
     found |= {"cuda": torch.version.cuda or "none", "python": sys.version.split()[0]}
     found |= {"threads": torch.get_num_threads(), "date": time.strftime("%Y-%m-%d", time.gmtime())}
     found["command"] = shlex.join(["python3", os.path.relpath(sys.argv[0], ROOT), *sys.argv[1:]])

@@ -86,7 +86,7 @@ def check_nvcc(nvcc: Path) -> str:
     """Its CUDA version, such as "13.0"; a Failure if that does not fit torch's."""
     done = subprocess.run([nvcc, "--version"], capture_output=True, text=True)
     release = re.search(r"release ((\d+)\.\d+)", done.stdout) or ["", done.stdout + done.stderr, "unknown"]
-    if release[2] != torch.version.cuda.split(".")[0]:
+    if release[2] != (torch.version.cuda or "").split(".")[0]:
         cure = f"Unset CUDA_HOME and CUDA_PATH, if they name it. {cuda_cure()}"
         raise Failure(f"{nvcc} belongs to CUDA {release[1]}, which does not fit. {cure}")
     return release[1]

@@ -5,6 +5,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import torch
 
@@ -71,12 +72,13 @@ def measure(compiler: str, calls: dict[str, Callable], sets: list[Tensors], ever
         for name, call in calls.items():
             timings |= {(name, key): timing for key, timing in _on_gpu(call, sets, every_clock).items()}
     rows = []
-    for (call, key), timing in timings.items():
+    dtype = str(c.dtype).removeprefix("torch.")
+    for (name, key), timing in timings.items():
         # The torch call that does the same work in the same way: with a new tensor for the result, or without.
-        counterpart = "torch.add" if call in ("torch.add", "add2") else "torch.add(out)"
-        row = {"compiler": compiler, "call": call, "dtype": str(c.dtype).removeprefix("torch."), "n": c.numel()}
+        counterpart = "torch.add" if name in ("torch.add", "add2") else "torch.add(out)"
+        row: dict[str, Any] = {"compiler": compiler, "call": name, "dtype": dtype, "n": c.numel()}
         row |= {"bytes": 3 * c.nbytes, "clock": key}
-        row |= {name: value for name, value in vars(timing).items() if name != "is_noisy"}
+        row |= {column: value for column, value in vars(timing).items() if column != "is_noisy"}
         row["gb_per_s"] = 3 * c.nbytes / timing.median_us / 1e3
         row["ratio_to_torch"] = timing.median_us / timings[counterpart, key].median_us
         if timing.is_noisy:
