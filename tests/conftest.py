@@ -37,12 +37,12 @@ def pytest_configure(config):
     threads = {"OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "PASSIVE", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
     # Each process would compile and load a library for each kind of vector instructions that this CPU has.
     os.environ |= threads | {"TORCHINDUCTOR_VEC_ISA_OK": "1"} | os.environ
-    if "ADD2_TEST_BUILDS" not in os.environ and hasattr(config, "cache"):
-        folder = config.cache.mkdir("builds") / jit_cache.place()
-        sources = (ROOT / name for name in ("include", "kernel", "examples"))
-        jit_cache.prepare(folder, jit_cache.digests(*sources))
-        os.environ |= {"TORCH_EXTENSIONS_DIR": str(folder), "ADD2_TEST_BUILDS": str(folder)}
-        config.add_cleanup(lambda: jit_cache.finish(folder))
+    if "ADD2_TEST_BUILDS" in os.environ or not hasattr(config, "cache"):  # the latter with -p no:cacheprovider
+        return
+    folder = config.cache.mkdir("builds") / jit_cache.place()
+    jit_cache.prepare(folder, jit_cache.digests(*(ROOT / name for name in ("include", "kernel", "examples"))))
+    os.environ |= {"TORCH_EXTENSIONS_DIR": str(folder), "ADD2_TEST_BUILDS": str(folder)}
+    config.add_cleanup(lambda: jit_cache.finish(folder))
 
 
 def pytest_collection_modifyitems(config, items):

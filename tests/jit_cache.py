@@ -51,4 +51,5 @@ def prepare(folder: Path, now: dict[str, str]) -> None:
 
 def finish(folder: Path) -> None:
     """At the end of a run: what was edited during it may have been compiled or not."""
-    os.utime(folder / "sources.json")
+    if (folder / "sources.json").exists():  # another run of pytest may have emptied the cache
+        os.utime(folder / "sources.json")

@@ -49,3 +49,7 @@ def test_new_header(source):
     """It may be found before the one that was included until now."""
     source.with_name("b.h").touch()
     assert not is_kept(source)
+
+
+def test_folder_that_another_run_has_emptied(tmp_path):
+    jit_cache.finish(tmp_path / "cache")

@@ -26,13 +26,8 @@ def kernels(device: torch.device) -> dict[str, Callable]:
     with tempfile.TemporaryDirectory() as folder:
         library = f"{folder}/kernels.so"
         command: list[str | Path] = [nvcc, "-O3", "-std=c++14", "-arch=native", "-shared", "-Xcompiler=-fPIC"]
-        command += [
-            f"-I{ROOT}/include",
-            f"-L{toolchain.cuda_root(nvcc)}/lib",
-            "-o",
-            library,
-            ROOT / "kernel" / "add2_kernel.cu",
-        ]
+        command += [f"-I{ROOT}/include", f"-L{toolchain.cuda_root(nvcc)}/lib"]
+        command += ["-o", library, ROOT / "kernel" / "add2_kernel.cu"]
         if subprocess.run(command, env=toolchain.environment()).returncode:
             raise toolchain.Failure("--kernels: nvcc failed, as it says above. Cure: docs/troubleshooting.md")
         launcher = ctypes.CDLL(library).launch_add2_cuda_kernel  # the builds hide it
