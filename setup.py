@@ -20,18 +20,23 @@ from pathlib import Path
 
 import torch
 from setuptools import setup
-from setuptools.command.bdist_wheel import bdist_wheel
 
 ROOT = Path(__file__).resolve().parent
+os.chdir(ROOT)  # setuptools takes the sources' paths from the working directory
 if sys.platform != "linux" or torch.version.hip:
     found = f"torch {torch.__version__} for ROCm" if torch.version.hip else sys.platform
     raise SystemExit(f"setup.py: add2 needs Linux, and a torch for CUDA or CPUs; this is {found}.")
 
-# Finds an nvcc of PyPI, or one behind a script. With an ordinary toolkit torch needs no help.
-if torch.version.cuda and (helper := ROOT / "lab/toolchain.py").exists():
+# Is setuptools new enough? Where is an nvcc of PyPI, or one behind a script? (torch finds an ordinary toolkit itself.)
+if (helper := ROOT / "lab/toolchain.py").exists():
     toolchain = runpy.run_path(str(helper))
+    try:
+        toolchain["check_setuptools"]()
+    except toolchain["Failure"] as error:
+        raise SystemExit(f"setup.py: {error}") from None
     if found := toolchain["find_nvcc"]():
         os.environ["CUDA_HOME"] = str(toolchain["cuda_root"](found))
+from setuptools.command.bdist_wheel import bdist_wheel  # noqa: E402  (setuptools 70 and later)
 from torch.utils.cpp_extension import CUDA_HOME, BuildExtension, CppExtension, CUDAExtension  # noqa: E402
 
 has_nvcc = bool(torch.version.cuda and CUDA_HOME and Path(CUDA_HOME, "bin/nvcc").exists())

@@ -15,8 +15,11 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # which `python3 -P` leaves out
 
 from lab import build, cli, files
 from lab.bench import calls as bench
@@ -49,7 +52,8 @@ def measure_build(args: argparse.Namespace) -> tuple[dict, int]:
         calls |= kernels.kernels(device)
 
     # 2. Check against torch and time, size by size.
-    content, status = {"environment": environment, "results": [], "correct": True}, 0
+    content: dict[str, Any] = {"environment": environment, "results": [], "correct": True}
+    status = 0
     content["build"] = [vars(built) | {"library": built.library.name}]
     try:
         for dtype, n in itertools.product(args.dtypes, args.sizes):
@@ -76,7 +80,7 @@ def measure_build(args: argparse.Namespace) -> tuple[dict, int]:
 
 def measure_all_builds(args: argparse.Namespace) -> tuple[dict, int]:
     """The same for each build that can be made here, in a process of its own: it can register an operator only once."""
-    content = {"environment": cli.environment(torch.device("cuda" if cli.has_gpu(args) else "cpu"))}
+    content: dict[str, Any] = {"environment": cli.environment(torch.device("cuda" if cli.has_gpu(args) else "cpu"))}
     content |= {"build": [], "results": [], "host_cost": [], "sync_study": [], "correct": True}
     signal.signal(signal.SIGINT, lambda *_: None)  # the children get it, too, and save what they have
     signal.signal(signal.SIGTERM, lambda *_: child.send_signal(signal.SIGINT))
@@ -87,7 +91,9 @@ def measure_all_builds(args: argparse.Namespace) -> tuple[dict, int]:
             # Of an option that stands twice the last one counts.
             child = subprocess.Popen([sys.executable, *sys.argv, "--compiler", compiler, "--json", str(file)])
             status = max(status, abs(child.wait()))
-            found = json.loads(file.read_text()) if file.exists() else {"correct": True}
+            found: dict[str, Any] = {"correct": True}
+            if file.exists():
+                found = json.loads(file.read_text())
         content["correct"] &= found["correct"]
         for part in ("build", "results", "host_cost", "sync_study"):
             content[part] += [{"compiler": compiler} | row for row in found.get(part, [])]
@@ -110,6 +116,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     args.dtypes = list(bench.DTYPES) if args.dtype == "all" else [args.dtype]
     if args.compiler == "all" and args.library:
         parser.error("--library cannot be combined with --compiler all")
+    cli.expect_different_files(parser, args, "library", "json", "plot")
     return args
 
 

@@ -51,6 +51,8 @@ def load(compiler: str, rebuild: bool = False, library: Path | None = None) -> B
     except (OSError, RuntimeError, ValueError, ImportError) as error:
         words = f"{library or f'The {compiler} build'} failed: {error}\n{error.__cause__ or ''}".strip()
         cure = "Cure: docs/troubleshooting.md lists such messages; `python3 -m lab.doctor` examines the tools."
+        if not (library or rebuild):  # a folder that was moved, or a file that a full disk has cut off
+            cure += " --rebuild builds from nothing."
         raise Failure(f"{words}\n{cure}") from error
     if not hasattr(torch.ops.add2, "add2"):
         raise Failure(f"{found} has no operator add2: it is not a library of this project.")
@@ -126,8 +128,8 @@ def _call_load(with_cuda: bool, *link: str) -> str:
 def _jit(rebuild: bool, nvcc: Path | None) -> Path:
     # A space in the path of a virtual environment: torch 2.10 to 2.15 quote their -I flags, not their -L flags.
     cpp_extension.TORCH_LIB_PATH = shlex.quote(str(Path(torch.__file__).parent / "lib"))
-    home = os.environ.get("CUDA_HOME")
-    cpp_extension.CUDA_HOME = home or cpp_extension.CUDA_HOME  # read at import, which may have been long before
+    # It was read at import, which may have been long before.
+    cpp_extension.CUDA_HOME = os.environ.get("CUDA_HOME") or cpp_extension.CUDA_HOME
     folder = Path(cpp_extension._get_build_directory("add2", verbose=False))
     with FileLock(folder.with_name("add2.lock")):
         if rebuild:
@@ -138,9 +140,9 @@ def _jit(rebuild: bool, nvcc: Path | None) -> Path:
         (folder / "lock").unlink(missing_ok=True)
         # torch links with -lcudart; nvidia-cuda-runtime of PyPI has libcudart.so.13, but no libcudart.so.
         link = []
-        if nvcc and not list(Path(home).glob("lib*/libcudart.so")):
+        if nvcc and not list((root := toolchain.cuda_root(nvcc)).glob("lib*/libcudart.so")):
             (folder / "libcudart.so").unlink(missing_ok=True)
-            (folder / "libcudart.so").symlink_to(next(Path(home).glob("lib/libcudart.so.*")))
+            (folder / "libcudart.so").symlink_to(next(root.glob("lib/libcudart.so.*")))
             link = [f"-L{shlex.quote(str(folder))}"]
         library = Path(_call_load(nvcc is not None, *link))
         if rebuild:

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -55,6 +56,17 @@ def parse(parser: argparse.ArgumentParser, argv: list[str] | None) -> argparse.N
     return args
 
 
+def expect_different_files(parser: argparse.ArgumentParser, args: argparse.Namespace, *options: str) -> None:
+    """Refuse a file that two of these options name: the program would write the second over the first."""
+    first: dict[Path, str] = {}
+    for option in options:
+        path = getattr(args, option) and Path(os.path.realpath(getattr(args, option)))
+        if path in first:
+            parser.error(f"--{first[path]} and --{option} name the same file, {path}; give each its own")
+        if path:
+            first[path] = option
+
+
 def has_gpu(args: argparse.Namespace) -> bool:
     """Whether a GPU will be used, unless the build turns out to have no CUDA code."""
     return args.device.type == "cuda" if args.device else torch.cuda.is_available()
@@ -75,10 +87,10 @@ def choose_device(args: argparse.Namespace, library: Path | None) -> torch.devic
     return chosen
 
 
-def environment(device: torch.device) -> dict[str, str | int | float]:
+def environment(device: torch.device) -> dict[str, Any]:
     """The machine and the versions that a figure depends on, and the command."""
     cpu = re.search(r"model name\s*: (.+)", Path("/proc/cpuinfo").read_text())
-    found = {"device": str(device), "name": cpu[1] if cpu else "CPU", "torch": torch.__version__}
+    found: dict[str, Any] = {"device": str(device), "name": cpu[1] if cpu else "CPU", "torch": torch.__version__}
     found |= {"cuda": torch.version.cuda or "none", "python": sys.version.split()[0]}
     found |= {"threads": torch.get_num_threads(), "date": time.strftime("%Y-%m-%d", time.gmtime())}
     found["command"] = shlex.join(["python3", os.path.relpath(sys.argv[0], ROOT), *sys.argv[1:]])

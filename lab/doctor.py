@@ -1,9 +1,9 @@
 """Examine this machine: a line for each thing that a build needs, and the cure where it is wrong (exit status 1).
+A note is about something that time.py and train.py do not need.
 
 python3 -m lab.doctor
 """
 
-import importlib.metadata
 import shutil
 import sys
 from pathlib import Path
@@ -25,13 +25,17 @@ def _nvcc() -> str:
     return f"not used ({shutil.which('nvcc') or 'not on PATH'}): only the CPU part is built, as {toolchain.cuda_cure()}"
 
 
+def _cmake() -> str:
+    return toolchain.require("cmake", "Only `--compiler cmake` and tests need it: `python3 -m pip install cmake`.")
+
+
 def _cuda_home() -> str:
-    """This project and examples/starter find the toolkit by themselves; other projects rely on torch's guess."""
+    """time.py, train.py and examples/starter find the toolkit by themselves; others rely on torch's guess."""
     home, nvcc = cpp_extension.CUDA_HOME, toolchain.find_nvcc()
     if nvcc is None:
         return "not needed without nvcc"
     if not (home and all(Path(home, file).exists() for file in ("bin/nvcc", "include/cuda_runtime.h"))):
-        cure = f"for other projects `export CUDA_HOME={toolchain.cuda_root(nvcc)}`"
+        cure = f"for examples/minimal and for other projects `export CUDA_HOME={toolchain.cuda_root(nvcc)}`"
         raise RuntimeError(f"torch takes {home}, which is no toolkit; {cure}")
     if not list(Path(home).glob("lib*/libcudart.so")):
         cure = f"`cd {home}/lib && ln -s libcudart.so.* libcudart.so`"
@@ -46,15 +50,18 @@ CHECKS = {
     "CUDA_HOME": _cuda_home,
     "C++": toolchain.host_compiler,
     "ninja": lambda: toolchain.require("ninja"),
-    "cmake": lambda: toolchain.require("cmake"),
-    "setuptools": lambda: importlib.metadata.version("setuptools"),
+    "cmake": _cmake,
+    "setuptools": toolchain.check_setuptools,
 }
+NOTES = ("CUDA_HOME", "cmake")
 
 status = 0
 for subject, check in CHECKS.items():
     try:
         print(f"       {subject:<11} {check()}")
     except (RuntimeError, ImportError, OSError) as error:
-        print(f"WRONG  {subject:<11} {error}")
-        status = 1
+        mark = "note" if subject in NOTES else "WRONG"
+        print(f"{mark:<6} {subject:<11} {error}")
+        if mark == "WRONG":
+            status = 1
 sys.exit(status)

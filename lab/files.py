@@ -3,13 +3,15 @@
 import argparse
 import importlib.util
 import json
+import os
 import tempfile
 from pathlib import Path
 
 
 def target(text: str) -> Path:
-    """The type of an option that names an output file: a mistake is found now, not after an hour of measuring."""
-    path = Path(text)
+    """The type of an option that names an output file: a mistake is found now, not after an hour of measuring. Of a
+    symbolic link it returns the target, so that the link stays one."""
+    path = Path(os.path.realpath(text))
     try:
         if path.exists() and not path.is_file():  # never replace /dev/null
             raise argparse.ArgumentTypeError(f"{path} is not a regular file")

@@ -5,6 +5,7 @@ import importlib.metadata
 import math
 import sys
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 
@@ -54,7 +55,7 @@ def report(args: argparse.Namespace, is_ready: Callable[[], bool], measure: Call
     installed = [(each.metadata["Name"], each.version) for each in importlib.metadata.distributions()]
     rivals = {name: version for name, version in sorted(installed) if name in RIVALS}
     where = cli.environment(torch.device("cuda")) | {"dtype": "bfloat16"} | ({"rivals": rivals} if rivals else {})
-    content = {"environment": where, "results": []}
+    content: dict[str, Any] = {"environment": where, "results": []}
     for row in measure(where):
         print(*(f"{x:.5g}" if isinstance(x, float) else x for pair in row.items() for x in pair), flush=True)
         content["results"].append(row)

@@ -2,6 +2,7 @@
 
 import functools
 import glob
+import importlib.metadata
 import importlib.util
 import os
 import re
@@ -33,10 +34,29 @@ def require(tool: str, cure: str = "") -> str:
 
 
 def host_compiler() -> str:
-    """The path of the C++ compiler: CXX, or c++."""
+    """The path of the C++ compiler: CXX, or c++. A Failure if it cannot compile three lines."""
+    named = os.environ.get("CXX", "c++")
+    if len(named.split()) != 1 and not shutil.which(named):
+        cure = "Unset it, or set CXX=g++: torch 2.13 and later call ccache themselves. For other words write a script."
+        raise Failure(f"CXX is {named!r}, expected the name of one program: torch quotes it as one word. {cure}")
     cures = "`sudo apt-get install g++`, `sudo dnf install gcc-c++`, `conda install cxx-compiler`"
-    cures += ", or set CXX to the name of another program, without arguments, as torch quotes it."
-    return require(os.environ.get("CXX", "c++"), cures)
+    cures += ", or set CXX to the name of another program."
+    compiler = require(named, cures)
+    command, code = [compiler, "-fsyntax-only", "-x", "c++", "-"], "#include <cstdint>\n\nint32_t number;\n"
+    done = subprocess.run(command, input=code, capture_output=True, text=True)
+    if done.returncode:
+        raise Failure(f"{done.stderr}\n{compiler} cannot compile three lines of C++. Cure: {cures}".strip())
+    return compiler
+
+
+def check_setuptools() -> str:
+    """The version of setuptools; a Failure if pyproject.toml needs a later one."""
+    needed = re.search(r"setuptools>=(\d+)", Path(__file__).resolve().parents[1].joinpath("pyproject.toml").read_text())
+    found = importlib.metadata.version("setuptools")
+    if needed and int(found.split(".")[0]) < int(needed[1]):
+        cure = f'`python3 -m pip install --upgrade "{needed[0]}"`'
+        raise Failure(f"setuptools is {found}, expected {needed[1]} or later for setup.py. Cure: {cure}")
+    return found
 
 
 def find_nvcc() -> Path | None:
@@ -66,7 +86,7 @@ def check_nvcc(nvcc: Path) -> str:
     """Its CUDA version, such as "13.0"; a Failure if that does not fit torch's."""
     done = subprocess.run([nvcc, "--version"], capture_output=True, text=True)
     release = re.search(r"release ((\d+)\.\d+)", done.stdout) or ["", done.stdout + done.stderr, "unknown"]
-    if release[2] != torch.version.cuda.split(".")[0]:
+    if release[2] != (torch.version.cuda or "").split(".")[0]:
         cure = f"Unset CUDA_HOME and CUDA_PATH, if they name it. {cuda_cure()}"
         raise Failure(f"{nvcc} belongs to CUDA {release[1]}, which does not fit. {cure}")
     return release[1]
@@ -100,6 +120,9 @@ def arch_list() -> str:
 def environment() -> dict[str, str]:
     """os.environ for a build, with what torch's cpp_extension reads, so that all builds find the same."""
     env = os.environ | {"PATH": tool_path()}
+    jobs = env.get("MAX_JOBS") or "1"
+    if not jobs.isdecimal() or int(jobs) == 0:
+        raise Failure(f"MAX_JOBS is {jobs!r}, expected the number of files to compile at once. Unset it for all cores.")
     try:
         if nvcc := find_nvcc():
             check_nvcc(nvcc)

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import jit_cache
 import pytest
 import torch
 from filelock import FileLock
@@ -30,11 +31,18 @@ def pytest_addoption(parser):
     parser.addoption("--build", choices=COMPILERS, default="jit", help="build that tests/operator uses")
 
 
-def pytest_configure():
-    """Many processes run at once: a few threads each, which sleep while they wait."""
+def pytest_configure(config):
+    """Many processes run at once: a few threads each, which sleep while they wait. Workers, and a run of pytest inside
+    a test, build in the folder that the first process has prepared."""
     threads = {"OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "PASSIVE", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
     # Each process would compile and load a library for each kind of vector instructions that this CPU has.
     os.environ |= threads | {"TORCHINDUCTOR_VEC_ISA_OK": "1"} | os.environ
+    if "ADD2_TEST_BUILDS" in os.environ or not hasattr(config, "cache"):  # the latter with -p no:cacheprovider
+        return
+    folder = config.cache.mkdir("builds") / jit_cache.place()
+    jit_cache.prepare(folder, jit_cache.digests(*(ROOT / name for name in ("include", "kernel", "examples"))))
+    os.environ |= {"TORCH_EXTENSIONS_DIR": str(folder), "ADD2_TEST_BUILDS": str(folder)}
+    config.add_cleanup(lambda: jit_cache.finish(folder))
 
 
 def pytest_collection_modifyitems(config, items):
@@ -67,12 +75,14 @@ def pytest_xdist_auto_num_workers(config):
 
 @pytest.fixture(scope="session", autouse=True)
 def own_jit_cache(tmp_path_factory):
-    """Tests build from nothing and leave the user's cache alone. Workers and nested runs of pytest share one cache."""
+    """Tests leave the user's caches alone. Workers and nested runs of pytest share those of this run."""
     if "ADD2_TEST_CACHE" not in os.environ:
         base = tmp_path_factory.getbasetemp()
         folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "jit cache"  # a home may have a space
         folder.mkdir(exist_ok=True)
-        os.environ |= {"TORCH_EXTENSIONS_DIR": str(folder), "ADD2_TEST_CACHE": str(folder)}
+        os.environ["ADD2_TEST_CACHE"] = str(folder)
+        if "ADD2_TEST_BUILDS" not in os.environ:  # -p no:cacheprovider
+            os.environ["TORCH_EXTENSIONS_DIR"] = str(folder)
         # torch.compile's cache does not notice that an operator's gradient has changed (pytorch issue 144344).
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder.with_name("inductor"))
 
@@ -137,7 +147,7 @@ def lesson(own_jit_cache):
 
 
 @pytest.fixture(scope="session")
-def run(tmp_path_factory):
+def run(tmp_path_factory, own_jit_cache):
     """Run a program of the project (or any Python arguments) in a process of its own; returns what it printed. status:
     the right one; None allows any, and a traceback. Another package called lab is on the path: PyPI has one."""
     foreign = tmp_path_factory.mktemp("foreign")
@@ -150,7 +160,10 @@ def run(tmp_path_factory):
     def run(*arguments, root=ROOT, cwd=None, status=0, drop=(), **env):
         first = root / arguments[0] if str(arguments[0]).endswith(".py") else arguments[0]
         environment = {name: value for name, value in os.environ.items() if name not in drop}
-        environment |= {"PYTHONPATH": path} | env
+        environment |= {"PYTHONPATH": path}
+        if root != ROOT:  # a copy has other paths: ninja would build everything again, and once more for ROOT
+            environment["TORCH_EXTENSIONS_DIR"] = os.environ["ADD2_TEST_CACHE"]
+        environment |= env
         job = [[*map(str, [first, *arguments[1:]])], str(cwd or root), environment, *map(str, outputs)]
         print(json.dumps(job), file=server.stdin, flush=True)
         found, (out, err) = int(server.stdout.readline()), (output.read_text() for output in outputs)

@@ -26,6 +26,7 @@ TINY = {
     "add2_kernel.cu": '__global__ void kernel() {}\nextern "C" void launch_add2_cuda() { kernel<<<1, 1>>>(); }\n',
 }
 LOAD = "import os, sys; from lab import build; print(build.load(sys.argv[1], bool(sys.argv[2:])).library)"
+FAIL = "import sys; from lab import build, cli; sys.exit(cli.run(lambda: build.load(*sys.argv[1:])))"
 TWICE = f"import os; child = os.fork(); exec({LOAD!r}); child and os.wait()"
 
 
@@ -48,9 +49,9 @@ def tiny(project):
 def load(run, tiny, tmp_path):
     """load() in a process of its own, without nvcc unless ADD2_WITH_CUDA says otherwise; returns what it printed."""
 
-    def load(compiler, *rebuild, code=LOAD, status=0, drop=(), **env):
+    def load(compiler, *rebuild, code=LOAD, root=tiny, status=0, drop=(), **env):
         env = {"TORCH_EXTENSIONS_DIR": str(tmp_path / "jit cache"), "ADD2_WITH_CUDA": "0"} | env
-        return run("-c", code, compiler, *rebuild, root=tiny, status=status, drop=drop, **env)
+        return run("-c", code, compiler, *rebuild, root=root, status=status, drop=drop, **env)
 
     return load
 
@@ -62,7 +63,7 @@ def test_follows_the_sources(compiler, tiny, load, tmp_path):
     left = {"jit": tmp_path / "jit cache/add2/add2.so", "setup": tiny / "add2/_C.abi3.so"}
     library = left.get(compiler, tiny / "build/libadd2.so")
     (tmp_path / "jit cache/add2").mkdir(parents=True)
-    (tmp_path / "jit cache/add2/lock").touch()  # torch 2.15 leaves it after each build
+    (tmp_path / "jit cache/add2/lock").touch()  # torch 2.14 and later leave it after each build
     assert load(compiler, code=TWICE).stdout.splitlines()[-2:] == [str(library)] * 2
     source.write_text("int broken = no_such_name;")
     assert "no_such_name" in load(compiler, status=None).stderr
@@ -81,6 +82,19 @@ def test_follows_the_sources(compiler, tiny, load, tmp_path):
     assert "-shared" in shown
 
 
+@pytest.mark.parametrize("compiler", ["jit", pytest.param("cmake", marks=LATER)])
+def test_rebuild_cures(compiler, tiny, load, tmp_path):
+    """An empty library, as a full disk leaves it; for cmake also a folder that was moved. (setuptools always links.)"""
+    library = Path(load(compiler).stdout.splitlines()[-1])
+    library.write_bytes(b"")
+    assert "--rebuild builds from nothing" in load(compiler, status=1, code=FAIL).stderr
+    load(compiler, "rebuild")
+    if compiler == "cmake":
+        moved = tiny.rename(tmp_path / "moved")
+        assert "--rebuild builds from nothing" in load(compiler, root=moved, status=1, code=FAIL).stderr
+        load(compiler, "rebuild", root=moved)
+
+
 def test_failed_builds(tmp_path, tiny, load):
     """The tool's own error, in the words that docs/troubleshooting.md lists; or a message with the cure."""
     (tiny / "kernel/add2_cpu.cpp").write_text('extern "C" int no_such_function();\nint used = no_such_function();\n')
@@ -88,7 +102,15 @@ def test_failed_builds(tmp_path, tiny, load):
         "undefined": ("jit", {}, ["undefined symbol: no_such_function", "docs/troubleshooting.md"]),
         "no folder": ("jit", {"TORCH_EXTENSIONS_DIR": __file__}, ["Not a directory"]),
         "no compiler": ("setup", {"CXX": "no-such-compiler"}, ["no-such-compiler is not installed", "apt-get"]),
-        "two words": ("jit", {"CXX": "ccache c++"}, ["another program, without arguments"]),
+        "a broken compiler": ("jit", {"CXX": "/bin/false"}, ["/bin/false cannot compile", "apt-get"]),
+        "two words": (
+            "jit",
+            {"CXX": "ccache c++"},
+            ["CXX is 'ccache c++', expected the name of one", "write a script"],
+        ),
+        "a flag": ("cmake", {"CXX": "g++ -m64"}, ["CXX is 'g++ -m64', expected the name of one program"]),
+        "no jobs": ("cmake", {"MAX_JOBS": "0"}, ["MAX_JOBS is '0', expected"]),
+        "jobs": ("jit", {"MAX_JOBS": "abc"}, ["MAX_JOBS is 'abc', expected"]),
         "no toolkit": ("jit", {"CUDA_HOME": "/no-such-folder"}, ["undefined symbol"]),  # it compiles
     }
     if toolchain.find_nvcc():
@@ -103,8 +125,21 @@ def test_failed_builds(tmp_path, tiny, load):
         }
         cases |= {name: (each[0], {"ADD2_WITH_CUDA": "1"} | each[1], each[2]) for name, each in with_nvcc.items()}
     for name, (compiler, env, words) in cases.items():
-        found = load(compiler, status=None, **env).stderr
+        found = load(compiler, status=1, code=FAIL, **env).stderr
         assert [word for word in words if word not in found] == [], (name, found)
+
+
+def test_setup_from_another_folder(run, tmp_path):
+    """It finds its sources; and it says which setuptools it needs, as the doctor does."""
+    version = run("setup.py", "--version", cwd=tmp_path).stdout.splitlines()[-1]
+    assert f'__version__ = "{version}"' in (ROOT / "add2/__init__.py").read_text()
+    (tmp_path / "setuptools-70.3.0.dist-info").mkdir()
+    (tmp_path / "setuptools-70.3.0.dist-info/METADATA").write_text("Name: setuptools\nVersion: 70.3.0\n")
+    cure = (
+        'setuptools is 70.3.0, expected 77 or later for setup.py. Cure: `python3 -m pip install --upgrade "setuptools'
+    )
+    assert cure in run("setup.py", "--version", status=1, PYTHONPATH=str(tmp_path)).stderr
+    assert cure in run("-m", "lab.doctor", status=1, PYTHONPATH=str(tmp_path)).stdout
 
 
 def test_import_without_a_build(project, run):
@@ -124,11 +159,13 @@ def test_doctor(run, tmp_path):
     """What is wrong has its cure; the rest is well, where the other tests build everything."""
     root = toolchain.find_nvcc() and toolchain.cuda_root(toolchain.find_nvcc())
     executable(tmp_path / "bin/nvcc", f'exec "{root}/bin/nvcc" "$@"\n')
-    env = {"CXX": "no-such-compiler", "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
-    told = run("-m", "lab.doctor", status=1, drop=("CUDA_HOME", "CUDA_PATH"), **env).stdout
+    env = {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
+    told = run("-m", "lab.doctor", drop=OUTSIDE, **env).stdout  # what only other projects need is a note
     rows = {line[7:].split()[0]: line for line in told.splitlines()}
-    wrong = {"C++", *["CUDA_HOME"] * bool(root)}
-    assert {subject for subject, row in rows.items() if row.startswith("WRONG")} == wrong
+    assert [subject for subject, row in rows.items() if row.startswith("note")] == ["CUDA_HOME"] * bool(root)
+    assert "WRONG" not in told
+    told = run("-m", "lab.doctor", status=1, drop=OUTSIDE, CXX="/bin/false", **env).stdout
+    assert [line.split()[1] for line in told.splitlines() if line.startswith("WRONG")] == ["C++"]
     assert {"torch", "GPU", "nvcc", "ninja", "cmake", "setuptools"} <= rows.keys()
     assert (f"not used ({tmp_path}/bin/nvcc)" in rows["nvcc"]) == (root is None)
     assert not root or f"`export CUDA_HOME={root}`" in rows["CUDA_HOME"]

@@ -37,6 +37,14 @@ def test_cpp(project, tmp_path):
     assert "libpython" not in linked
 
 
+@pytest.mark.parametrize("threads", [0, -1, 2**32 + 256])
+def test_careful_number_of_threads(threads, lesson, device):
+    """A division by zero would end Python; a launch would take the lower 32 bits, and leave elements out."""
+    a = torch.ones(1000, device=device)
+    with pytest.raises(RuntimeError, match="threads must be a positive int"):
+        lesson("mistakes").careful(a, a, threads)
+
+
 @pytest.mark.thorough
 @pytest.mark.anywhere
 def test_ways(run, project, tmp_path):

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from lab import build, files
-from lab.bench import calls, kernels
+from lab.bench import calls, clock, kernels
 
 ROOT = Path(__file__).resolve().parent.parent
 has_gpu = torch.cuda.is_available()
@@ -33,6 +33,7 @@ WRONG = {
         ("--json", "x" * 300): "cannot write",
         ("--json", "/dev/null"): "not a regular file",
         ("--plot", "x.txt"): ".svg",
+        ("--json", "x.json", "--library", "./x.json"): "name the same file",
     },
     "train.py": {
         ("--epochs", "0"): "start",
@@ -44,8 +45,14 @@ WRONG = {
         ("RANK=x", "WORLD_SIZE=2"): "torchrun",
         ("RANK=0", "WORLD_SIZE=2"): "torchrun",
         ("RANK=2", "WORLD_SIZE=2", "TORCHELASTIC_RESTART_COUNT=0"): "torchrun",
+        ("RANK=abc", "TORCHELASTIC_RESTART_COUNT=0"): "torchrun",
+        ("RANK=0", "WORLD_SIZE=abc", "TORCHELASTIC_RESTART_COUNT=0"): "torchrun",
+        ("--json", "x.pt", "--save", "./x.pt"): "--json and --save name the same file",
+        ("--resume", "README.md", "--json", "README.md"): "--json and --resume name the same file",
     },
 }
+if importlib.util.find_spec("matplotlib"):
+    WRONG["time.py"]["--json", "x.svg", "--plot", "x.svg"] = "name the same file"
 
 
 def program(name):
@@ -74,7 +81,8 @@ def test_wrong_usage(name, capsys, tmp_path, monkeypatch):
 
 
 def test_write(tmp_path):
-    """It keeps the mode, follows no link, takes long names; where the disk is full, the old file stays as it was."""
+    """It keeps the mode and a symbolic link, follows no other link, takes long names; where the disk is full, the old
+    file stays as it was."""
     old, link, long = tmp_path / "old.json", tmp_path / f"old.json.{os.getpid()}", tmp_path / ("x" * 250)
     old.write_text("old")
     old.chmod(0o600)
@@ -84,6 +92,10 @@ def test_write(tmp_path):
         assert path.read_text() == "new"
     assert old.stat().st_mode & 0o777 == 0o600
     assert not (tmp_path / "elsewhere").exists()
+    named = tmp_path / "named"
+    named.symlink_to(old)
+    files.write(files.target(str(named)), b"new")
+    assert named.is_symlink()
     before, limits = sorted(tmp_path.iterdir()), resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (5, limits[1]))
     try:
@@ -92,6 +104,25 @@ def test_write(tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert (old.read_text(), sorted(tmp_path.iterdir())) == ("new", before)
+
+
+def test_no_warning_where_there_is_no_gpu(run):
+    """torch warns of a toolkit without a GPU, and that looks like an error; here it is nothing unusual."""
+    assert "No CUDA runtime" not in run("-c", "from lab import build").stderr
+
+
+def test_kernels_that_nvcc_refuses(monkeypatch):
+    monkeypatch.setattr(kernels.toolchain, "find_nvcc", lambda: Path("/bin/false"))
+    monkeypatch.setattr(kernels.toolchain, "environment", lambda: dict(os.environ))
+    with pytest.raises(build.Failure, match="nvcc failed"):
+        kernels.kernels(torch.device("cuda"))
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_started_with_a_safe_path(name, run, tmp_path):
+    """As `python3 -P` starts it: its folder is not on the path, and another package called lab is."""
+    code = "import runpy, sys; runpy.run_path(sys.argv.pop(1), run_name='__main__')"
+    assert "usage:" in run("-c", code, ROOT / name, "--help", cwd=tmp_path).stdout
 
 
 @pytest.mark.thorough
@@ -142,6 +173,19 @@ def test_time(run, tmp_path):
         assert calls.figure(row["median_us"]) in out
     if "--plot" in options:
         assert (tmp_path / "times.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_mark_of_noise(monkeypatch):
+    """Where other processes take the processors, all samples may be late, and equally so."""
+    taken = iter((0, 1_000_000))
+    monkeypatch.setattr(clock, "interruptions", lambda: next(taken))
+    rows = calls.measure("jit", RIGHT, calls.buffers(100, torch.float32, torch.device("cpu")), every_clock=False)
+    assert [row["noisy"] for row in rows] == [True, True]
+    assert calls.table(rows).count("~") == 2
+    assert "busy" in calls.legend(rows)
+    taken = iter((5, 5))
+    [quiet] = clock.host([lambda: None], torch.device("cpu"))
+    assert quiet.is_noisy == (quiet.high_us - quiet.low_us > 0.25 * quiet.median_us)
 
 
 RIGHT = {"torch.add": lambda c, a, b, n: a + b, "torch.add(out)": lambda c, a, b, n: torch.add(a, b, out=c)}

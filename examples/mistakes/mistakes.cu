@@ -7,6 +7,7 @@
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
 
+#include <climits>
 #include <stdexcept>
 
 using torch::headeronly::ScalarType;
@@ -49,6 +50,7 @@ Tensor careful(const Tensor& a, const Tensor& b, int64_t threads) {
   check(a.scalar_type() == ScalarType::Float, "a must be float32");
   check(b.scalar_type() == ScalarType::Float, "b must be float32");  // prevents: dtype
   check(a.device() == b.device(), "a and b differ in device");       // prevents: cpu
+  check(threads > 0 && threads <= INT_MAX, "threads must be a positive int");
   const Tensor x = torch::stable::contiguous(a);
   const Tensor y = torch::stable::contiguous(b);  // prevents: transposed
   Tensor c = torch::stable::empty_like(x);
@@ -61,8 +63,10 @@ Tensor careful(const Tensor& a, const Tensor& b, int64_t threads) {
     const torch::stable::accelerator::DeviceGuard guard(gpu);  // prevents: gpu
     void* stream = nullptr;
     TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(gpu, &stream));  // prevents: stream
-    add_kernel<<<(n + threads - 1) / threads, threads, 0, cudaStream_t(stream)>>>(
-        out, x.const_data_ptr<float>(), y.const_data_ptr<float>(), n);
+    const int64_t blocks = (n + threads - 1) / threads;
+    check(blocks <= INT_MAX, "a launch cannot have so many blocks");
+    add_kernel<<<blocks, threads, 0, cudaStream_t(stream)>>>(out, x.const_data_ptr<float>(),
+                                                             y.const_data_ptr<float>(), n);
     check(cudaGetLastError() == cudaSuccess, "the launch failed");  // prevents: launch
     return c;
   }

@@ -5,6 +5,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import torch
 
@@ -71,13 +72,16 @@ def measure(compiler: str, calls: dict[str, Callable], sets: list[Tensors], ever
         for name, call in calls.items():
             timings |= {(name, key): timing for key, timing in _on_gpu(call, sets, every_clock).items()}
     rows = []
-    for (call, key), timing in timings.items():
+    dtype = str(c.dtype).removeprefix("torch.")
+    for (name, key), timing in timings.items():
         # The torch call that does the same work in the same way: with a new tensor for the result, or without.
-        counterpart = "torch.add" if call in ("torch.add", "add2") else "torch.add(out)"
-        row = {"compiler": compiler, "call": call, "dtype": str(c.dtype).removeprefix("torch."), "n": c.numel()}
-        row |= {"bytes": 3 * c.nbytes, "clock": key, **vars(timing), "gb_per_s": 3 * c.nbytes / timing.median_us / 1e3}
+        counterpart = "torch.add" if name in ("torch.add", "add2") else "torch.add(out)"
+        row: dict[str, Any] = {"compiler": compiler, "call": name, "dtype": dtype, "n": c.numel()}
+        row |= {"bytes": 3 * c.nbytes, "clock": key}
+        row |= {column: value for column, value in vars(timing).items() if column != "is_noisy"}
+        row["gb_per_s"] = 3 * c.nbytes / timing.median_us / 1e3
         row["ratio_to_torch"] = timing.median_us / timings[counterpart, key].median_us
-        if timing.high_us - timing.low_us > 0.25 * timing.median_us:
+        if timing.is_noisy:
             row["noisy"] = True
         rows.append(row)
     return rows
@@ -138,5 +142,5 @@ def legend(rows: Sequence[dict]) -> str:
         lines.append(f"{column}: median {reads}; GB/s, % peak and ratio belong to it (docs/8_timing.md)")
     lines.append("ratio: time over that of torch.add; of torch.add(out) for calls that write into c. Below 1 is faster")
     if any(row.get("noisy") for row in rows):
-        lines.append("~: noisy, the 5th to 95th percentile spread exceeds 25% of the median")
+        lines.append("~: noisy, the 5th to 95th percentile spread exceeds 25% of the median, or the machine was busy")
     return "\n".join(lines)

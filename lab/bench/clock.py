@@ -9,10 +9,11 @@ steady      as gpu, for calls under which the GPU's clock falls: each runs for a
 
 import itertools
 import math
+import resource
 import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -31,6 +32,21 @@ class Timing:
     low_us: float
     high_us: float
     samples: int
+    is_noisy: bool
+
+
+def percentiles(samples: Sequence[float]) -> tuple[float, float]:
+    """The 5th and the 95th, of two samples or more."""
+    low, *_, high = statistics.quantiles(samples, n=20, method="inclusive")
+    return low, high
+
+
+def is_noisy(samples: Sequence[float]) -> bool:
+    """Whether the spread of the samples exceeds 25% of their median, or fewer than ten samples cannot tell."""
+    if len(samples) < 10:
+        return True
+    low, high = percentiles(samples)
+    return high - low > 0.25 * statistics.median(samples)
 
 
 def repeat(samplers: Sequence[Callable[[], list[float]]], warm_up: int = 1) -> list[Timing]:
@@ -42,11 +58,7 @@ def repeat(samplers: Sequence[Callable[[], list[float]]], warm_up: int = 1) -> l
     while len(found[0]) < 10 or time.perf_counter() < end:
         for samples, sampler in zip(found, samplers, strict=True):
             samples += sampler()
-    timings = []
-    for samples in found:
-        low, *_, high = statistics.quantiles(samples, n=20, method="inclusive")
-        timings.append(Timing(statistics.median(samples), low, high, len(samples)))
-    return timings
+    return [Timing(statistics.median(x), *percentiles(x), len(x), is_noisy(x)) for x in found]
 
 
 def synchronize(device: torch.device) -> None:
@@ -73,8 +85,18 @@ def host(calls: Sequence[Call], device: torch.device) -> list[Timing]:
         call()  # not timed: it brings back to the caches what the other calls have driven out
         return [span(call, device)]
 
+    before = interruptions()
     # The warm-up also loads the kernel, fills the allocator's cache and wakes the GPU.
-    return repeat([partial(sample, call) for call in calls], warm_up=3)
+    timings = repeat([partial(sample, call) for call in calls], warm_up=3)
+    # On a busy machine most samples can wait for a processor, and all equally long: then the spread does not show it.
+    if interruptions() - before > 0.25 * sum(timing.samples for timing in timings):
+        timings = [replace(timing, is_noisy=True) for timing in timings]
+    return timings
+
+
+def interruptions() -> int:
+    """How often the system has taken a processor from a thread of this process, to give it to another."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
 
 
 def cache_size(device: torch.device) -> int:
@@ -88,7 +110,8 @@ def flush(device: torch.device) -> Call:
 
 def _between_events(calls: Iterable[Call], flush: Call | None) -> list[float]:
     """Time each call on the GPU, from the event before it to the event after it, each with a cold cache if flush."""
-    stamped = [(call, *(torch.cuda.Event(enable_timing=True) for _ in range(2))) for call in calls]
+    event = partial(torch.cuda.Event, enable_timing=True)
+    stamped = [(call, event(), event()) for call in calls]
     for call, start, end in stamped:
         if flush:
             flush()
@@ -110,16 +133,16 @@ def gpu(*rounds: Sequence[Call], flush: Call | None = None, warm_up: Sequence[Ca
     For a cold cache the calls should use more memory in turn than the cache holds, or have a flush before each replay.
     Each round has a graph of its own: warm calls depend on where in the cache their one set of tensors lies.
     warm_up: calls to run before a graph is captured (default: its first three)."""
-    rounds = [[*calls] * math.ceil(16 / len(calls)) for calls in rounds]  # a replay starts once: let it not count
+    repeated = [[*calls] * math.ceil(16 / len(calls)) for calls in rounds]  # a replay starts once: let it not count
     if not _first_graph:
         # The first graph of a process differs from all later ones: on an H100 and a H200 its kernels took 0.3 us less
         # (1.3 instead of 1.6 for 2^10 elements). So capture one for nothing, and keep it: none may reuse its state.
-        _first_graph.append(capture(rounds[0], warm_up))
+        _first_graph.append(capture(repeated[0], warm_up))
         end = time.perf_counter() + 0.3
         while time.perf_counter() < end:  # an idle GPU also needs some time to raise its clock
             _first_graph[0].replay()
             torch.cuda.synchronize()
-    graphs = [(capture(calls, warm_up), len(calls)) for calls in rounds]
+    graphs = [(capture(calls, warm_up), len(calls)) for calls in repeated]
 
     def sample() -> list[float]:
         # The first of six replays is left out: the host was still on its way to queue it.
@@ -131,16 +154,22 @@ def gpu(*rounds: Sequence[Call], flush: Call | None = None, warm_up: Sequence[Ca
 def steady(calls: dict[str, Sequence[Call]], rounds: int, warm_s: float) -> dict[str, list[float]]:
     """Time the calls of each contestant, in turn: for each round its microseconds per call. A graph of its calls is
     replayed for warm_s, in which the GPU's clock settles, and then as often again between two events."""
-    graphs, found = {name: capture(each) for name, each in calls.items()}, {name: [] for name in calls}
+    graphs = {name: capture(each) for name, each in calls.items()}
+    found: dict[str, list[float]] = {name: [] for name in calls}
     for name in [*calls] * rounds:
-        end, replays = time.perf_counter() + warm_s, []
+        end, replays = time.perf_counter() + warm_s, 0
         while time.perf_counter() < end:
             graphs[name].replay()
             torch.cuda.synchronize()
-            replays.append(graphs[name].replay)
-        [us] = _between_events([lambda replays=replays: [replay() for replay in replays]], None)
-        found[name].append(us / len(replays) / len(calls[name]))
+            replays += 1
+        [us] = _between_events([partial(_replay, graphs[name], replays)], None)
+        found[name].append(us / replays / len(calls[name]))
     return found
+
+
+def _replay(graph: torch.cuda.CUDAGraph, times: int) -> None:
+    for _ in range(times):
+        graph.replay()
 
 
 def capture(calls: Sequence[Call], warm_up: Sequence[Call] = ()) -> torch.cuda.CUDAGraph:

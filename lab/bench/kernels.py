@@ -5,6 +5,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import torch
 
@@ -24,9 +25,11 @@ def kernels(device: torch.device) -> dict[str, Callable]:
         raise toolchain.Failure(f"--kernels compiles the kernels once more: {toolchain.cuda_cure()}")
     with tempfile.TemporaryDirectory() as folder:
         library = f"{folder}/kernels.so"
-        command = [nvcc, "-O3", "-std=c++14", "-arch=native", "-shared", "-Xcompiler=-fPIC", f"-I{ROOT}/include"]
-        command += [f"-L{toolchain.cuda_root(nvcc)}/lib", "-o", library, ROOT / "kernel" / "add2_kernel.cu"]
-        subprocess.run(command, env=toolchain.environment(), check=True)
+        command: list[str | Path] = [nvcc, "-O3", "-std=c++14", "-arch=native", "-shared", "-Xcompiler=-fPIC"]
+        command += [f"-I{ROOT}/include", f"-L{toolchain.cuda_root(nvcc)}/lib"]
+        command += ["-o", library, ROOT / "kernel" / "add2_kernel.cu"]
+        if subprocess.run(command, env=toolchain.environment()).returncode:
+            raise toolchain.Failure("--kernels: nvcc failed, as it says above. Cure: docs/troubleshooting.md")
         launcher = ctypes.CDLL(library).launch_add2_cuda_kernel  # the builds hide it
     # kernel, c, a, b, n, dtype, stream -> an error message or NULL
     launcher.argtypes = [ctypes.c_int, *[ctypes.c_void_p] * 3, ctypes.c_int64, ctypes.c_int, ctypes.c_void_p]

@@ -3,6 +3,7 @@
 import io
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 from matplotlib.figure import Figure
@@ -12,7 +13,7 @@ from .. import files
 # From the palette by Okabe and Ito, which colour-blind readers can tell apart ("Color Universal Design", 2008).
 ORANGE, BLUE, RED = "#e69f00", "#0072b2", "#d55e00"
 LINES = {"torch.add(out)": (ORANGE, "s"), "torch_launch_add2": (BLUE, "o"), "plain kernel": (RED, "^")}
-STYLE = dict.fromkeys(("font.size", "axes.titlesize", "figure.titlesize", "legend.fontsize"), 12.5)
+STYLE: dict[Any, Any] = dict.fromkeys(("font.size", "axes.titlesize", "figure.titlesize", "legend.fontsize"), 12.5)
 STYLE |= {"lines.markersize": 4, "axes.axisbelow": True, "figure.figsize": (5.6, 6)}  # readable even on a phone
 STYLE |= {"axes.grid": True, "grid.alpha": 0.3, "axes.spines.top": False, "axes.spines.right": False}
 STYLE |= {"svg.fonttype": "none", "svg.hashsalt": "lesson"}  # text stays text; two runs write the same file
