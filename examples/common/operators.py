@@ -28,14 +28,19 @@ def is_ready(build: Callable[[], str]) -> bool:
 
 
 def target_flags(oldest: int, hopper: bool = False) -> list[str]:
-    """nvcc's flags for the GPUs to compile for, where TORCH_CUDA_ARCH_LIST does not name them and torch's own are not
-    right: it finds none without a GPU (IndexError), and on an H100 or H200 not sm_90a, which alone has wgmma."""
+    """nvcc's flags for all visible GPUs from `oldest` on (80: compute capability 8.0), where TORCH_CUDA_ARCH_LIST does
+    not name them and torch's own flags are not right: it finds none without a GPU (IndexError), and names sm_90 for an
+    H100 or H200, which has wgmma only as sm_90a (hopper: the operator wants it)."""
     if "TORCH_CUDA_ARCH_LIST" in os.environ:
         return []
-    if not torch.cuda.is_available():  # PTX, which the driver of any later GPU finishes compiling
+    gpus = {torch.cuda.get_device_capability(i) for i in range(torch.cuda.device_count())}
+    if not gpus:  # PTX, which the driver of any later GPU finishes compiling
         return [f"-gencode=arch=compute_{oldest},code=compute_{oldest}"]
-    is_hopper = hopper and torch.cuda.get_device_capability() == (9, 0)
-    return ["-gencode=arch=compute_90a,code=sm_90a"] * is_hopper
+    if not hopper or (9, 0) not in gpus:
+        return []
+    names = [f"{10 * major + minor}" for major, minor in sorted(gpus) if 10 * major + minor >= oldest]
+    names = ["90a" if name == "90" else name for name in names]
+    return [f"-gencode=arch=compute_{name},code=sm_{name}" for name in names]
 
 
 def load(name: str, sources: list[Path], cuda_flags: Sequence[str]) -> str:
