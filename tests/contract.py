@@ -231,6 +231,14 @@ class Contract:
             if right is places[0]:
                 assert all(x is y or torch.equal(x, y) for x, y in zip(inputs, before, strict=True))
 
+    def test_freed_memory(self, device):
+        """Refused: a tensor whose storage was freed still has its shape, and no memory to read."""
+        for i in range(len(self.inputs(device))):
+            inputs = [x.clone() for x in self.inputs(device)]
+            inputs[i].untyped_storage().resize_(0)
+            with pytest.raises(RuntimeError, match="no memory"):
+                self.call(*inputs)
+
     def test_on_meta(self, device):
         """A fake result is like the real one; a call with one tensor elsewhere is refused."""
         inputs = self.inputs(device)

@@ -57,6 +57,7 @@ static inline KernelOnDevice on_current_device(const void* kernel) {
   if (known != prepared.end()) return known->second;
   const KernelOnDevice found = prepare_kernel(kernel);
   if (found.error == cudaSuccess) prepared[key] = found;
+  message_of(found.error);  // clears it
   return found;
 }
 
@@ -65,7 +66,7 @@ static inline KernelOnDevice on_current_device(const void* kernel) {
 template <typename... Parameters>
 bool has_hopper_code(void (*kernel)(Parameters...)) {
   const KernelOnDevice found = on_current_device(reinterpret_cast<const void*>(kernel));
-  return message_of(found.error) == nullptr && found.ptx_version >= 90;
+  return found.error == cudaSuccess && found.ptx_version >= 90;
 }
 
 struct Launch {

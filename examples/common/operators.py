@@ -46,8 +46,8 @@ def target_flags(oldest: int, hopper: bool = False) -> list[str]:
 def load(name: str, sources: list[Path], cuda_flags: Sequence[str]) -> str:
     """Compile what is out of date and load it; CUDA sources only where there is a toolkit. Returns the library's path.
 
-    Where CUDA sources are part of the library, WITH_CUDA is defined, and USE_CUDA: torch's headers then declare what
-    they have for CUDA.
+    Where CUDA sources are part of the library, USE_CUDA is defined: torch's headers then declare what they have for
+    CUDA, too.
     """
     with_cuda = has_toolkit()
     if torch.cuda.is_available() and not with_cuda:
@@ -60,7 +60,7 @@ def load(name: str, sources: list[Path], cuda_flags: Sequence[str]) -> str:
         return cpp_extension.load(
             name,
             [str(path) for path in sources if with_cuda or path.suffix != ".cu"],
-            extra_cflags=FLAGS + ["-DWITH_CUDA", "-DUSE_CUDA"] * with_cuda,
+            extra_cflags=FLAGS + ["-DUSE_CUDA"] * with_cuda,
             extra_cuda_cflags=["-O3", "-std=c++17", *cuda_flags],
             extra_ldflags=["-Wl,--no-as-needed", "-ltorch"],
             extra_include_paths=[str(Path(__file__).parents[1])],

@@ -74,7 +74,7 @@ Tensor dequantize(Tensor packed, Tensor scale, Tensor zero) {
   Int4Call call = check_weight(packed, scale, zero);
   Tensor y = torch::stable::new_empty(scale, {call.n, call.k});
   call.y = y.mutable_data_ptr();
-#ifdef WITH_CUDA
+#ifdef USE_CUDA
   if (y.is_cuda()) {
     self.on_gpu(y, [&](CUstream_st* stream) { return launch_dequantize(call, stream); });
     return y;
@@ -129,7 +129,7 @@ Tensor linear(Tensor x, Tensor packed, Tensor scale, Tensor zero, std::optional<
   call.bias = bias ? bias->const_data_ptr() : nullptr;
   call.batch = static_cast<int>(batch);
   call.is_gated = gated;
-#ifdef WITH_CUDA
+#ifdef USE_CUDA
   if (result.is_cuda()) {
     bool is_done = false;
     self.on_gpu(result,
@@ -156,7 +156,7 @@ STABLE_TORCH_LIBRARY_IMPL(int4_linear, CPU, m) {
   m.impl("dequantize", TORCH_BOX(&dequantize));
 }
 
-#ifdef WITH_CUDA
+#ifdef USE_CUDA
 STABLE_TORCH_LIBRARY_IMPL(int4_linear, CUDA, m) {
   m.impl("int4_linear", TORCH_BOX(&linear));
   m.impl("dequantize", TORCH_BOX(&dequantize));
