@@ -225,6 +225,24 @@ def test_refuses(lib, device):
             (lib.append if arguments[0].dim() == 4 else lib.attend)(*arguments)
 
 
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_negative_views(lib, mode, device):
+    """append() reads them, and refuses to write one, also where all tensors were made under inference mode."""
+    with mode():
+        q, k, v = torch.randn(2, 12, 1, 64, device=device).half().split((8, 2, 2), 1)
+        cos, sin = torch.randn(2, 40, 32, device=device)
+        lengths = integers([3, 39], device)
+        caches = [[torch.zeros(2, 2, 40, 64, device=device).half() for _ in "kv"] for _ in range(2)]
+        found = lib.append(*(torch._neg_view(-x) for x in (q, k, v, cos, sin)), lengths, *caches[0])
+        assert torch.equal(found, lib.append(q, k, v, cos, sin, lengths, *caches[1]))
+        assert all(map(torch.equal, *caches))
+        for i in range(2):
+            cache = [x if j == i else torch._neg_view(x) for j, x in enumerate(caches[0])]
+            with pytest.raises(RuntimeError, match="the cache is a negative view"):
+                lib.append(q, k, v, cos, sin, lengths, *cache)
+        assert all(map(torch.equal, *caches))
+
+
 @either_cache
 def test_graphs_and_streams_with_growing_lengths(cuda, lib, int8):
     (_, keys, values, lengths, *scales), _ = make([4096, 4096], 32, 8, 4096, 128, device="cuda", int8=int8)
