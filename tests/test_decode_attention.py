@@ -7,6 +7,7 @@ import operator
 import random
 import runpy
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,36 @@ def test_values(lib, d, int8, device):
         error = (out.double() - right).norm() / right.norm()
         assert error < torch.finfo(dtype).eps, (dtype, heads, key_heads, capacity)
         assert torch.equal(out, lib.attend(*map(by_token, arguments)))
+
+
+def minus_infinity(batch, tokens, device, heads=8, key_heads=2):
+    """q, keys and values, finite, whose scores are -infinity for every other tile of 16 tokens, for the first half of
+    a row, for all but the last token, or for all."""
+    torch.manual_seed(tokens)
+    q, *both = (torch.randn(batch, n, each, 128) for n, each in ((heads, 1), (key_heads, tokens), (key_heads, tokens)))
+    q[..., 0], token = 4.0, torch.arange(tokens)
+    both[0][..., 0] = 0
+    masks = token // 16 % 2 == 0, token < tokens // 2, token < tokens - 1, token >= 0
+    for row in range(batch):
+        both[0][row, :, masks[row % len(masks)], 0] = -3e38
+    return [x.bfloat16().to(device) for x in (q, *both)]
+
+
+def expected(q, keys, values):
+    """By float32 scores, in which -3e38 * 4 is -infinity; NaN where all are."""
+    scores = (q.float() @ keys.float().mT.repeat_interleave(q.shape[1] // keys.shape[1], 1)) / 128**0.5
+    return scores.double().softmax(-1) @ values.double().repeat_interleave(q.shape[1] // keys.shape[1], 1)
+
+
+@pytest.mark.parametrize("tokens", [16, 64, 512, 4096])
+def test_scores_of_minus_infinity(lib, tokens, device):
+    """Their weight is 0, also where a warp meets nothing else in its first tile; NaN if all are so, as in torch."""
+    for batch in (1, 2, 4, 64) if device == "cuda" else (4,):
+        q, keys, values = minus_infinity(batch, tokens, device)
+        right = expected(q, keys, values)[:, :, 0]
+        assert right.isnan().any() == (batch > 3)
+        out = lib.attend(q[:, :, 0], keys, values, integers([tokens] * batch, device))
+        torch.testing.assert_close(out.double(), right, rtol=0.02, atol=0.01, equal_nan=True)
 
 
 @pytest.mark.parametrize("size", [1e-12, 1e12])
@@ -271,6 +302,46 @@ def test_graphs_and_streams_with_growing_lengths(cuda, lib, int8):
     assert all(map(torch.equal, *caches))
 
 
+@pytest.fixture
+def two_sizes(cuda, lib):
+    """Arguments of attend() for which a block of its kernel wants 200 KB of shared memory and 100 KB (on an H100)."""
+    return [make([tokens], 32, 8, tokens, 128, torch.bfloat16, "cuda")[0] for tokens in (512, 4096)]
+
+
+def test_calls_of_several_threads(lib, two_sizes, request):
+    """None fails, and none is wrong. With --all 200,000 calls."""
+    calls = 50_000 if request.config.getoption("--all") else 1_000  # of each thread
+    right = [lib.attend(*arguments) for arguments in two_sizes]
+
+    def work(thread):
+        failed = 0
+        for i in range(calls):
+            which = (thread + i) % 2
+            try:
+                out = lib.attend(*two_sizes[which])
+                failed += i % 50 == 0 and not torch.equal(out, right[which])
+            except RuntimeError as error:
+                print(error)
+                failed += 1
+        return failed
+
+    with ThreadPoolExecutor(4) as pool:
+        assert sum(pool.map(work, range(4))) == 0
+
+
+def test_graph_with_two_sizes(lib, two_sizes):
+    """A graph keeps both; it replays after other calls, too."""
+    right, graph = [lib.attend(*arguments) for arguments in two_sizes], torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = [lib.attend(*arguments) for arguments in two_sizes]
+    for arguments in (two_sizes[1], two_sizes[0]):
+        lib.attend(*arguments)
+        for out in found:
+            out.zero_()
+        graph.replay()
+        assert all(map(torch.equal, found, right))
+
+
 def test_far_end(lib, device):
     """Caches of more than 2^31 elements on a GPU: only the last 16 tokens have scores and values that are not 0."""
     for batch, key_heads, tokens in ((1, 1, 2**24 + 16), (2, 8, 2**20 + 16)) if device == "cuda" else ((2, 8, 4096),):
@@ -299,6 +370,10 @@ def test_ladder(nvcc, lesson):
         out = torch.full_like(inputs[0], math.nan)
         assert launch(rung, *(ctypes.c_void_p(x.data_ptr()) for x in (out, *inputs)), 24, tokens, None) is None
         assert ((out - right).norm(dim=-1) / right.norm(dim=-1)).max() <= 0.006, (rung, tokens)
+        inputs = [x.to(inputs[0].device) for x in minus_infinity(4, tokens, "cpu")]
+        out = torch.full_like(inputs[0], math.nan)
+        assert launch(rung, *(ctypes.c_void_p(x.data_ptr()) for x in (out, *inputs)), 32, tokens, None) is None
+        torch.testing.assert_close(out.double(), expected(*inputs), rtol=0.02, atol=0.01, equal_nan=True)
 
 
 def test_pages_of_bench(lib):
