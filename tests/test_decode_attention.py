@@ -178,6 +178,9 @@ def test_plan(tmp_path):
         assert has_clusters or not is_cluster
         if capacity > 4096 and splits < 64 and splits * warps * 16 < capacity:
             assert u * splits >= p / 2  # most multiprocessors have work
+    packed = plan_of(ctypes.c_int64(128), ctypes.c_int64(1024), 256, 170, 99 * 1024, True)  # 16 x 1024 on an RTX 5090
+    assert packed & 255 == 3  # the warps that fit; they are too few to leave 42 multiprocessors idle
+    assert 128 * (packed >> 8 & 255) >= 170
 
 
 def test_int8_asked_by_torch(lib, device):

@@ -1,9 +1,9 @@
 // Instructions of PTX: a small function for each, whose comment begins with the instruction's name.
 // For most of them CUDA C++ has no function, or only a long one, as in cuda::ptx, which comes with
-// the toolkit. A few have one that compiles to the same instruction; here all stand in one place:
-//   copy_16                  __pipeline_memcpy_async (where a condition asks for zeros it makes two)
-//   wait_for_kernel_before   cudaGridDependencySynchronize
-//   start_next_kernel        cudaTriggerProgrammaticLaunchCompletion
+// the toolkit. Three have one that compiles to the same instruction, but here all stand in one
+// place: copy_16 (__pipeline_memcpy_async, which makes two where a condition asks for zeros),
+// wait_for_kernel_before (cudaGridDependencySynchronize) and start_next_kernel
+// (cudaTriggerProgrammaticLaunchCompletion).
 #pragma once
 #include <cuda.h>
 #include <cuda_bf16.h>
