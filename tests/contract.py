@@ -162,6 +162,20 @@ class Contract:
                     one = [x.select(dim, n) if i in some else x for i, x in enumerate(many)]
                     self.assert_close([y[n] for y in found], self.tensors(self.call, *one))
 
+    def test_vmap_refuses(self, device):
+        """What the plain call refuses, whichever of the leaves has a batch."""
+        if not self.has_vmap:
+            pytest.skip("has no vmap")
+        right, name = self.inputs(device), self.operator.split(".")[1]
+        for words, changes in self.wrong(right).items():
+            inputs = [changes.get(i, x) for i, x in enumerate(right)]
+            batched = [i for i in self.leaves if isinstance(inputs[i], torch.Tensor)]
+            for some in {*((i,) for i in batched), tuple(batched)} - {()}:
+                many = [torch.stack((x, x, x)) if i in some else x for i, x in enumerate(inputs)]
+                dims = tuple(0 if i in some else None for i in range(len(inputs)))
+                with pytest.raises((RuntimeError, TypeError), match=f"{name}|{words}"):
+                    vmap(self.call, dims)(*many)
+
     def test_strides(self, device):
         inputs = self.inputs(device)
         for i, view in itertools.product(self.strided or self.leaves, VIEWS.values()):
@@ -340,6 +354,19 @@ class Differentiable(Contract):
         ours, theirs, leaves = self.functions(self.inputs(device))
         compiled = torch.compile(lambda f, x: [TRANSFORMS[name](f, *x) for name in names], backend="aot_eager")
         self.assert_close(compiled(ours, leaves), [TRANSFORMS[name](theirs, *leaves) for name in names])
+
+    def test_forward_derivative_of_leaves(self, device):
+        """Of leaves that require a gradient, too; that is then the result's as well."""
+        *functions, leaves = self.functions(self.inputs(device))
+        found = []
+        for function in functions:
+            with forward_ad.dual_level():
+                some = [*map(leaf, leaves)]
+                ys = function(*(forward_ad.make_dual(x, x.detach()) for x in some))
+                ys = [y for y in ys if y.requires_grad]
+                tangents = [forward_ad.unpack_dual(y).tangent.detach() for y in ys]
+            found.append([*tangents, *torch.autograd.grad(sum(y.double().sum() for y in ys), some)])
+        self.assert_close(*found)
 
     def test_second_derivative(self, device):
         ours, theirs, leaves = self.functions(self.inputs(device))

@@ -132,7 +132,8 @@ def register_derivatives(op: torch._ops.OpOverload, by_torch: Callable, with_gra
     def autograd(keys, *arguments):
         below = functools.partial(op.redispatch, keys.remove(keys.highestPriorityTypeId()))
         if any(map(has_derivative, arguments)):
-            below(*(unpack(x).primal if isinstance(x, Tensor) else x for x in arguments))  # only for its checks
+            with torch.no_grad():  # only for its checks
+                below(*(unpack(x).primal if isinstance(x, Tensor) else x for x in arguments))
             return by_torch(*arguments)
         if torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in arguments):
             return with_gradient(below, *arguments)
