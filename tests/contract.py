@@ -401,3 +401,10 @@ class Differentiable(Contract):
             for right, x in [(right, x) for ours in found[1:] for right, x in zip(found[0], ours, strict=True)]:
                 assert x.dtype == right.dtype
                 assert (x.double() - right.double()).norm() <= 0.02 * right.double().norm()
+
+    def test_autocast_refuses(self, device):
+        """It casts floating-point numbers; integers and complex numbers are refused, as without it."""
+        for i, dtype in itertools.product(self.leaves, (torch.int32, torch.complex64)):
+            inputs = [x.to(dtype) if j == i else x for j, x in enumerate(self.inputs(device))]
+            with torch.autocast(device, torch.bfloat16), pytest.raises((RuntimeError, TypeError)):
+                self.call(*inputs)

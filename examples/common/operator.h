@@ -29,6 +29,13 @@ inline std::string text(torch::stable::Device device) {
   return device.is_cpu() ? "cpu" : "cuda:" + std::to_string(device.index());
 }
 
+// x, or a copy of it, contiguous and at an address that is a multiple of 16, as kernels want it
+// that load 16 bytes at a time.
+inline Tensor contiguous_16(const Tensor& x) {
+  const Tensor y = torch::stable::contiguous(x);
+  return reinterpret_cast<uintptr_t>(y.const_data_ptr()) % 16 == 0 ? y : torch::stable::clone(y);
+}
+
 struct Operator {
   const char* name;
 

@@ -96,6 +96,27 @@ def expect_one_device(name: str, *tensors: Tensor | None) -> None:
     expect(name, len(devices) == 1, f"tensors on {' and '.join(devices)}, expected one device")
 
 
+def cast(x: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    """x as torch.autocast casts an argument: numbers with a fraction, except float64. The operator refuses others."""
+    if x is None or not x.is_floating_point() or x.dtype == torch.float64:
+        return x
+    return x.to(dtype)
+
+
+def vmap_one_by_one(op: torch._ops.OpOverload, info, in_dims: tuple[int | None, ...], *args: object) -> tuple:
+    """vmap in the plainest way: one call per member, with all checks; for an empty batch one with zeros, for the
+    shapes. The result of a rule for torch.library.register_vmap."""
+
+    def member(i: int) -> list:
+        pick = Tensor.sum if info.batch_size == 0 else functools.partial(Tensor.select, index=i)
+        return [x if dim is None else pick(x, dim=dim) for x, dim in zip(args, in_dims, strict=True)]
+
+    results = [op(*member(i)) for i in range(max(info.batch_size, 1))]
+    if isinstance(results[0], Tensor):
+        return torch.stack(results)[: info.batch_size], 0
+    return tuple(torch.stack(each)[: info.batch_size] for each in zip(*results, strict=True)), 0
+
+
 def unpack(x: Tensor):
     """x without its forward derivative, and that: primal, tangent. unpack_dual's default level is wrong while
     torch.compile traces."""
