@@ -103,7 +103,7 @@ def cast(x: Tensor | None, dtype: torch.dtype) -> Tensor | None:
     return x.to(dtype)
 
 
-def vmap_one_by_one(op: torch._ops.OpOverload, info, in_dims: tuple[int | None, ...], *args: object) -> tuple:
+def vmap_one_by_one(op: Callable, info, in_dims: tuple[int | None, ...], *args: object) -> tuple:
     """vmap in the plainest way: one call per member, with all checks; for an empty batch one with zeros, for the
     shapes. The result of a rule for torch.library.register_vmap."""
 

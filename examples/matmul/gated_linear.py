@@ -41,9 +41,9 @@ def gated_linear(x: Tensor, w: Tensor) -> Tensor:
     """Return silu(x Wg^T) * (x Wu^T), [..., H], for x: [..., K] and w = interleave(Wg, Wu).
 
     One device, and one dtype: float32, float64, float16 or bfloat16 (torch.autocast casts as for F.linear). Otherwise
-    RuntimeError. Any strides (copied first, if not contiguous). bfloat16 on Hopper with a CUDA toolkit, K a multiple of
-    8: one kernel, which rounds once, at the end. Anything else: torch's own operators. Every derivative of torch; the
-    backward pass computes both products again. vmap with a batch of w calls it for each member. Call build() first.
+    RuntimeError. Any strides (copied first, if not contiguous). bfloat16 on Hopper, K a multiple of 8: one kernel, that
+    rounds once, at the end. Anything else: torch's own operators. Every derivative of torch; the backward pass computes
+    both products again. vmap with a batch of w calls it for each member. Call build() first.
     """
     if operators.is_tangent_hidden(x, w):
         torch.ops.gated_linear.gated_linear(x, w)  # for its checks
@@ -108,13 +108,13 @@ def register() -> None:
     @torch.library.register_vmap(op)
     def _(info, in_dims, x: Tensor, w: Tensor):
         if in_dims[1] is None and x.dim() > 1:  # a batch is one more leading dimension
-            return op(x.movedim(in_dims[0], 0), w), 0
-        return operators.vmap_one_by_one(op, info, in_dims, x, w)
+            return gated_linear(x.movedim(in_dims[0], 0), w), 0
+        return operators.vmap_one_by_one(gated_linear, info, in_dims, x, w)
 
 
 def main() -> None:
     build()
-    for device in ["cpu"] + ["cuda"] * torch.cuda.is_available():
+    for device in ["cpu"] + ["cuda"] * (torch.cuda.is_available() and operators.has_toolkit()):
         x, wg, wu = (torch.randn(size, 512, dtype=torch.bfloat16, device=device) for size in (64, 256, 256))
         right = reference(x.double(), interleave(wg, wu).double())
         error = (gated_linear(x, interleave(wg, wu)) - right).norm() / right.norm()
