@@ -30,7 +30,7 @@ struct Plan {
   int vectors_per_thread = 0;  // > 0: by rows in registers. Else by a kernel for any width
   int64_t blocks_x = 0;        // in a backward pass each leaves a row of sums
   int64_t blocks_y = 1;        // of rows in registers: a cluster
-  Threads threads;             // of a block
+  Threads threads = {};        // of a block
   bool is_whole = false;       // each row begins and ends where a vector of 16 bytes does
 };
 
