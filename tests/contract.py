@@ -162,6 +162,20 @@ class Contract:
                     one = [x.select(dim, n) if i in some else x for i, x in enumerate(many)]
                     self.assert_close([y[n] for y in found], self.tensors(self.call, *one))
 
+    def test_vmap_refuses(self, device):
+        """What the plain call refuses, whichever of the leaves has a batch."""
+        if not self.has_vmap:
+            pytest.skip("has no vmap")
+        right, name = self.inputs(device), self.operator.split(".")[1]
+        for words, changes in self.wrong(right).items():
+            inputs = [changes.get(i, x) for i, x in enumerate(right)]
+            batched = [i for i in self.leaves if isinstance(inputs[i], torch.Tensor)]
+            for some in {*((i,) for i in batched), tuple(batched)} - {()}:
+                many = [torch.stack((x, x, x)) if i in some else x for i, x in enumerate(inputs)]
+                dims = tuple(0 if i in some else None for i in range(len(inputs)))
+                with pytest.raises((RuntimeError, TypeError), match=f"{name}|{words}"):
+                    vmap(self.call, dims)(*many)
+
     def test_strides(self, device):
         inputs = self.inputs(device)
         for i, view in itertools.product(self.strided or self.leaves, VIEWS.values()):
@@ -230,6 +244,14 @@ class Contract:
                     call()
             if right is places[0]:
                 assert all(x is y or torch.equal(x, y) for x, y in zip(inputs, before, strict=True))
+
+    def test_freed_memory(self, device):
+        """Refused: a tensor whose storage was freed still has its shape, and no memory to read."""
+        for i in range(len(self.inputs(device))):
+            inputs = [x.clone() for x in self.inputs(device)]
+            inputs[i].untyped_storage().resize_(0)
+            with pytest.raises(RuntimeError, match="no memory"):
+                self.call(*inputs)
 
     def test_on_meta(self, device):
         """A fake result is like the real one; a call with one tensor elsewhere is refused."""
@@ -333,6 +355,19 @@ class Differentiable(Contract):
         compiled = torch.compile(lambda f, x: [TRANSFORMS[name](f, *x) for name in names], backend="aot_eager")
         self.assert_close(compiled(ours, leaves), [TRANSFORMS[name](theirs, *leaves) for name in names])
 
+    def test_forward_derivative_of_leaves(self, device):
+        """Of leaves that require a gradient, too; that is then the result's as well."""
+        *functions, leaves = self.functions(self.inputs(device))
+        found = []
+        for function in functions:
+            with forward_ad.dual_level():
+                some = [*map(leaf, leaves)]
+                ys = function(*(forward_ad.make_dual(x, x.detach()) for x in some))
+                ys = [y for y in ys if y.requires_grad]
+                tangents = [forward_ad.unpack_dual(y).tangent.detach() for y in ys]
+            found.append([*tangents, *torch.autograd.grad(sum(y.double().sum() for y in ys), some)])
+        self.assert_close(*found)
+
     def test_second_derivative(self, device):
         ours, theirs, leaves = self.functions(self.inputs(device))
         if self.has_second:
@@ -366,3 +401,10 @@ class Differentiable(Contract):
             for right, x in [(right, x) for ours in found[1:] for right, x in zip(found[0], ours, strict=True)]:
                 assert x.dtype == right.dtype
                 assert (x.double() - right.double()).norm() <= 0.02 * right.double().norm()
+
+    def test_autocast_refuses(self, device):
+        """It casts floating-point numbers; integers and complex numbers are refused, as without it."""
+        for i, dtype in itertools.product(self.leaves, (torch.int32, torch.complex64)):
+            inputs = [x.to(dtype) if j == i else x for j, x in enumerate(self.inputs(device))]
+            with torch.autocast(device, torch.bfloat16), pytest.raises((RuntimeError, TypeError)):
+                self.call(*inputs)

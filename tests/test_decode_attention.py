@@ -7,6 +7,7 @@ import operator
 import random
 import runpy
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,36 @@ def test_values(lib, d, int8, device):
         error = (out.double() - right).norm() / right.norm()
         assert error < torch.finfo(dtype).eps, (dtype, heads, key_heads, capacity)
         assert torch.equal(out, lib.attend(*map(by_token, arguments)))
+
+
+def minus_infinity(batch, tokens, device, heads=8, key_heads=2):
+    """q, keys and values, finite, whose scores are -infinity for every other tile of 16 tokens, for the first half of
+    a row, for all but the last token, or for all."""
+    torch.manual_seed(tokens)
+    q, *both = (torch.randn(batch, n, each, 128) for n, each in ((heads, 1), (key_heads, tokens), (key_heads, tokens)))
+    q[..., 0], token = 4.0, torch.arange(tokens)
+    both[0][..., 0] = 0
+    masks = token // 16 % 2 == 0, token < tokens // 2, token < tokens - 1, token >= 0
+    for row in range(batch):
+        both[0][row, :, masks[row % len(masks)], 0] = -3e38
+    return [x.bfloat16().to(device) for x in (q, *both)]
+
+
+def expected(q, keys, values):
+    """By float32 scores, in which -3e38 * 4 is -infinity; NaN where all are."""
+    scores = (q.float() @ keys.float().mT.repeat_interleave(q.shape[1] // keys.shape[1], 1)) / 128**0.5
+    return scores.double().softmax(-1) @ values.double().repeat_interleave(q.shape[1] // keys.shape[1], 1)
+
+
+@pytest.mark.parametrize("tokens", [16, 64, 512, 4096])
+def test_scores_of_minus_infinity(lib, tokens, device):
+    """Their weight is 0, also where a warp meets nothing else in its first tile; NaN if all are so, as in torch."""
+    for batch in (1, 2, 4, 64) if device == "cuda" else (4,):
+        q, keys, values = minus_infinity(batch, tokens, device)
+        right = expected(q, keys, values)[:, :, 0]
+        assert right.isnan().any() == (batch > 3)
+        out = lib.attend(q[:, :, 0], keys, values, integers([tokens] * batch, device))
+        torch.testing.assert_close(out.double(), right, rtol=0.02, atol=0.01, equal_nan=True)
 
 
 @pytest.mark.parametrize("size", [1e-12, 1e12])
@@ -147,6 +178,9 @@ def test_plan(tmp_path):
         assert has_clusters or not is_cluster
         if capacity > 4096 and splits < 64 and splits * warps * 16 < capacity:
             assert u * splits >= p / 2  # most multiprocessors have work
+    packed = plan_of(ctypes.c_int64(128), ctypes.c_int64(1024), 256, 170, 99 * 1024, True)  # 16 x 1024 on an RTX 5090
+    assert packed & 255 == 3  # the warps that fit; they are too few to leave 42 multiprocessors idle
+    assert 128 * (packed >> 8 & 255) >= 170
 
 
 def test_int8_asked_by_torch(lib, device):
@@ -225,6 +259,24 @@ def test_refuses(lib, device):
             (lib.append if arguments[0].dim() == 4 else lib.attend)(*arguments)
 
 
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_negative_views(lib, mode, device):
+    """append() reads them, and refuses to write one, also where all tensors were made under inference mode."""
+    with mode():
+        q, k, v = torch.randn(2, 12, 1, 64, device=device).half().split((8, 2, 2), 1)
+        cos, sin = torch.randn(2, 40, 32, device=device)
+        lengths = integers([3, 39], device)
+        caches = [[torch.zeros(2, 2, 40, 64, device=device).half() for _ in "kv"] for _ in range(2)]
+        found = lib.append(*(torch._neg_view(-x) for x in (q, k, v, cos, sin)), lengths, *caches[0])
+        assert torch.equal(found, lib.append(q, k, v, cos, sin, lengths, *caches[1]))
+        assert all(map(torch.equal, *caches))
+        for i in range(2):
+            cache = [x if j == i else torch._neg_view(x) for j, x in enumerate(caches[0])]
+            with pytest.raises(RuntimeError, match="the cache is a negative view"):
+                lib.append(q, k, v, cos, sin, lengths, *cache)
+        assert all(map(torch.equal, *caches))
+
+
 @either_cache
 def test_graphs_and_streams_with_growing_lengths(cuda, lib, int8):
     (_, keys, values, lengths, *scales), _ = make([4096, 4096], 32, 8, 4096, 128, device="cuda", int8=int8)
@@ -253,6 +305,46 @@ def test_graphs_and_streams_with_growing_lengths(cuda, lib, int8):
     assert all(map(torch.equal, *caches))
 
 
+@pytest.fixture
+def two_sizes(cuda, lib):
+    """Arguments of attend() for which a block of its kernel wants 200 KB of shared memory and 100 KB (on an H100)."""
+    return [make([tokens], 32, 8, tokens, 128, torch.bfloat16, "cuda")[0] for tokens in (512, 4096)]
+
+
+def test_calls_of_several_threads(lib, two_sizes, request):
+    """None fails, and none is wrong. With --all 200,000 calls."""
+    calls = 50_000 if request.config.getoption("--all") else 1_000  # of each thread
+    right = [lib.attend(*arguments) for arguments in two_sizes]
+
+    def work(thread):
+        failed = 0
+        for i in range(calls):
+            which = (thread + i) % 2
+            try:
+                out = lib.attend(*two_sizes[which])
+                failed += i % 50 == 0 and not torch.equal(out, right[which])
+            except RuntimeError as error:
+                print(error)
+                failed += 1
+        return failed
+
+    with ThreadPoolExecutor(4) as pool:
+        assert sum(pool.map(work, range(4))) == 0
+
+
+def test_graph_with_two_sizes(lib, two_sizes):
+    """A graph keeps both; it replays after other calls, too."""
+    right, graph = [lib.attend(*arguments) for arguments in two_sizes], torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = [lib.attend(*arguments) for arguments in two_sizes]
+    for arguments in (two_sizes[1], two_sizes[0]):
+        lib.attend(*arguments)
+        for out in found:
+            out.zero_()
+        graph.replay()
+        assert all(map(torch.equal, found, right))
+
+
 def test_far_end(lib, device):
     """Caches of more than 2^31 elements on a GPU: only the last 16 tokens have scores and values that are not 0."""
     for batch, key_heads, tokens in ((1, 1, 2**24 + 16), (2, 8, 2**20 + 16)) if device == "cuda" else ((2, 8, 4096),):
@@ -268,11 +360,15 @@ def test_far_end(lib, device):
 
 
 def test_ladder(nvcc, lesson):
-    """The reference on the CPU is right and, on a GPU with clusters, each rung."""
+    """The reference on the CPU is right and, on a GPU with clusters, each rung for which it has the memory."""
     launch = lesson("decode_attention", "ladder").load()
     assert b"multiple of 4" in launch(1, *[None] * 4, 6, 1, None)
-    has_clusters = torch.cuda.is_available() and torch.cuda.get_device_capability() >= (9, 0)
-    for rung, tokens in itertools.product(range(6 if has_clusters else 1), (1, 7, 16, 129, 1000)):
+    rungs = 1
+    if torch.cuda.is_available() and torch.cuda.get_device_capability() >= (9, 0):
+        is_large = torch.cuda.get_device_properties(0).shared_memory_per_block_optin >= 211 * 1024
+        rungs = 6 if is_large else 5
+        assert is_large or b"more shared memory" in launch(5, *[None] * 4, 4, 1, None)
+    for rung, tokens in itertools.product(range(rungs), (1, 7, 16, 129, 1000)):
         torch.manual_seed(tokens)
         sizes = (3, 8, 1, 128), (3, 2, tokens, 128), (3, 2, tokens, 128)
         inputs = [torch.randn(size).bfloat16().to("cuda" if rung else "cpu") for size in sizes]
@@ -281,6 +377,10 @@ def test_ladder(nvcc, lesson):
         out = torch.full_like(inputs[0], math.nan)
         assert launch(rung, *(ctypes.c_void_p(x.data_ptr()) for x in (out, *inputs)), 24, tokens, None) is None
         assert ((out - right).norm(dim=-1) / right.norm(dim=-1)).max() <= 0.006, (rung, tokens)
+        inputs = [x.to(inputs[0].device) for x in minus_infinity(4, tokens, "cpu")]
+        out = torch.full_like(inputs[0], math.nan)
+        assert launch(rung, *(ctypes.c_void_p(x.data_ptr()) for x in (out, *inputs)), 32, tokens, None) is None
+        torch.testing.assert_close(out.double(), expected(*inputs), rtol=0.02, atol=0.01, equal_nan=True)
 
 
 def test_pages_of_bench(lib):

@@ -39,6 +39,34 @@ def test_values(lib, device, dtype):
     assert_close(lib.gated_linear(x[0], w), y[0])
 
 
+def test_sizes_of_zero(lib, device):
+    """Gradients, too: forward and backward, eager and by torch.func, are those of torch's own functions."""
+    for shape, h in (((3, 0), 8), ((3, 8), 0), ((0, 8), 8), ((3, 0), 0), ((0,), 8), ((8,), 0), ((2, 0, 8), 8)):
+        x, w = (torch.randn(each, device=device, requires_grad=True) for each in (shape, (2 * h, shape[-1])))
+        found = []
+        for function in (lib.gated_linear, lib.reference):
+            y = function(x, w)
+            found.append([y, *torch.autograd.grad(y.sum(), (x, w))])
+            found[-1] += torch.func.grad(lambda *both, f=function: f(*both).sum(), (0, 1))(x, w)
+        for ours, theirs in zip(*found, strict=True):
+            assert ours.shape == theirs.shape
+            assert torch.equal(ours, theirs)
+
+
+def test_vmap(lib, device):
+    """A batch of x, of w, of both, and an empty one; and a batch of vectors."""
+    x, w = make(lib, device, 6)
+    for n in (3, 0):
+        xs, ws = (torch.stack([each, 2 * each, -each])[:n] for each in (x, w))
+        for dims, (a, b) in (((0, None), (xs, w)), ((None, 0), (x, ws)), ((0, 0), (xs, ws))):
+            found = torch.vmap(lib.gated_linear, dims)(a, b)
+            assert found.shape == (n, 6, 16)
+            for i in range(n):
+                one = (each if dim is None else each[i] for each, dim in zip((a, b), dims, strict=True))
+                assert_close(found[i], lib.gated_linear(*one))
+    assert_close(torch.vmap(lib.gated_linear, (0, None))(x, w), lib.gated_linear(x, w))
+
+
 def test_refuses(lib):
     x, _ = make(lib, "cpu")
     with pytest.raises(ValueError, match="expected"):
@@ -51,9 +79,9 @@ def test_rungs(nvcc, lib, lesson):
     ladder, sizes = lesson("matmul", "ladder"), torch.randint(1, 700, (20, 3)).tolist()
     is_hopper = torch.cuda.is_available() and torch.cuda.get_device_capability()[0] == 9
     c, a, b = (torch.randn(size, dtype=torch.bfloat16) for size in ((5, 3), (5, 27), (3, 27)))
-    assert lib.load("ladder")(0, *(ctypes.c_void_p(x.data_ptr()) for x in (c, a, b)), 5, 3, 27, None) is None
+    assert ladder.load()(0, *(ctypes.c_void_p(x.data_ptr()) for x in (c, a, b)), 5, 3, 27, None) is None
     assert_close(c, a @ b.t())
-    assert is_hopper or b"(Hopper)" in lib.load("gated_linear")(*[None] * 3, 1, 16, 8, None)
+    assert is_hopper or b"(Hopper)" in ladder.load()(7, *[None] * 3, 1, 16, 8, None)
     for m, n, k in (sizes + [[8 * each for each in size] for size in sizes]) * torch.cuda.is_available():
         a, b = (torch.randn(size, k, device="cuda", dtype=torch.bfloat16) for size in (m, n))
         for rung in ladder.RUNGS:

@@ -13,7 +13,7 @@ import importlib, itertools, sys
 import torch
 
 add_rms_norm, int4_linear, decode_attention, gated_linear = map(importlib.import_module, sys.argv[1:])
-for lesson in (add_rms_norm, int4_linear, decode_attention):
+for lesson in (add_rms_norm, int4_linear, decode_attention, gated_linear):
     lesson.build()
 
 def randn(*shape, dtype=torch.bfloat16):

@@ -37,7 +37,7 @@ void check_weight(const Tensor& weight, const Tensor& a) {
 // Computes on a's device.
 template <typename Arguments>
 void run(Arguments x, const Tensor& a) {
-#ifdef WITH_CUDA
+#ifdef USE_CUDA
   if (a.is_cuda()) {
     self.on_gpu(a, [&](CUstream_st* stream) {
       // Freed when this function returns, before the kernels have run: torch gives the memory only
@@ -107,7 +107,7 @@ STABLE_TORCH_LIBRARY_IMPL(add_rms_norm, CPU, m) {
   m.impl("add_rms_norm_backward", TORCH_BOX(&backward));
 }
 
-#ifdef WITH_CUDA
+#ifdef USE_CUDA
 STABLE_TORCH_LIBRARY_IMPL(add_rms_norm, CUDA, m) {
   m.impl("add_rms_norm", TORCH_BOX(&forward));
   m.impl("add_rms_norm_backward", TORCH_BOX(&backward));

@@ -88,22 +88,13 @@ class _NoSecond(torch.autograd.Function):
 
 def _autocast_on_cpu(a: Tensor, b: Tensor, weight: Tensor, eps: float):
     """As the pair there: a + b has the common dtype, in which F.rms_norm computes with any weight."""
-    dtype = torch.promote_types(a.dtype, b.dtype)
-    is_wide = weight.dtype == torch.promote_types(dtype, torch.float32)
+    op = torch.ops.add_rms_norm.add_rms_norm
     with torch.autocast("cpu", enabled=False):
-        weight = weight if is_wide else weight.to(dtype)
-        return torch.ops.add_rms_norm.add_rms_norm(a.to(dtype), b.to(dtype), weight, eps)
-
-
-def _one_by_one(op, info, in_dims, *args):
-    """vmap in the plainest way: one call per member; for an empty batch a call with zeros, for the shapes."""
-
-    def member(i: int) -> list:
-        pick = Tensor.sum if info.batch_size == 0 else functools.partial(Tensor.select, index=i)
-        return [x if dim is None else pick(x, dim=dim) for x, dim in zip(args, in_dims, strict=True)]
-
-    results = [op(*member(i)) for i in range(max(info.batch_size, 1))]
-    return tuple(torch.stack(each)[: info.batch_size] for each in zip(*results, strict=True)), 0
+        if not all(isinstance(x, Tensor) and x.is_floating_point() for x in (a, b, weight)):
+            return op(a, b, weight, eps)  # which refuses them
+        dtype = torch.promote_types(a.dtype, b.dtype)
+        is_wide = weight.dtype == torch.promote_types(dtype, torch.float32)
+        return op(a.to(dtype), b.to(dtype), weight if is_wide else weight.to(dtype), eps)
 
 
 def register() -> None:
@@ -129,9 +120,9 @@ def register() -> None:
 
     @torch.library.register_vmap(forward)
     def _(info, in_dims, a: Tensor, b: Tensor, weight: Tensor, eps: float):
-        is_scalar = a.dim() == 0 or (a.dim() == 1 and in_dims[0] is not None)
-        if is_scalar or in_dims[2] is not None:  # a scalar has no row: the operator says so
-            return _one_by_one(forward, info, in_dims, a, b, weight, eps)
+        is_scalar = a is not None and a.dim() == (0 if in_dims[0] is None else 1)
+        if a is None or b is None or is_scalar or in_dims[2] is not None:  # the operator has a word on some of these
+            return operators.vmap_one_by_one(forward, info, in_dims, a, b, weight, eps)
         a, b = (
             x.expand(info.batch_size, *x.shape) if dim is None else x.movedim(dim, 0)
             for x, dim in zip((a, b), in_dims[:2], strict=True)
@@ -139,7 +130,7 @@ def register() -> None:
         return forward(a, b, weight, eps), 0  # a batch is one more leading dimension
 
     # Each member has a gradient of the weight of its own.
-    torch.library.register_vmap(backward, functools.partial(_one_by_one, backward))
+    torch.library.register_vmap(backward, functools.partial(operators.vmap_one_by_one, backward))
 
 
 def compare(device: str) -> None:

@@ -1,11 +1,62 @@
-// The launchers: a plan becomes a launch.
+// The launchers: what the GPU has room for, and how a plan becomes a launch.
 #include <algorithm>
+#include <map>
+#include <mutex>
+#include <utility>
 
+#include "backward.cuh"
 #include "common/divide.h"
 #include "common/launch.cuh"
-#include "plan.cuh"
+#include "forward.cuh"
+#include "plan.h"
+#include "tiles.cuh"
 
 namespace {
+
+// The blocks of a kernel that one multiprocessor runs at the same time, by the block's warps.
+template <typename Kernel>
+void count_blocks(int (&blocks)[kMostThreads / 32 + 1], Kernel kernel) {
+  for (int warps = 1; warps <= kMostThreads / 32; ++warps)
+    message_of(
+        cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks[warps], kernel, 32 * warps, 0));
+}
+
+template <typename T>
+Gpu ask_current_gpu() {
+  Gpu gpu;
+  gpu.multiprocessors = std::max(device_attribute(cudaDevAttrMultiProcessorCount), 1);
+  gpu.clusters[0] = gpu.multiprocessors;
+  if constexpr (sizeof(T) < 8) {
+    count_blocks(gpu.forward_tiles, forward_tiles<T>);
+    count_blocks(gpu.backward_tiles, backward_tiles<T>);
+  }
+  const auto kernel = backward_rows<__nv_bfloat16, 2, true>;  // no kernel needs more
+  if (!has_hopper_code(kernel)) return gpu;
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+  for (int k = 1; k < 5; ++k) {
+    cudaLaunchAttribute cluster = {};
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim = {1, 1u << k, 1};
+    cudaLaunchConfig_t config = {dim3(1, 1u << k), kMostThreads, 0, nullptr, &cluster, 1};
+    const cudaError_t error = cudaOccupancyMaxActiveClusters(&gpu.clusters[k], kernel, &config);
+    if (error == cudaSuccess) continue;
+    cudaGetLastError();  // a GPU that refuses 16 blocks: that is no error of the caller's
+    break;
+  }
+  return gpu;
+}
+
+// The current GPU, asked once.
+template <typename T>
+const Gpu& current_gpu() {
+  static std::mutex mutex;
+  static std::map<int, Gpu> gpus;
+  int device = 0;
+  cudaGetDevice(&device);
+  const std::lock_guard<std::mutex> lock(mutex);
+  const auto known = gpus.find(device);
+  return known != gpus.end() ? known->second : gpus[device] = ask_current_gpu<T>();
+}
 
 template <typename Kernel, typename... Arguments>
 const char* start(Kernel kernel, const Plan& plan, cudaStream_t stream, Arguments... arguments) {
@@ -13,9 +64,10 @@ const char* start(Kernel kernel, const Plan& plan, cudaStream_t stream, Argument
   if (plan.blocks_x >= int64_t(1) << 31 || plan.blocks_y >= 65536)
     return "too many rows or columns";
   const auto x = static_cast<unsigned>(plan.blocks_x), y = static_cast<unsigned>(plan.blocks_y);
+  const dim3 threads(plan.threads.x, plan.threads.y);
   const dim3 cluster(1, plan.vectors_per_thread > 0 ? y : 1);
-  const bool is_early = current_gpu().clusters[1] > 0;  // sm_90 and later
-  return launch(kernel, {dim3(x, y), plan.threads, 0, cluster, is_early}, stream, arguments...);
+  const bool is_early = has_hopper_code(kernel);
+  return launch(kernel, {dim3(x, y), threads, 0, cluster, is_early}, stream, arguments...);
 }
 
 template <typename T, typename Untyped>
@@ -32,7 +84,7 @@ auto forward_kernel(int vectors_per_thread) {
 
 template <typename T>
 const char* run(const RmsForward& x, cudaStream_t stream) {
-  const Plan how = plan(x);
+  const Plan how = plan(x, current_gpu<T>());
   const Weight weight = {x.weight, x.weight_dtype != x.dtype};
   if constexpr (sizeof(T) < 8) {
     if (how.tile_rows > 0) {
@@ -75,7 +127,7 @@ const char* run_backward(const Backward<T>& p, const Plan& how, Statistics<T>* m
 template <typename T>
 const char* run(const RmsBackward& x, cudaStream_t stream) {
   using F = Statistics<T>;
-  const Plan how = plan(x);
+  const Plan how = plan(x, current_gpu<T>());
   const int64_t parts = how.blocks_x;
   F *partial = static_cast<F*>(x.scratch), *means = partial + parts * x.width;
   const bool is_wide = x.weight_dtype != x.dtype;
@@ -87,21 +139,29 @@ const char* run(const RmsBackward& x, cudaStream_t stream) {
                          x.width};
   const char* error = run_backward(p, how, means, stream);
   if (error != nullptr || parts == 1) return error;
-  const auto warps = static_cast<unsigned>(std::clamp<int64_t>(parts, 1, 32));
-  const Plan columns = {0, 0, divide_up(x.width, 32), 1, dim3(32, warps)};
+  const auto warps = static_cast<int>(std::clamp<int64_t>(parts, 1, 32));
+  const Plan columns = {0, 0, divide_up(x.width, 32), 1, {32, warps}};
   return start(add_partial<T>, columns, stream, dweight, partial, parts, x.width);
 }
 
-template <typename Arguments>
-const char* run_dtype(const Arguments& x, cudaStream_t stream) {
-  if (x.dtype == RMS_FLOAT32) return run<float>(x, stream);
-  if (x.dtype == RMS_FLOAT64) return run<double>(x, stream);
-  if (x.dtype == RMS_FLOAT16) return run<__half>(x, stream);
-  return run<__nv_bfloat16>(x, stream);
+// Calls function(T()) with the type of a dtype.
+template <typename Function>
+auto with_type(RmsDtype dtype, Function function) {
+  if (dtype == RMS_FLOAT32) return function(float());
+  if (dtype == RMS_FLOAT64) return function(double());
+  if (dtype == RMS_FLOAT16) return function(__half());
+  return function(__nv_bfloat16());
 }
 
 }  // namespace
 
-const char* launch_add_rms_norm(const RmsForward& x, CUstream_st* s) { return run_dtype(x, s); }
-const char* launch_add_rms_norm(const RmsBackward& x, CUstream_st* s) { return run_dtype(x, s); }
-int64_t rms_scratch_size(const RmsBackward& x) { return plan(x).blocks_x * x.width + x.rows; }
+const char* launch_add_rms_norm(const RmsForward& x, CUstream_st* stream) {
+  return with_type(x.dtype, [&](auto type) { return run<decltype(type)>(x, stream); });
+}
+const char* launch_add_rms_norm(const RmsBackward& x, CUstream_st* stream) {
+  return with_type(x.dtype, [&](auto type) { return run<decltype(type)>(x, stream); });
+}
+int64_t rms_scratch_size(const RmsBackward& x) {
+  const Gpu& gpu = *with_type(x.dtype, [](auto type) { return &current_gpu<decltype(type)>(); });
+  return plan(x, gpu).blocks_x * x.width + x.rows;
+}

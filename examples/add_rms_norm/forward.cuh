@@ -7,11 +7,23 @@
 
 constexpr int kFewBlocks = 16;
 
+// Blocks of forward_rows that a multiprocessor should have room for. With one vector per thread as
+// many as it has threads for; but on sm_103 rows that are not whole would then spill registers.
+template <int kVectors, bool kIsWhole>
+constexpr int forward_blocks() {
+  constexpr int kAll = kResidentThreads / kMostThreads;
+  if (kVectors > 1) return 1;
+#if __CUDA_ARCH__ == 1030
+  if (!kIsWhole) return kAll - 1;
+#endif
+  return kAll;
+}
+
 // A row has blockDim.x threads in each of gridDim.y blocks, with kVectors times 16 bytes each; a
 // block has blockDim.y rows. Some blocks load while others wait for their sums. Rows that are not
 // kIsWhole begin and end within a vector: threads take the vectors in which the row has elements.
 template <typename T, int kVectors, bool kIsWhole>
-__global__ void __launch_bounds__(kMostThreads, kVectors == 1 ? kResidentThreads / kMostThreads : 1)
+__global__ void __launch_bounds__(kMostThreads, (forward_blocks<kVectors, kIsWhole>()))
     forward_rows(T* y, T* s, float* rstd, const T* a, const T* b, Weight weight, float eps,
                  int64_t rows, int width) {
   constexpr int kSize = 16 / sizeof(T);

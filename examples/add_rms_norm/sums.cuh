@@ -1,12 +1,12 @@
 // A sum that climbs from thread to warp, from warp to block, and from block to cluster.
 #pragma once
 #include "common/instructions.cuh"
+#include "plan.h"
 
-constexpr int kMostThreads = 512;  // in a block
-constexpr int kMostBlocks = 16;    // in a cluster
+constexpr int kMostBlocks = 16;  // in a cluster
 #if __CUDA_ARCH__ == 750
 constexpr int kResidentThreads = 1024;  // on a multiprocessor
-#elif __CUDA_ARCH__ == 860 || __CUDA_ARCH__ == 870 || __CUDA_ARCH__ == 890 || __CUDA_ARCH__ >= 1200
+#elif __CUDA_ARCH__ == 860 || __CUDA_ARCH__ == 870 || __CUDA_ARCH__ == 890 || __CUDA_ARCH__ >= 1100
 constexpr int kResidentThreads = 1536;
 #else
 constexpr int kResidentThreads = 2048;

@@ -6,7 +6,8 @@
 #include "backward.cuh"
 #include "forward.cuh"
 
-// Blocks that a multiprocessor should have room for.
+// Blocks of kMostThreads that a multiprocessor should have room for: ptxas limits the registers.
+// (Not for the host, which sees one value for all GPUs: it asks how many blocks fit.)
 #if __CUDA_ARCH__ >= 1000 && __CUDA_ARCH__ < 1200
 constexpr int kForwardTiles = 2;  // with three, there would be too few registers
 #else

@@ -1,5 +1,9 @@
-// The instructions that CUDA C++ has no function for, or only a long one: a small function for
-// each, whose comment begins with the instruction's name. cuda::ptx comes with the toolkit.
+// Instructions of PTX: a small function for each, whose comment begins with the instruction's name.
+// For most of them CUDA C++ has no function, or only a long one, as in cuda::ptx, which comes with
+// the toolkit. Three have one that compiles to the same instruction, but here all stand in one
+// place: copy_16 (__pipeline_memcpy_async, which makes two where a condition asks for zeros),
+// wait_for_kernel_before (cudaGridDependencySynchronize) and start_next_kernel
+// (cudaTriggerProgrammaticLaunchCompletion).
 #pragma once
 #include <cuda.h>
 #include <cuda_bf16.h>
@@ -94,7 +98,8 @@ __device__ inline void copy_16(uint32_t to, const void* from, bool is_there = tr
 }
 __device__ inline void copy_4(uint32_t to, const void* from, bool is_there) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from),
-               "r"(is_there ? 4 : 0));
+               "r"(is_there ? 4 : 0)
+               : "memory");
 }
 
 // The same for data that nothing reads again soon: L2 should evict it first.
@@ -102,7 +107,8 @@ __device__ inline void copy_16_once(uint32_t to, const void* from, bool is_there
   uint64_t policy;
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
   asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(to),
-               "l"(from), "r"(is_there ? 16 : 0), "l"(policy));
+               "l"(from), "r"(is_there ? 16 : 0), "l"(policy)
+               : "memory");
 }
 
 // prefetch: moves a line of 128 bytes into L2. It may do so before wait_for_kernel_before(): L2
@@ -242,6 +248,9 @@ __device__ inline void expect_bytes(uint64_t* barrier, int bytes) {
 
 // mbarrier.try_wait: until a phase ends. parity: 0 for a barrier's first phase, 1 for the second,
 // and so on; a fresh barrier lets 1 pass. (A __trap() for hangs in here would serialize wgmma.)
+// Its acquire has the scope of the block, also for what send() of another block wrote: by the
+// letter of PTX that needs the cluster's. sm_90 has the same wait for both; the wider scope adds
+// only that L1 is emptied, in which shared memory is not kept. CUTLASS waits as here.
 __device__ inline void wait(uint64_t* barrier, int parity) {
   SM_90(while (!ptx::mbarrier_try_wait_parity(barrier, parity)){});
 }

@@ -3,6 +3,10 @@
 #include <cuda_runtime.h>
 #include <stddef.h>
 
+#include <map>
+#include <mutex>
+#include <utility>
+
 // Returns NULL, or the error's message, which is static (do not free). Clears the error: torch
 // would report it again, at its next call.
 inline const char* message_of(cudaError_t error) {
@@ -19,12 +23,50 @@ inline int device_attribute(cudaDeviceAttr which) {
   return value;
 }
 
+// What the current device says of a kernel. Each device has its own code and settings for it.
+struct KernelOnDevice {
+  cudaError_t error;
+  int ptx_version;        // 90: compiled for sm_90, or by the driver from PTX for sm_90
+  size_t static_shared;   // bytes of shared memory that the kernel declares
+  size_t dynamic_shared;  // bytes that a launch may add
+};
+
+// Asks the current device, and allows the kernel to use all of a block's shared memory. That limit
+// is the same for all launches: another thread, or a node of a CUDA graph, may need more than this
+// one.
+inline KernelOnDevice prepare_kernel(const void* kernel) {
+  cudaFuncAttributes found = {};
+  cudaError_t error = cudaFuncGetAttributes(&found, kernel);
+  if (error != cudaSuccess) return {error, 0, 0, 0};
+  const int most = device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+  const int dynamic = most - static_cast<int>(found.sharedSizeBytes);
+  error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, dynamic);
+  return {error, found.ptxVersion, found.sharedSizeBytes, static_cast<size_t>(dynamic)};
+}
+
+// The same, once for each device and kernel, whichever of several threads comes first. After an
+// error the next call tries again. (static: the linker would let two libraries share one map, and
+// their copies of this file may differ.)
+static inline KernelOnDevice on_current_device(const void* kernel) {
+  static std::mutex mutex;
+  static std::map<std::pair<int, const void*>, KernelOnDevice> prepared;
+  std::pair<int, const void*> key = {0, kernel};
+  cudaGetDevice(&key.first);
+  const std::lock_guard<std::mutex> lock(mutex);
+  const auto known = prepared.find(key);
+  if (known != prepared.end()) return known->second;
+  const KernelOnDevice found = prepare_kernel(kernel);
+  if (found.error == cudaSuccess) prepared[key] = found;
+  message_of(found.error);  // clears it
+  return found;
+}
+
 // Whether clusters and the early start are in the kernel's code: it must have been compiled for
 // sm_90 or later. The driver may have compiled older code for a newer GPU.
 template <typename... Parameters>
 bool has_hopper_code(void (*kernel)(Parameters...)) {
-  cudaFuncAttributes found = {};
-  return message_of(cudaFuncGetAttributes(&found, kernel)) == nullptr && found.ptxVersion >= 90;
+  const KernelOnDevice found = on_current_device(reinterpret_cast<const void*>(kernel));
+  return found.error == cudaSuccess && found.ptx_version >= 90;
 }
 
 struct Launch {
@@ -35,17 +77,19 @@ struct Launch {
 };
 
 // Starts a kernel in a stream of the current device. Converts each argument to the kernel's
-// parameter. Returns NULL or an error message, and no error of a launch before it.
+// parameter. Returns NULL or an error message: of this launch, or of earlier work on the GPU, whose
+// failure CUDA may report here.
 template <typename... Parameters, typename... Arguments>
 const char* launch(void (*kernel)(Parameters...), const Launch& how, cudaStream_t stream,
                    const Arguments&... arguments) {
   cudaLaunchAttribute attributes[2] = {};
   cudaLaunchConfig_t config = {how.blocks, how.threads, how.shared, stream, attributes, 0};
-  // Settings of kernels are made for each call, as each device has its own.
   cudaError_t error = cudaSuccess;
   if (how.shared > 0) {
-    const auto setting = cudaFuncAttributeMaxDynamicSharedMemorySize;
-    error = cudaFuncSetAttribute(kernel, setting, static_cast<int>(how.shared));
+    const KernelOnDevice found = on_current_device(reinterpret_cast<const void*>(kernel));
+    error = found.error;
+    if (error == cudaSuccess && how.shared > found.dynamic_shared)
+      return "the kernel needs more shared memory per block than this GPU has";
   }
   if (how.is_early) {
     cudaLaunchAttribute& early = attributes[config.numAttrs++];

@@ -1,5 +1,6 @@
 // For operators in C++, on torch's ABI-stable headers: refuse a call, check its arguments, find the
-// current stream. kernel/add2.cpp shows the same in one file.
+// current stream. kernel/add2.cpp shows the same in one file. The build defines USE_CUDA, as torch
+// calls it, where CUDA sources are part of the library.
 #pragma once
 #include <torch/csrc/stable/accelerator.h>
 #include <torch/csrc/stable/library.h>
@@ -13,9 +14,10 @@ using torch::headeronly::ScalarType;
 using torch::stable::Tensor;
 using Sizes = torch::headeronly::IntHeaderOnlyArrayRef;
 
-// torch declares it where USE_CUDA is defined. Only on_gpu() calls it, so a library for the CPU
-// does not refer to it. (Not weak: then the linker would leave out the library that has it.)
-extern "C" AOTITorchError aoti_torch_get_current_cuda_stream(int32_t device, void** stream);
+// Weak: a torch without CUDA does not define it, and such a torch must load the library, too. So
+// the library is linked with -Wl,--no-as-needed -ltorch: libtorch.so brings what torch has.
+extern "C" __attribute__((weak)) AOTITorchError aoti_torch_get_current_cuda_stream(int32_t device,
+                                                                                   void** stream);
 struct CUstream_st;  // a cudaStream_t points to it
 
 inline std::string text(Sizes sizes) {
@@ -25,6 +27,13 @@ inline std::string text(Sizes sizes) {
 }
 inline std::string text(torch::stable::Device device) {
   return device.is_cpu() ? "cpu" : "cuda:" + std::to_string(device.index());
+}
+
+// x, or a copy of it, contiguous and at an address that is a multiple of 16, as kernels want it
+// that load 16 bytes at a time.
+inline Tensor contiguous_16(const Tensor& x) {
+  const Tensor y = torch::stable::contiguous(x);
+  return reinterpret_cast<uintptr_t>(y.const_data_ptr()) % 16 == 0 ? y : torch::stable::clone(y);
 }
 
 struct Operator {
@@ -37,9 +46,12 @@ struct Operator {
     throw std::runtime_error(((name + std::string(": ")) + ... + words));
   }
 
-  // torch lets Python's None pass for a tensor.
+  // torch lets Python's None pass for a tensor; and a tensor whose memory has been freed, as by
+  // x.untyped_storage().resize_(0), still has its shape.
   void expect_tensor(const char* argument, const Tensor& x) const {
     if (!x.defined()) refuse(argument, " is None, expected a tensor");
+    if (x.numel() > 0 && !x.const_data_ptr())
+      refuse(argument, " has no memory: its storage has been freed");
   }
 
   // A tensor of this dtype and shape, on the device of `like`.
@@ -58,6 +70,8 @@ struct Operator {
   // one: kernels run there. Refuses with the error message that launch() may return.
   template <typename Launch>
   void on_gpu(const Tensor& x, Launch launch) const {
+    if (!aoti_torch_get_current_cuda_stream)
+      refuse("torch's CUDA functions are not found: link with -Wl,--no-as-needed -ltorch");
     const torch::stable::accelerator::DeviceGuard guard(x.get_device_index());
     void* stream = nullptr;
     TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(x.get_device_index(), &stream));

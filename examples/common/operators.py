@@ -28,21 +28,26 @@ def is_ready(build: Callable[[], str]) -> bool:
 
 
 def target_flags(oldest: int, hopper: bool = False) -> list[str]:
-    """nvcc's flags for the GPUs to compile for, where TORCH_CUDA_ARCH_LIST does not name them and torch's own are not
-    right: it finds none without a GPU (IndexError), and on an H100 or H200 not sm_90a, which alone has wgmma."""
+    """nvcc's flags for all visible GPUs from `oldest` on (80: compute capability 8.0), where TORCH_CUDA_ARCH_LIST does
+    not name them and torch's own flags are not right: it finds none without a GPU (IndexError), and names sm_90 for an
+    H100 or H200, which has wgmma only as sm_90a (hopper: the operator wants it)."""
     if "TORCH_CUDA_ARCH_LIST" in os.environ:
         return []
-    if not torch.cuda.is_available():  # PTX, which the driver of any later GPU finishes compiling
+    gpus = {torch.cuda.get_device_capability(i) for i in range(torch.cuda.device_count())}
+    if not gpus:  # PTX, which the driver of any later GPU finishes compiling
         return [f"-gencode=arch=compute_{oldest},code=compute_{oldest}"]
-    is_hopper = hopper and torch.cuda.get_device_capability() == (9, 0)
-    return ["-gencode=arch=compute_90a,code=sm_90a"] * is_hopper
+    if not hopper or (9, 0) not in gpus:
+        return []
+    names = [f"{10 * major + minor}" for major, minor in sorted(gpus) if 10 * major + minor >= oldest]
+    names = ["90a" if name == "90" else name for name in names]
+    return [f"-gencode=arch=compute_{name},code=sm_{name}" for name in names]
 
 
 def load(name: str, sources: list[Path], cuda_flags: Sequence[str]) -> str:
     """Compile what is out of date and load it; CUDA sources only where there is a toolkit. Returns the library's path.
 
-    Where CUDA sources are part of the library, WITH_CUDA is defined, and USE_CUDA: torch's headers then declare what
-    they have for CUDA.
+    Where CUDA sources are part of the library, USE_CUDA is defined: torch's headers then declare what they have for
+    CUDA, too.
     """
     with_cuda = has_toolkit()
     if torch.cuda.is_available() and not with_cuda:
@@ -55,7 +60,7 @@ def load(name: str, sources: list[Path], cuda_flags: Sequence[str]) -> str:
         return cpp_extension.load(
             name,
             [str(path) for path in sources if with_cuda or path.suffix != ".cu"],
-            extra_cflags=FLAGS + ["-DWITH_CUDA", "-DUSE_CUDA"] * with_cuda,
+            extra_cflags=FLAGS + ["-DUSE_CUDA"] * with_cuda,
             extra_cuda_cflags=["-O3", "-std=c++17", *cuda_flags],
             extra_ldflags=["-Wl,--no-as-needed", "-ltorch"],
             extra_include_paths=[str(Path(__file__).parents[1])],
@@ -89,6 +94,27 @@ def expect_one_device(name: str, *tensors: Tensor | None) -> None:
     """For fake kernels: a call with one tensor on "meta" comes there, too, and would return uninitialized memory."""
     devices = sorted({str(x.device) for x in tensors if x is not None})
     expect(name, len(devices) == 1, f"tensors on {' and '.join(devices)}, expected one device")
+
+
+def cast(x: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    """x as torch.autocast casts an argument: numbers with a fraction, except float64. The operator refuses others."""
+    if x is None or not x.is_floating_point() or x.dtype == torch.float64:
+        return x
+    return x.to(dtype)
+
+
+def vmap_one_by_one(op: Callable, info, in_dims: tuple[int | None, ...], *args: object) -> tuple:
+    """vmap in the plainest way: one call per member, with all checks; for an empty batch one with zeros, for the
+    shapes. The result of a rule for torch.library.register_vmap."""
+
+    def member(i: int) -> list:
+        pick = Tensor.sum if info.batch_size == 0 else functools.partial(Tensor.select, index=i)
+        return [x if dim is None else pick(x, dim=dim) for x, dim in zip(args, in_dims, strict=True)]
+
+    results = [op(*member(i)) for i in range(max(info.batch_size, 1))]
+    if isinstance(results[0], Tensor):
+        return torch.stack(results)[: info.batch_size], 0
+    return tuple(torch.stack(each)[: info.batch_size] for each in zip(*results, strict=True)), 0
 
 
 def unpack(x: Tensor):
@@ -127,7 +153,8 @@ def register_derivatives(op: torch._ops.OpOverload, by_torch: Callable, with_gra
     def autograd(keys, *arguments):
         below = functools.partial(op.redispatch, keys.remove(keys.highestPriorityTypeId()))
         if any(map(has_derivative, arguments)):
-            below(*(unpack(x).primal if isinstance(x, Tensor) else x for x in arguments))  # only for its checks
+            with torch.no_grad():  # only for its checks
+                below(*(unpack(x).primal if isinstance(x, Tensor) else x for x in arguments))
             return by_torch(*arguments)
         if torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in arguments):
             return with_gradient(below, *arguments)

@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1) attend(const __grid_constan
   const int length = min(max(given, 0), p.capacity), tiles = divide_up(length, S::kTokens);
 #pragma unroll 1
   for (int i = 0; i < S::kStages; ++i) copies.start(i, tiles);
-  prepare_query(my, p.scale, at.t);
+  prepare_query(my, p.scale, at.first < tiles ? kLowest : -INFINITY, at.t);
 
   int stage = 0;
   for (int i = at.first; i < tiles; i += at.step) {

@@ -95,7 +95,7 @@ AnyCall prepare(Tensor& q, Tensor& keys, Tensor& values, Tensor& lengths, const 
 // Runs a call where q is: in the current stream of its GPU, or by torch's threads on a CPU.
 template <typename AnyCall>
 void run(AnyCall call, [[maybe_unused]] const Tensor& q, int64_t items) {
-#ifdef WITH_CUDA
+#ifdef USE_CUDA
   if (q.is_cuda()) {
     // Freed when this function returns, before the kernels have run: torch gives the memory only to
     // later work on this stream.
@@ -195,7 +195,7 @@ STABLE_TORCH_LIBRARY_IMPL(decode_attention, CPU, m) {
   m.impl("append", TORCH_BOX(&append));
 }
 
-#ifdef WITH_CUDA
+#ifdef USE_CUDA
 STABLE_TORCH_LIBRARY_IMPL(decode_attention, CUDA, m) {
   m.impl("attend", TORCH_BOX(&attend));
   m.impl("append", TORCH_BOX(&append));

@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from common import operators
 
 HERE = Path(__file__).resolve().parent
+CACHE = slice(6, 10)  # of append()'s arguments: those that it writes
 
 
 @functools.cache  # a second call must not register everything again
@@ -91,15 +92,26 @@ def _append_in_place(keys, *args) -> Tensor:
         tensors = [x for x in tensors if torch.func.debug_unwrap(x) is not x]
     if is_recorded or any(map(operators.has_derivative, tensors)):
         _refuse()
-    changed = [x for x in args[6:10] if x is not None]
-    if any(x.is_neg() for x in changed):
-        raise RuntimeError("decode_attention: the cache is a negative view: append to cache.resolve_neg()")
+    changed = [x for x in args[CACHE] if x is not None]
     if any(x.is_inference() for x in changed) and not torch.is_inference_mode_enabled():
         raise RuntimeError("decode_attention: the cache was made under torch.inference_mode(): append to it there, too")
     below = keys.remove(keys.highestPriorityTypeId())
     out = torch.ops.decode_attention.append.default.redispatch(below, *args)
     torch.autograd.graph.increment_version([x for x in changed if not x.is_inference()])
     return out
+
+
+def _append_to_negative(keys, *args) -> Tensor:
+    """Refuse a cache that is a negative view (torch._neg_view, parts of complex tensors); resolve other such arguments.
+
+    In place of torch's own kernel for negative views, which expects that an operator returns what it writes: in
+    torch 2.10 to 2.14 (MathBitsFallback.h) it ends in an INTERNAL ASSERT.
+    """
+    if any(x is not None and x.is_neg() for x in args[CACHE]):
+        raise RuntimeError("decode_attention: the cache is a negative view: append to cache.resolve_neg()")
+    args = [x.resolve_neg() if isinstance(x, Tensor) else x for x in args]
+    below = keys.remove(keys.highestPriorityTypeId())
+    return torch.ops.decode_attention.append.default.redispatch(below, *args)
 
 
 def _like_q(q: Tensor, *others) -> Tensor:
@@ -115,7 +127,9 @@ def _no_vmap(info, in_dims, *args) -> None:
 def register() -> None:
     """The operators' Python side: fake kernels, no gradient, no vmap."""
     operators.register_derivatives(torch.ops.decode_attention.attend.default, _refuse, _refuse)
-    operators.library("decode_attention").impl("append", _append_in_place, "ADInplaceOrView", with_keyset=True)
+    library = operators.library("decode_attention")
+    library.impl("append", _append_in_place, "ADInplaceOrView", with_keyset=True)
+    library.impl("append", _append_to_negative, "Negative", with_keyset=True)
     for name in ("decode_attention::attend", "decode_attention::append"):
         torch.library.register_fake(name, _like_q)
         torch.library.register_vmap(name, _no_vmap)

@@ -5,18 +5,13 @@
 
 namespace decode {
 
-bool is_hopper() {
-  static const bool is_code = has_hopper_code(join<__half, 64>);  // so it is with all of them
-  return is_code;
-}
-
 template <typename AnyCall>
 const char* start(void (*kernel)(AnyCall), Launch how, const AnyCall& call, cudaStream_t stream) {
   // All kernels ask for the same division of a multiprocessor's memory: a change of it has to wait
   // until the multiprocessor is idle. (For each call, as each device has its own settings.)
   const char* error = message_of(cudaFuncSetAttribute(
       kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared));
-  how.is_early = is_hopper();
+  how.is_early = has_hopper_code(kernel);
   return error != nullptr ? error : launch(kernel, how, stream, call);
 }
 
@@ -63,7 +58,8 @@ int64_t plan_on_gpu(AttendCall& call) {
   const int shared = device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
   const int64_t units = static_cast<int64_t>(call.batch) * call.key_heads;
   const int row = call.d * (call.cached == DECODE_INT8 ? 1 : 2);
-  call.plan = make_plan(units, call.capacity, row, processors, shared, decode::is_hopper());
+  const bool can_cluster = has_hopper_code(decode::join<__half, 64>);  // so it is with all of them
+  call.plan = make_plan(units, call.capacity, row, processors, shared, can_cluster);
   if (call.plan.splits == 1 || call.plan.is_cluster) return 0;
   return static_cast<int64_t>(call.batch) * call.heads * call.plan.splits * (call.d + 2);
 }

@@ -239,13 +239,14 @@ __device__ void weigh(float (&scores)[2][4], Lane& my, int tokens) {
   }
   maximum = fmaxf(maximum, __shfl_xor_sync(0xffffffff, maximum, 1));
   maximum = fmaxf(maximum, __shfl_xor_sync(0xffffffff, maximum, 2));
-  const float factor = __expf(my.maximum - maximum);
+  const float shift = maximum == -INFINITY ? 0 : maximum;  // as in combine()
+  const float factor = __expf(my.maximum - shift);
   my.maximum = maximum;
   my.sum *= factor;
   for (int i = 0; i < kColumns / 4; ++i) my.out[i / 2][i % 2] *= factor;
   for (int i = 0; i < 4; ++i) {
     float& score = scores[i / 2][i % 2];
-    score = __expf(score - maximum);
+    score = __expf(score - shift);
     my.sum += score;
   }
 }

@@ -52,10 +52,11 @@ __device__ inline Part join_parts(int count, Stat stat, Sum sum) {
   return all;
 }
 
-// Writes four columns of a query head. Without tokens they are 0.
+// Writes four columns of a query head. Without tokens, where the maximum is -infinity, they are 0;
+// with scores that are all -infinity NaN, as in torch: 0 / 0.
 template <typename T, int D>
 __device__ inline void finish(const AttendCall& p, int row, int head, int quad, const Part& x) {
-  const float f = x.weight == 0 ? 0 : __fdividef(1, x.weight);
+  const float f = x.max == -INFINITY ? 0 : __fdividef(1, x.weight);
   T* to = static_cast<T*>(p.out.data) + row * p.out.batch + head * p.out.head + quad * 4;
   *reinterpret_cast<uint2*>(to) = {pack<T>(x.sum.x * f, x.sum.y * f),
                                    pack<T>(x.sum.z * f, x.sum.w * f)};

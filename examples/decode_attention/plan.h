@@ -24,6 +24,8 @@ inline Plan make_plan(int64_t units, int64_t capacity, int row, int processors, 
   const int64_t tiles = divide_up(capacity, tile_of(row)), kb = capacity * row / 1024;
   int64_t splits = 1, cluster = kMaxCluster;
   while (cluster > 1 && cluster * units > processors) cluster /= 2;  // all blocks run at once
+  const int fitting = (shared - 12 * 1024) / kRing;  // warps of a block: 3 on a GPU with 99 KB
+  const int most = fitting < 1 ? 1 : fitting < kMaxWarps ? fitting : kMaxWarps;
   Plan plan = {4, 1, can_cluster && cluster > 1 && (3 * units > processors || kb <= 512)};
   if (plan.is_cluster && cluster == 8 && units >= 8 && kb <= 128) {  // fewer blocks to join
     splits = 4;
@@ -37,15 +39,15 @@ inline Plan make_plan(int64_t units, int64_t capacity, int row, int processors, 
     if (kb > (is_uneven ? 100 : 150)) plan.warps = 8;
     if (kb <= 100 && units > 3 * processors && units <= 4 * processors) plan.warps = 2;
     if (is_uneven && kb > 384) splits = 2;
-  } else if (units > processors / 2 && kb <= 384) {
+  } else if (units > processors / 2 && kb <= 384 && most > plan.warps) {
     plan.warps = 8;
   } else {  // one wave of blocks, or two if one would leave multiprocessors idle
+    if (plan.warps > most) plan.warps = most;
     const int at_once = (shared + 1024) / (plan.warps * kRing + 7 * 1024);
     const int waves = units > processors / 2 ? 2 : 1;
     splits = (at_once < 1 ? 1 : at_once) * processors * waves / units;
   }
-  const int fitting = (shared - 12 * 1024) / kRing;
-  if (plan.warps > fitting) plan.warps = fitting < 1 ? 1 : fitting;
+  if (plan.warps > most) plan.warps = most;
   const int64_t useful = divide_up(tiles, plan.warps);  // more blocks would have no tile
   if (!plan.is_cluster && splits > useful) splits = useful < 1 ? 1 : useful;
   plan.splits = static_cast<int>(splits < kMaxSplits ? splits : kMaxSplits);

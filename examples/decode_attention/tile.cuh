@@ -1,6 +1,8 @@
 // How attend() computes with one tile of tokens: scores, weights, and the sum of weighted values.
 // A function for each stage, over what a lane holds.
 #pragma once
+#include <float.h>
+
 #include "copies.cuh"
 
 namespace decode {
@@ -46,6 +48,10 @@ __device__ inline float split_bytes(uint32_t (&q)[kWords]) {
   return exponent == 255 ? NAN : __uint_as_float((exponent - 13) << 23);
 }
 
+// The maximum of scores before the first one, and where all are -infinity. Those get the weight
+// 2^(-inf - lowest) = 0; from a maximum of -infinity it would be NaN, and so all that is added.
+constexpr float kLowest = -FLT_MAX;
+
 // What a lane holds from tile to tile, of the heads t (0) and t + 4 (1) of each eight.
 template <typename S>
 struct Lane {
@@ -73,14 +79,15 @@ __device__ inline void load_query(Lane<S>& my, const AttendCall& p, const Place&
   }
 }
 
+// maximum: kLowest; or -infinity for a warp that gets no tokens.
 template <typename S>
-__device__ inline void prepare_query(Lane<S>& my, float scale, int t) {
+__device__ inline void prepare_query(Lane<S>& my, float scale, float maximum, int t) {
 #pragma unroll
   for (int n = 0; n < S::NT; ++n) {
     float factor = scale * 1.4426950408889634f;  // for exp2 instead of exp
     if constexpr (S::is_int8) factor *= split_bytes<typename S::Query>(my.q[n]);
     for (int i = 0; i < 2; ++i) my.scale[n][i] = __shfl_sync(~0u, factor, (2 * t + i) * 4);
-    my.max[n][0] = my.max[n][1] = -INFINITY;
+    my.max[n][0] = my.max[n][1] = maximum;
   }
 }
 

@@ -37,16 +37,11 @@ struct Half<__half> {
   __device__ static float2 floats(Pair x) { return __half22float2(x); }
 };
 
-// The magic number + zero, for any zero of 8 bits: 2^23 has the exponent under which a mantissa's
-// last bit counts as one.
+// The magic number + zero, for any zero of 8 bits, as a float: 2^23 has the exponent under which a
+// mantissa's last bit counts as one.
 template <typename T>
 __device__ inline float magic_plus(uint32_t zero) {
   return __uint_as_float(0x4b000000 | zero) - (8388608 - Half<T>::kMagicNumber);
-}
-
-template <typename T>
-__device__ inline typename Half<T>::Pair magic_pair(uint32_t zero) {
-  return Half<T>::pair({magic_plus<T>(zero), magic_plus<T>(zero)});
 }
 
 struct alignas(16) Words {
@@ -60,6 +55,32 @@ __device__ inline uint32_t two_codes(uint32_t word, int i) {
   const uint32_t turned = i < 3 ? word >> 4 * i : __funnelshift_r(word, word, 12);
   return lop3<0xea>(turned, 0x00780078, Half<T>::kMagic);
 }
+
+// What a row of W has in one group; each number twice, as two codes come at a time.
+template <typename T>
+struct Affine {
+  typename Half<T>::Pair scale, m_zero;  // m_zero: the magic number + zero, rounded to T
+  typename Half<T>::Pair rest;           // what that rounding took, times scale: mostly 0
+
+  // scale: its 16 bits, twice. bfloat16 has no odd numbers from 257 on, so zeros of 241, 243 ...
+  // 255 are rounded to a neighbour whose half is even: down, up, down ...
+  __device__ Affine() {}
+  __device__ Affine(uint32_t scale, uint32_t zero) : scale(bits<decltype(this->scale)>(scale)) {
+    const float m = magic_plus<T>(zero);
+    m_zero = Half<T>::pair({m, m});
+    const bool is_rounded = (zero & 0xf1) == 0xf1, is_up = zero & 2;
+    rest = bits<decltype(rest)>(is_rounded ? scale ^ (is_up ? 0 : 0x80008000) : 0);
+  }
+  // (code - zero) * scale, for two_codes(): the difference is exact, so only the product is
+  // rounded.
+  __device__ uint32_t weights(uint32_t codes) const {
+    const auto difference = __hsub2(bits<typename Half<T>::Pair>(codes), m_zero);
+    if constexpr (Half<T>::kMagicNumber < 128)
+      return bits<uint32_t>(__hfma2(difference, scale, rest));
+    else
+      return bits<uint32_t>(__hmul2(difference, scale));  // float16 has all numbers up to 2048
+  }
+};
 
 __device__ inline float2 operator+(float2 a, float2 b) { return {a.x + b.x, a.y + b.y}; }
 

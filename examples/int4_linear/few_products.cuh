@@ -60,16 +60,13 @@ __device__ inline void group_of_few(float (&sums)[S::R][S::NT][4], const Places&
 // turn it into (code - zero) * scale first, and no second set of sums has to fit into registers.
 template <typename T, typename S, int N>
 __device__ inline void group_of_many(float (&sums)[S::R][S::NT][4], const Places& at) {
-  using Pair = typename Half<T>::Pair;
   constexpr int R = S::R, NT = S::NT;
-  Pair scale[R][2], m_zero[R][2];  // of the even and the odd row, twice each
+  Affine<T> affine[R][2];  // of the even and the odd row
   for (int r = 0; r < N; ++r) {
     const uint32_t two = load_shared<uint32_t>(at.scale + r * 32),
                    zeros = load_shared<uint16_t>(at.zero + r * 16);
-    scale[r][0] = bits<Pair>(__byte_perm(two, 0, 0x1010));
-    scale[r][1] = bits<Pair>(__byte_perm(two, 0, 0x3232));
-    m_zero[r][0] = magic_pair<T>(zeros & 0xff);
-    m_zero[r][1] = magic_pair<T>(zeros >> 8);
+    affine[r][0] = Affine<T>(__byte_perm(two, 0, 0x1010), zeros & 0xff);
+    affine[r][1] = Affine<T>(__byte_perm(two, 0, 0x3232), zeros >> 8);
   }
   // Kept small: for up to 16 rows of x this is the rare second try.
 #pragma unroll 1
@@ -82,10 +79,7 @@ __device__ inline void group_of_many(float (&sums)[S::R][S::NT][4], const Places
       const Words codes = load_shared<Words>(at.codes + (half * R + r) * 512);
       for (int j = 0; j < 4; ++j) {
         uint32_t a[4];
-        for (int i = 0; i < 4; ++i) {
-          const Pair code = __hsub2(bits<Pair>(two_codes<T>(codes.at[j], i)), m_zero[r][i % 2]);
-          a[i] = bits<uint32_t>(__hmul2(code, scale[r][i % 2]));  // the difference was exact
-        }
+        for (int i = 0; i < 4; ++i) a[i] = affine[r][i % 2].weights(two_codes<T>(codes.at[j], i));
         for (int i = 0; i < NT; ++i)
           mma<T>(sums[r][i], a, x[i][j / 2].at[j % 2 * 2], x[i][j / 2].at[j % 2 * 2 + 1]);
       }

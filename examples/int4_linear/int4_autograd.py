@@ -50,7 +50,7 @@ def _with_gradient(below, x, packed, scale, zero, bias, gated=False) -> Tensor:
 def _autocast(
     keyset, x: Tensor, packed: Tensor, scale: Tensor, zero: Tensor, bias: Tensor | None, gated: bool = False
 ) -> Tensor:
-    x, bias = (each if each is None or scale is None else each.to(scale.dtype) for each in (x, bias))
+    x, bias = (each if scale is None else operators.cast(each, scale.dtype) for each in (x, bias))
     below = keyset.remove(keyset.highestPriorityTypeId())
     return torch.ops.int4_linear.int4_linear.default.redispatch(below, x, packed, scale, zero, bias, gated)
 

@@ -5,20 +5,14 @@
 #include <optional>
 #include <vector>
 
+#include "common/linear.h"
 #include "common/operator.h"
 
 using namespace torch::headeronly;  // ScalarType, Half, BFloat16
-namespace values = torch::stable::detail;
 
 namespace {
 
 constexpr Operator self = {"int4_linear"};
-
-// Contiguous, and at an address that 16-byte loads accept.
-Tensor tidy(const Tensor& x) {
-  const Tensor y = torch::stable::contiguous(x);
-  return reinterpret_cast<uintptr_t>(y.const_data_ptr()) % 16 == 0 ? y : torch::stable::clone(y);
-}
 
 // Checks a weight and makes it contiguous. Returns its part of a call: all but y, x, bias, batch.
 Int4Call check_weight(Tensor& packed, Tensor& scale, Tensor& zero) {
@@ -37,9 +31,9 @@ Int4Call check_weight(Tensor& packed, Tensor& scale, Tensor& zero) {
   }
   self.expect("scale", scale, packed, dtype, {groups, n});
   self.expect("zero", zero, packed, ScalarType::Byte, {groups, n});
-  packed = tidy(packed);
-  scale = tidy(scale);
-  zero = tidy(zero);
+  packed = contiguous_16(packed);
+  scale = contiguous_16(scale);
+  zero = contiguous_16(zero);
   Int4Call call = {};
   call.packed = packed.const_data_ptr();
   call.scale = scale.const_data_ptr();
@@ -74,7 +68,7 @@ Tensor dequantize(Tensor packed, Tensor scale, Tensor zero) {
   Int4Call call = check_weight(packed, scale, zero);
   Tensor y = torch::stable::new_empty(scale, {call.n, call.k});
   call.y = y.mutable_data_ptr();
-#ifdef WITH_CUDA
+#ifdef USE_CUDA
   if (y.is_cuda()) {
     self.on_gpu(y, [&](CUstream_st* stream) { return launch_dequantize(call, stream); });
     return y;
@@ -84,28 +78,8 @@ Tensor dequantize(Tensor packed, Tensor scale, Tensor zero) {
   return y;
 }
 
-// F.linear(x, w, bias) into y, and with `is_gated` silu(even columns) * odd columns of that.
-// (Autocast leaves operators with out= alone.)
-void multiply_with_torch(const Tensor& y, const Tensor& x, const Tensor& w,
-                         const std::optional<Tensor>& bias, bool is_gated) {
-  const int64_t batch = x.size(0), n = w.size(0);
-  const Tensor all = is_gated ? torch::stable::new_empty(x, {batch, n}) : y;
-  StableIValue stack[] = {values::from(x), values::from(w), values::from(bias), values::from(all)};
-  TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::linear", "out", stack, TORCH_ABI_VERSION));
-  values::to<Tensor>(stack[0]);  // takes the reference that the call returned
-  if (!is_gated) return;
-  Tensor pairs = torch::stable::view(all, {batch * n / 2, 2});
-  StableIValue gate[] = {values::from(torch::stable::narrow(pairs, 1, 0, 1))};
-  TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::silu", "", gate, TORCH_ABI_VERSION));
-  StableIValue product[] = {values::from(values::to<Tensor>(gate[0])),
-                            values::from(torch::stable::narrow(pairs, 1, 1, 1)),
-                            values::from(torch::stable::view(y, {batch * n / 2, 1}))};
-  TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::mul", "out", product, TORCH_ABI_VERSION));
-  values::to<Tensor>(product[0]);
-}
-
-Tensor linear(Tensor x, Tensor packed, Tensor scale, Tensor zero, std::optional<Tensor> bias,
-              bool gated) {
+Tensor int4_linear(Tensor x, Tensor packed, Tensor scale, Tensor zero, std::optional<Tensor> bias,
+                   bool gated) {
   Int4Call call = check_weight(packed, scale, zero);
   self.expect_tensor("x", x);
   std::vector<int64_t> shape = x.sizes().vec();
@@ -115,10 +89,10 @@ Tensor linear(Tensor x, Tensor packed, Tensor scale, Tensor zero, std::optional<
   const int64_t batch = x.numel() / call.k;
   if (batch >= 1 << 30)
     self.refuse("x has ", std::to_string(batch), " rows, expected less than 2^30");
-  x = tidy(torch::stable::reshape(x, {batch, call.k}));
+  x = contiguous_16(torch::stable::reshape(x, {batch, call.k}));
   if (bias) {
     self.expect("bias", *bias, packed, scale.scalar_type(), {call.n});
-    bias = tidy(*bias);
+    bias = contiguous_16(*bias);
   }
   const int64_t width = gated ? call.n / 2 : call.n;
   shape.back() = width;
@@ -129,7 +103,7 @@ Tensor linear(Tensor x, Tensor packed, Tensor scale, Tensor zero, std::optional<
   call.bias = bias ? bias->const_data_ptr() : nullptr;
   call.batch = static_cast<int>(batch);
   call.is_gated = gated;
-#ifdef WITH_CUDA
+#ifdef USE_CUDA
   if (result.is_cuda()) {
     bool is_done = false;
     self.on_gpu(result,
@@ -137,8 +111,8 @@ Tensor linear(Tensor x, Tensor packed, Tensor scale, Tensor zero, std::optional<
     if (is_done) return result;
   }
 #endif
-  multiply_with_torch(torch::stable::view(result, {batch, width}), x,
-                      dequantize(packed, scale, zero), bias, gated);
+  linear::by_torch(torch::stable::view(result, {batch, width}), x, dequantize(packed, scale, zero),
+                   bias, gated ? 1 : 0);
   return result;
 }
 
@@ -152,13 +126,13 @@ STABLE_TORCH_LIBRARY(int4_linear, m) {
 }
 
 STABLE_TORCH_LIBRARY_IMPL(int4_linear, CPU, m) {
-  m.impl("int4_linear", TORCH_BOX(&linear));
+  m.impl("int4_linear", TORCH_BOX(&int4_linear));
   m.impl("dequantize", TORCH_BOX(&dequantize));
 }
 
-#ifdef WITH_CUDA
+#ifdef USE_CUDA
 STABLE_TORCH_LIBRARY_IMPL(int4_linear, CUDA, m) {
-  m.impl("int4_linear", TORCH_BOX(&linear));
+  m.impl("int4_linear", TORCH_BOX(&int4_linear));
   m.impl("dequantize", TORCH_BOX(&dequantize));
 }
 #endif

@@ -9,7 +9,6 @@ extern template const char* start<__half>(const Int4Call&, const Plan&, cudaStre
 // write 16 bytes at a time.
 template <typename T>
 __global__ void dequantize(const Int4Call p) {
-  using Pair = typename Half<T>::Pair;
   const int64_t i = blockIdx.x * static_cast<int64_t>(blockDim.x) + threadIdx.x;
   if (i >= static_cast<int64_t>(p.n) * p.k / 32) return;
   const int chunk = static_cast<int>(i / 128 % (p.k / 64)), step = i % 4;
@@ -20,16 +19,12 @@ __global__ void dequantize(const Int4Call p) {
     words[t] = static_cast<const Words*>(p.packed)[i / 4 * 4 + t].at[step];
 #pragma unroll
   for (int odd = 0; odd < 2; ++odd) {
-    const int64_t affine = static_cast<int64_t>(chunk / 2) * p.n + row + odd;
-    const Pair m_zero = magic_pair<T>(static_cast<const uint8_t*>(p.zero)[affine]);
-    const T scale = static_cast<const T*>(p.scale)[affine];
-    const Pair factor = {scale, scale};
+    const int64_t at = static_cast<int64_t>(chunk / 2) * p.n + row + odd;
+    const uint32_t scale = static_cast<const uint16_t*>(p.scale)[at];
+    const Affine<T> affine(scale << 16 | scale, static_cast<const uint8_t*>(p.zero)[at]);
     for (int half = 0; half < 2; ++half) {
       uint32_t out[4];
-      for (int t = 0; t < 4; ++t) {
-        const uint32_t code = two_codes<T>(words[t], half * 2 + odd);
-        out[t] = bits<uint32_t>(__hmul2(__hsub2(bits<Pair>(code), m_zero), factor));
-      }
+      for (int t = 0; t < 4; ++t) out[t] = affine.weights(two_codes<T>(words[t], half * 2 + odd));
       T* to = static_cast<T*>(p.y) + static_cast<int64_t>(row + odd) * p.k + column + half * 8;
       *reinterpret_cast<uint4*>(to) = {out[0], out[1], out[2], out[3]};
     }
@@ -52,11 +47,9 @@ const char* launch_int4_linear(const Int4Call& call, bool* is_done, cudaStream_t
     return "needs a GPU of compute capability 8.0 or newer: older ones have no mma.sync for these";
   }
   // The kernel has barriers in shared memory only where it was compiled for sm_90a.
-  cudaFuncAttributes found = {};
+  const auto kernel = many_rows<__nv_bfloat16, Tile<10>>;
   const bool has_wgmma =
-      major == 9 &&
-      cudaFuncGetAttributes(&found, many_rows<__nv_bfloat16, Tile<10>>) == cudaSuccess &&
-      found.sharedSizeBytes > 0;
+      major == 9 && on_current_device(reinterpret_cast<const void*>(kernel)).static_shared > 0;
   const int processors = device_attribute(cudaDevAttrMultiProcessorCount);
   Int4Call part = call;
   for (int left = call.batch; left > 0; left -= part.batch) {

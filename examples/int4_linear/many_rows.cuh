@@ -114,33 +114,22 @@ struct Consumer {
   int g = lane / 4, t = lane % 4, row = warp * kTile + 2 * g;
 };
 
-template <typename T>
-struct Affine {  // of a thread's two rows: each number in both halves of a pair
-  typename Half<T>::Pair scale[2], m_zero[2];
-};
-
-template <typename T>
-__device__ inline void load_affine(Affine<T>& affine, const uint16_t* scales,
+template <typename T>  // of a thread's two rows
+__device__ inline void load_affine(Affine<T> (&affine)[2], const uint16_t* scales,
                                    const uint8_t* zeros) {
   const uint32_t two = *reinterpret_cast<const uint32_t*>(scales);
   const uchar2 zero = *reinterpret_cast<const uchar2*>(zeros);
-  for (int odd = 0; odd < 2; ++odd) {
-    affine.scale[odd] = bits<typename Half<T>::Pair>(__byte_perm(two, 0, odd ? 0x3232 : 0x1010));
-    affine.m_zero[odd] = magic_pair<T>(odd ? zero.y : zero.x);
-  }
+  affine[0] = Affine<T>(__byte_perm(two, 0, 0x1010), zero.x);
+  affine[1] = Affine<T>(__byte_perm(two, 0, 0x3232), zero.y);
 }
 
 // Codes of 64 columns become the fragments of four products.
 template <typename T>
 __device__ inline void make_fragments(uint32_t (&a)[4][4], const Words& codes,
-                                      const Affine<T>& affine) {
-  using Pair = typename Half<T>::Pair;
+                                      const Affine<T> (&affine)[2]) {
 #pragma unroll
-  for (int j = 0; j < 16; ++j) {
-    const Pair m_zero = affine.m_zero[j % 2];
-    const Pair code = __hsub2(bits<Pair>(two_codes<T>(codes.at[j / 4], j % 4)), m_zero);
-    a[j / 4][j % 4] = bits<uint32_t>(__hmul2(code, affine.scale[j % 2]));
-  }
+  for (int j = 0; j < 16; ++j)
+    a[j / 4][j % 4] = affine[j % 2].weights(two_codes<T>(codes.at[j / 4], j % 4));
 }
 
 // Adds all groups of a tile. While a tensor core reads the fragments of 64 columns, the next ones
@@ -149,7 +138,7 @@ template <typename T, typename S>
 __device__ inline void add_groups(float (&sums)[S::BATCH / 2], typename S::Ring& ring,
                                   Position<S>& at, int groups, const Consumer& my) {
   uint32_t a[2][4][4];
-  Affine<T> affine;
+  Affine<T> affine[2];
   int last = -1;
   for (int i = 0; i < groups; ++i) {
 #pragma unroll

@@ -21,9 +21,11 @@ struct BlockShape {
   double step_us;  // with data at hand
 };
 
-// The times are of an H200, fitted to docs/results/h200-int4-plans.json.
+// The times are of an H200, fitted to docs/results/h200-int4-plans.json. (sm_86, sm_89 and sm_120
+// have 99 KB of shared memory for a block, and 100 for a multiprocessor: there one block of the
+// first shape runs on each, not two.)
 constexpr BlockShape kShapes[] = {
-    {64, 8, 8, 2, 1, false, false, 1.26},  // the first one fits on any GPU from sm_80 on
+    {64, 8, 8, 2, 1, false, false, 1.26},  // 99 KB: the first one fits on any GPU from sm_80 on
     {64, 8, 8, 1, 8, false, true, 0.75},   {128, 8, 8, 1, 1, false, true, 1.54},
     {64, 16, 8, 1, 8, false, false, 1.16}, {128, 16, 4, 1, 4, false, true, 1.18},
     {64, 32, 8, 1, 4, false, false, 1.99}, {128, 32, 1, 1, 8, true, true, 0.41},
@@ -44,6 +46,7 @@ constexpr double kJoinUs = 0.51;                   // where blocks share K,
 constexpr double kJoinUsPerSum = 0.00025;          // and for each of a tile's sums
 constexpr double kBytesPerUs = 14.0e6;             // fitted: steps hide most of the memory's time
 constexpr double kBytesPerRow = 64 + 2 + 1;        // codes, scale and zero of a group
+constexpr double kHalfBytesPerRow = 2 * 128;       // the same weights in 16 bits
 
 // Blocks that run at once, of each 132, found by cudaOccupancyMaxActiveClusters: a cluster lies in
 // one part of the chip, so some sizes of it leave some multiprocessors idle.
@@ -118,11 +121,18 @@ inline Plan plan_one(int n, int k, int batch, int processors) {
   return best;
 }
 
+// Without wgmma: the first shape reads the codes again for every 8 rows of x. torch's matmul comes
+// after a dequantization, which reads them once and writes weights of 16 bits, for it to read. So
+// it moves fewer bytes from 65 rows on. (Nothing was measured on such GPUs.)
+constexpr bool is_dequantized(int batch) {
+  const int passes = divide_up(batch, kShapes[0].batch);
+  return passes * kBytesPerRow > kBytesPerRow + 2 * kHalfBytesPerRow;
+}
+
 // All rows of x at once, or the first of two plans: a tile of 128 rows and one of 8 are cheaper
 // than two of 128. has_wgmma: the GPU is an H100 or H200 and the code was compiled for sm_90a.
-// Others get the first shape, or torch's matmul: nothing was measured on them.
 inline Plan make_plan(int n, int k, int batch, int processors, bool has_wgmma) {
-  if (!has_wgmma) return {batch > 128 ? kDequantize : 0, 1, 0, batch, 0};
+  if (!has_wgmma) return {is_dequantized(batch) ? kDequantize : 0, 1, 0, batch, 0};
   Plan best = plan_one(n, k, batch, processors);
   for (int tile = 64, before = 0; tile <= 256; tile += 64) {
     const int first = (batch - 1) / tile * tile;

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from gated_linear import HERE, gate, gated_linear, interleave, load, reference
+from gated_linear import HERE, build, gate, gated_linear, interleave, operators, reference
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from lab import lesson  # of the workbench only what runs a lesson's programs,
@@ -60,7 +60,7 @@ def measure_rows(rows: int) -> dict:
 
 
 def is_ready() -> bool:
-    return torch.cuda.get_device_capability()[0] == 9 and load("gated_linear") is not None
+    return torch.cuda.get_device_capability()[0] == 9 and operators.is_ready(build)
 
 
 if __name__ == "__main__":

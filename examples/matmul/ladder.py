@@ -14,7 +14,7 @@ from functools import partial
 
 import torch
 from bench import clock, lesson
-from gated_linear import load, operators
+from gated_linear import FLAGS, HERE, operators
 from torch import Tensor
 
 RUNGS = {
@@ -31,12 +31,13 @@ SIZES = {(4096, 4096, 4096): RUNGS, (8192, 8192, 8192): range(3, 8)}  # and the 
 TUNED = (4096, 14336, 4096), (4096, 4096, 14336), (512, 8192, 8192), (8192, 8192, 1024)
 ODD = (1024,) * 3, (16, 4096, 4096), (200, 8192, 8192), (300, 14336, 4096), (3000, 5000, 7000), (5000,) * 3
 SIZES |= dict.fromkeys(TUNED + ODD, (7,))
+load = partial(operators.load_launcher, "matmul_ladder", HERE / "ladder.cu", *FLAGS)
 
 
 def multiply(rung: int, a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:
     """Return a b^T by one rung; RuntimeError if it does not run here, or not with these sizes."""
     c = a.new_full((len(a), len(b)), float("nan")) if out is None else out
-    operators.launch(load("ladder"), rung, c, a, b, len(a), len(b), a.shape[1])
+    operators.launch(load(), rung, c, a, b, len(a), len(b), a.shape[1])
     return c
 
 
@@ -84,4 +85,4 @@ if __name__ == "__main__":
     parser = lesson.options(__doc__)
     parser.add_argument("--once", type=int, metavar="N", help="only run each rung once, at N x N x N; no results")
     args = parser.parse_args()
-    lesson.report(args, lambda: load("ladder") is not None, partial(measure, args.once))
+    lesson.report(args, operators.has_toolkit, partial(measure, args.once))
