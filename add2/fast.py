@@ -21,12 +21,10 @@ from . import gradient, ops
 
 _add2, _launch = torch.ops.add2.add2.plain, torch.ops.add2.torch_launch_add2.plain
 
-# The keys that a call with dense tensors on a CPU or a CUDA device visits, while nothing watches and no derivative is
-# needed. (Dense, Autograd and AutogradFunctionality stand for some of the others, Undefined for none.)
-_PLAIN_KEYS = {"CPU", "CUDA", "Dense", "BackendSelect", "ADInplaceOrView", "Undefined"}
-_PLAIN_KEYS |= {"AutogradCPU", "AutogradCUDA", "Autograd", "AutogradFunctionality"}
-_ANY_TENSOR = torch.empty(0, device="cpu")  # not one that torch.func may have wrapped: vmap has no rule for unpack_dual
-_KEYS_THAT_PYTHON_DOES_NOT_LIST = ("Tracer", "DeferredInit", "Fake", "VmapMode")  # the first is torch.jit.trace's
+# The kinds of keys that a call with dense tensors on a CPU or a CUDA device visits, while nothing watches and no
+# derivative is needed.
+_PLAIN_KEYS = {"Undefined", "Dense", "BackendSelect", "ADInplaceOrView", "AutogradFunctionality"}
+_KEYS_THAT_PYTHON_DOES_NOT_LIST = ["Tracer", "DeferredInit", "Fake", "VmapMode"]  # the first is torch.jit.trace's
 
 
 def add2(a: Tensor, b: Tensor) -> Tensor:
@@ -55,36 +53,30 @@ def torch_launch_add2(c: Tensor, a: Tensor, b: Tensor, n: int) -> None:
     increment_version(c)
 
 
-add2.__doc__, torch_launch_add2.__doc__ = ops.add2.__doc__, ops.torch_launch_add2.__doc__
+def _lead_back() -> None:
+    """Register `plain` at all dispatch keys of this torch but those of plain tensors: a later torch's modes, too.
 
-
-_library = torch.library.Library("add2", "FRAGMENT")  # adds to kernel/add2.cpp's
-
-
-def _watching_keys() -> list[str]:
-    """The names of all dispatch keys of this torch but those in _PLAIN_KEYS: a later torch's modes are among them.
-
-    A key's type lists them, but only a kernel gets to see keys: so there is an operator for this question. It is called
-    in a thread of its own, as a tracer may be at work on this one while it imports this file."""
-    names = [*_KEYS_THAT_PYTHON_DOES_NOT_LIST]
+    A key's type lists the keys, but only a kernel gets to see one: so there is an operator for this question."""
+    names = [*_KEYS_THAT_PYTHON_DOES_NOT_LIST, "CompositeExplicitAutograd"]  # the last is every other device
 
     def note(keys) -> None:
-        names.extend(type(keys.highestPriorityTypeId()).__members__)
-
-    def has_kernels(name: str) -> bool:
-        try:
-            _library.impl("dispatch_keys", note, name)
-        except RuntimeError:
-            return False  # a mark, such as StartOfDenseBackends
-        return True
+        all_keys = type(keys.highestPriorityTypeId())  # the kinds of keys first, then each kind on each device
+        kinds = [name for name, key in all_keys.__members__.items() if key.value < all_keys.StartOfDenseBackends.value]
+        names.extend(name for name in kinds if name not in _PLAIN_KEYS)
 
     _library.define("dispatch_keys() -> ()")
     _library.impl("dispatch_keys", note, "CompositeExplicitAutograd", with_keyset=True)
-    with ThreadPoolExecutor(1) as thread:
-        thread.submit(torch.ops.add2.dispatch_keys).result()
-    return [name for name in names if name not in _PLAIN_KEYS and "Composite" not in name and has_kernels(name)]
+    torch.ops.add2.dispatch_keys()
+    for name in names:
+        _library.impl("add2.plain", torch.ops.add2.add2.default, name)
+        _library.impl("torch_launch_add2.plain", torch.ops.add2.torch_launch_add2.default, name)
 
 
-for _key in _watching_keys():
-    _library.impl("add2.plain", torch.ops.add2.add2.default, _key)
-    _library.impl("torch_launch_add2.plain", torch.ops.add2.torch_launch_add2.default, _key)
+add2.__doc__, torch_launch_add2.__doc__ = ops.add2.__doc__, ops.torch_launch_add2.__doc__
+_library = torch.library.Library("add2", "FRAGMENT")  # adds to kernel/add2.cpp's
+with ThreadPoolExecutor(1) as _thread:  # one without modes: a tracer may be at work where this file is imported
+    _ANY_TENSOR = _thread.submit(torch.empty, 0).result()  # not one of a call: vmap has no rule for unpack_dual
+    try:
+        _thread.submit(_lead_back).result()
+    except RuntimeError:  # a torch with a key that nothing can be registered at
+        add2, torch_launch_add2 = ops.add2, ops.torch_launch_add2

@@ -1,7 +1,9 @@
 """add2/fast.py: taken by plain calls, by no others, and needed by none."""
 
+import importlib.util
 import itertools
 import random
+from pathlib import Path
 
 import pytest
 import torch
@@ -178,7 +180,7 @@ def test_random_transforms(add2, device):
     """The function under up to three transforms: as the operator itself. add2 also as torch's own sum, wherever torch
     has one; some of these chains torch refuses."""
     chance, counts = random.Random(0), {"right": 0, "refused": 0}
-    for _ in range(100):
+    for _ in range(60):
         names = chance.choices([*TRANSFORMS], k=chance.choice([1, 2, 2, 3]))
         dtype = chance.choice([torch.float32, torch.float64])
         shape = [chance.randrange(1, 4) for _ in range(chance.randrange(3))]
@@ -197,7 +199,22 @@ def test_random_transforms(add2, device):
         counts["right" if isinstance(ours, torch.Tensor) else "refused"] += 1
         functions = (add2.torch_launch_add2, torch.ops.add2.torch_launch_add2.default)
         assert_same(*(outcome(names, lambda a, b, f=f: launch(f, a, b), a, b) for f in functions), names)
-    assert min(counts.values()) > 10, counts
+    assert min(counts.values()) > 5, counts
+
+
+def test_torch_that_refuses_a_key(add2):
+    """Where the file cannot see to it that every mode is asked, its functions are the plain ones."""
+    spec = importlib.util.spec_from_file_location("add2.fast_again", Path(add2.__file__).with_name("fast.py"))
+    again = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(again)  # torch refuses to register anything twice
+    assert (again.add2, again.torch_launch_add2) == (add2.ops.add2, add2.ops.torch_launch_add2)
+    assert add2.add2 is not add2.ops.add2
+
+
+def test_imported_while_traced(library, run):
+    """By a function that torch.export or make_fx runs: the lane is set up, and the graph has nothing of that."""
+    printed = run("-c", TRACED_IMPORT, library).stdout
+    assert printed == "['add2.add2.default'] add2.fast\n"
 
 
 @pytest.mark.parametrize("transform", [lambda f: f, functionalize, vmap], ids=["alone", "functionalize", "vmap"])
@@ -226,6 +243,18 @@ def test_graph_before_dispatch(lane, device, transform):
         product.sum().backward()
 
 
+TRACED_IMPORT = """
+import sys, torch
+from torch.fx.experimental.proxy_tensor import make_fx
+torch.ops.load_library(sys.argv[1])
+def call(x):
+    import add2
+    return add2.add2(x, x)
+graph = make_fx(call, pre_dispatch=True)(torch.ones(3))
+import add2
+print([str(x.target) for x in graph.graph.nodes if "add2.default" in str(x.target) or "keys" in str(x.target)], end=" ")
+print(add2.add2.__module__)
+"""
 IMPORT = """
 import sys, torch
 torch.ops.load_library(sys.argv[1])
@@ -243,5 +272,13 @@ def test_without_the_file(library, run, project):
     where = {"root": project, "cwd": project, "PYTHONPATH": str(project)}
     assert run("-c", IMPORT, library, **where).stdout.strip() == f"add2.ops {init}"
     tests = [f"tests/operator/test_{name}.py" for name in ("watched", "gradient", "fast")]
-    options = ["-q", "-n", "0", "-p", "no:cacheprovider", "-k", "not (take_it or without or finite)"]
+    options = [
+        "-q",
+        "-n",
+        "0",
+        "-p",
+        "no:cacheprovider",
+        "-k",
+        "not (take_it or refuses_a_key or traced or without or finite)",
+    ]
     assert " passed" in run("-m", "pytest", *options, "--library", library, *tests, **where).stdout
