@@ -2,6 +2,10 @@
 
 torch.library.register_autograd makes such a function, too. It is shorter, but drops forward derivatives without a word,
 and torch.func.grad over it fails. This one has every derivative: page 4 says how.
+
+For those who write the pattern themselves: every name here is public, but OpOverload.redispatch and the methods of
+DispatchKeySet have no documentation. torch.compile runs these functions to trace the operator. A tangent has to be made
+in the compiled function: torch 2.10 and 2.13 lose one that comes from outside, for torch.add, too; 2.14 refuses it.
 """
 
 from functools import partial
@@ -34,6 +38,7 @@ def _add2_autograd(keys, a: Tensor, b: Tensor) -> Tensor:
     below = keys.remove(keys.highestPriorityTypeId())  # the key below Autograd
     is_wrapped = _is_wrapped(a) or _is_wrapped(b)
     if (is_wrapped or is_compiling() or is_dual_level_open(a)) and (_has_derivative(a) or _has_derivative(b)):
+        # Not by an autograd.Function with setup_context, jvp and vmap: torch.func refuses one at this key.
         _add2.redispatch(below, a, b)  # refuses what it always refuses
         return torch.add(a, b)  # the same sum by torch's own functions, which have every derivative
     if torch.is_grad_enabled() and (a.requires_grad or b.requires_grad):
@@ -64,12 +69,13 @@ def is_dual_level_open(x: Tensor) -> bool:
 
 
 def _is_wrapped(x: Tensor) -> bool:
+    """By a transform of torch.func. torch documents debug_unwrap for debugging; here its result is only compared."""
     return debug_unwrap(x) is not x
 
 
 def _has_derivative(x: Tensor) -> bool:
     """A forward derivative, or any derivative that a transform of torch.func takes."""
-    if _is_wrapped(x) or is_compiling():  # compiled code does not set unpack_dual's default level
+    if _is_wrapped(x) or is_compiling():  # unpack_dual's default level, a variable in Python, may not be set then
         return (_is_wrapped(x) and x.requires_grad) or unpack_dual(x, level=0).tangent is not None
     return unpack_dual(x).tangent is not None
 
