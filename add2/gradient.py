@@ -2,6 +2,10 @@
 
 torch.library.register_autograd makes such a function, too. It is shorter, but drops forward derivatives without a word,
 and torch.func.grad over it fails. This one has every derivative: page 4 says how.
+
+For those who write the pattern themselves: every name here is public, but OpOverload.redispatch and the methods of
+DispatchKeySet have no documentation. torch.compile runs these functions to trace the operator. A tangent has to be made
+in the compiled function: torch 2.10 and 2.13 lose one that comes from outside, for torch.add, too; 2.14 refuses it.
 """
 
 from functools import partial
@@ -9,8 +13,10 @@ from functools import partial
 import torch
 from torch import Tensor
 from torch.autograd.forward_ad import unpack_dual
-from torch.compiler import is_compiling
 from torch.func import debug_unwrap
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
+
+from .workarounds import is_compiling
 
 _add2, _launch = torch.ops.add2.add2.default, torch.ops.add2.torch_launch_add2.default
 
@@ -30,8 +36,9 @@ class WithGradient(torch.autograd.Function):
 
 def _add2_autograd(keys, a: Tensor, b: Tensor) -> Tensor:
     below = keys.remove(keys.highestPriorityTypeId())  # the key below Autograd
-    is_wrapped = debug_unwrap(a) is not a or debug_unwrap(b) is not b  # by a transform of torch.func
+    is_wrapped = _is_wrapped(a) or _is_wrapped(b)
     if (is_wrapped or is_compiling() or is_dual_level_open(a)) and (_has_derivative(a) or _has_derivative(b)):
+        # Not by an autograd.Function with setup_context, jvp and vmap: torch.func refuses one at this key.
         _add2.redispatch(below, a, b)  # refuses what it always refuses
         return torch.add(a, b)  # the same sum by torch's own functions, which have every derivative
     if torch.is_grad_enabled() and (a.requires_grad or b.requires_grad):
@@ -41,10 +48,13 @@ def _add2_autograd(keys, a: Tensor, b: Tensor) -> Tensor:
 
 def _launch_in_place(keys, c: Tensor, a: Tensor, b: Tensor, n: int) -> None:
     """Refuse where torch.add(out=c) does, but before anything is written."""
-    tensors = [c, a, b]
+    tensors = (c, a, b)
     is_recorded = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
-    if is_compiling():  # _has_derivative() of others leaves aliases of them in the graph, and inductor miscounts c's
-        tensors = [x for x in tensors if debug_unwrap(x) is not x]
+    if (
+        torch.compiler.is_compiling() and get_proxy_mode()
+    ):  # torch.compile's second step: it records what the first one has traced.
+        # To look for a tangent here leaves an alias of c in the graph, for which the default backend fails.
+        tensors = [x for x in tensors if _is_wrapped(x)]
     if is_recorded or any(map(_has_derivative, tensors)):
         raise RuntimeError("add2: torch_launch_add2 has no derivative, and an argument requires grad; use add2(a, b)")
     if c.is_inference() and not torch.is_inference_mode_enabled():
@@ -58,11 +68,15 @@ def is_dual_level_open(x: Tensor) -> bool:
     return unpack_dual(x).primal is not x
 
 
+def _is_wrapped(x: Tensor) -> bool:
+    """By a transform of torch.func. torch documents debug_unwrap for debugging; here its result is only compared."""
+    return debug_unwrap(x) is not x
+
+
 def _has_derivative(x: Tensor) -> bool:
     """A forward derivative, or any derivative that a transform of torch.func takes."""
-    is_wrapped = debug_unwrap(x) is not x
-    if is_wrapped or is_compiling():  # compiled code does not set unpack_dual's default level
-        return (is_wrapped and x.requires_grad) or unpack_dual(x, level=0).tangent is not None
+    if _is_wrapped(x) or is_compiling():  # unpack_dual's default level, a variable in Python, may not be set then
+        return (_is_wrapped(x) and x.requires_grad) or unpack_dual(x, level=0).tangent is not None
     return unpack_dual(x).tangent is not None
 
 

@@ -29,15 +29,14 @@ template <typename... Words>
   throw std::runtime_error(("add2: " + ... + std::string(words)));
 }
 
-#define NAME(dtype, name, ...) #name,
-const char* const kDtypes[] = {ADD2_DTYPES(NAME)};
+const char* const kDtypes[] = {"float32", "float64", "float16", "bfloat16"};  // by Add2Dtype
+
 Add2Dtype known_dtype(const char* name, int32_t torch_dtype) {
-#define FIND(dtype, name, ...) \
-  if (torch_dtype == aoti_torch_dtype_##name()) return dtype;
-  ADD2_DTYPES(FIND)
-  std::string known;
-  for (const char* each : kDtypes) known += (known.empty() ? "" : ", ") + std::string(each);
-  refuse("the dtype is not ", known, " (argument ", name, ")");
+  if (torch_dtype == aoti_torch_dtype_float32()) return ADD2_FLOAT32;
+  if (torch_dtype == aoti_torch_dtype_float64()) return ADD2_FLOAT64;
+  if (torch_dtype == aoti_torch_dtype_float16()) return ADD2_FLOAT16;
+  if (torch_dtype == aoti_torch_dtype_bfloat16()) return ADD2_BFLOAT16;
+  refuse("the dtype is not float32, float64, float16, bfloat16 (argument ", name, ")");
 }
 
 struct Argument {  // a tensor, and its properties that the checks ask for
@@ -171,20 +170,30 @@ void torch_launch_add2(const Tensor& c, const Tensor& a, const Tensor& b, int64_
 
 std::string version() { return ADD2_VERSION; }
 
+bool has_cuda() {  // whether add2_kernel.cu is part of this library
+#ifdef ADD2_WITH_CUDA
+  return true;
+#else
+  return false;
+#endif
+}
+
 }  // namespace
 
 // The schema is the contract: (a!) says that c is written, and a SymInt may be a symbol for
 // torch.compile. One function serves both devices. add2/gradient.py adds autograd, shapes.py fake
-// kernels, ops.py the rest. The overloads `plain` get no Autograd kernel: ops.py says what for.
+// kernels, ops.py the rest. Only add2/fast.py calls the overloads `plain`, and says what for.
 STABLE_TORCH_LIBRARY(add2, m) {
   m.def("add2(Tensor a, Tensor b) -> Tensor");
   m.def("add2.plain(Tensor a, Tensor b) -> Tensor");
   m.def("torch_launch_add2(Tensor(a!) c, Tensor a, Tensor b, SymInt n) -> ()");
   m.def("torch_launch_add2.plain(Tensor(a!) c, Tensor a, Tensor b, SymInt n) -> ()");
   m.def("version() -> str");
+  m.def("has_cuda() -> bool");
 }
 STABLE_TORCH_LIBRARY_IMPL(add2, CompositeExplicitAutograd, m) {
   m.impl("version", TORCH_BOX(&version));
+  m.impl("has_cuda", TORCH_BOX(&has_cuda));
 }
 STABLE_TORCH_LIBRARY_IMPL(add2, CPU, m) {
   m.impl("add2", TORCH_BOX(&add2));

@@ -86,10 +86,14 @@ const char* launch(void* c, const void* a, const void* b, int64_t n) {
 extern "C" const char* launch_add2_cpu(void* c, const void* a, const void* b, int64_t n,
                                        Add2Dtype dtype) {
   switch (dtype) {
-#define LAUNCH(dtype, name, cuda, cpu) \
-  case dtype:                          \
-    return launch<cpu>(c, a, b, n);
-    ADD2_DTYPES(LAUNCH)
+    case ADD2_FLOAT32:
+      return launch<float>(c, a, b, n);
+    case ADD2_FLOAT64:
+      return launch<double>(c, a, b, n);
+    case ADD2_FLOAT16:
+      return launch<Half>(c, a, b, n);
+    case ADD2_BFLOAT16:
+      return launch<BFloat16>(c, a, b, n);
   }
   return "unknown dtype";
 }

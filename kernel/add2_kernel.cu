@@ -59,10 +59,14 @@ extern "C" const char* launch_add2_cuda_kernel(Add2Kernel kernel, void* c, const
                                                CUstream_st* stream) {
   if (n <= 0) return nullptr;  // a grid of zero blocks would be an error
   switch (dtype) {             // from a dtype known at run time to a type known at compile time
-#define LAUNCH(dtype, name, cuda, cpu) \
-  case dtype:                          \
-    return launch<cuda>(kernel, c, a, b, n, stream);
-    ADD2_DTYPES(LAUNCH)
+    case ADD2_FLOAT32:
+      return launch<float>(kernel, c, a, b, n, stream);
+    case ADD2_FLOAT64:
+      return launch<double>(kernel, c, a, b, n, stream);
+    case ADD2_FLOAT16:
+      return launch<__half>(kernel, c, a, b, n, stream);
+    case ADD2_BFLOAT16:
+      return launch<__nv_bfloat16>(kernel, c, a, b, n, stream);
   }
   return "unknown dtype";
 }

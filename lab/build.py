@@ -59,11 +59,6 @@ def load(compiler: str, rebuild: bool = False, library: Path | None = None) -> B
     return Build("library" if library else compiler, found, time.perf_counter() - start)
 
 
-def has_cuda_code(library: Path) -> bool:
-    """Whether the CUDA kernels are part of a library; they are not where it was built without nvcc."""
-    return b"launch_add2_cuda" in library.read_bytes()
-
-
 def _build(compiler: str, rebuild: bool) -> Path:
     toolchain.host_compiler()
     if compiler != "setup":  # which also works without ninja

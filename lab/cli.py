@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from . import files, toolchain
-from .build import ROOT, Build, Failure, has_cuda_code
+from .build import ROOT, Build, Failure
 
 
 def run(main: Callable[[], int]) -> int:
@@ -73,10 +73,10 @@ def has_gpu(args: argparse.Namespace) -> bool:
 
 
 def choose_device(args: argparse.Namespace, library: Path | None) -> torch.device:
-    """The given device, else a GPU if there is one that the library (if any) can use. Failure if it cannot use it."""
+    """The given device, else a GPU if there is one that the loaded library (if any) can use. Failure if it cannot."""
     if not has_gpu(args):
         return torch.device("cpu")
-    if library and not has_cuda_code(library):
+    if library and not torch.ops.add2.has_cuda():
         without = f"this build of add2 has no CUDA code: {toolchain.cuda_cure()}"
         if args.device:
             raise Failure(without)

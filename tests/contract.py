@@ -349,7 +349,7 @@ class Differentiable(Contract):
     @pytest.mark.parametrize("names", [("grad", "jacrev", "vmap of grad", "jvp"), SLOW], ids=" ".join)
     def test_compiled_derivatives(self, device, names):
         """Several transforms in one graph, which takes one compilation."""
-        if IS_OLD:  # jvp() after grad() ends in an error there: add2/ops.py says why
+        if IS_OLD:  # jvp() after grad() in one compiled function ends in an error there
             names = [name for name in names if name != "jvp"] if "grad" in names else names
         ours, theirs, leaves = self.functions(self.inputs(device))
         compiled = torch.compile(lambda f, x: [TRANSFORMS[name](f, *x) for name in names], backend="aot_eager")

@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from contract import IS_OLD, Differentiable, NotDifferentiable, randn
+from contract import Differentiable, NotDifferentiable, randn
 
 NOT_FLOAT = "the dtype is not float32, float64, float16, bfloat16"
 
@@ -48,8 +48,6 @@ class TestAdd2(Differentiable):
 
 class TestAdd2Operator(TestAdd2):
     test_compiled = test_compiled_sizes = None  # once for each operator
-    if IS_OLD:  # torch 2.10 and 2.11 hide the tangent; add2.add2 knows
-        test_compiled_make_dual = None
 
     def call(self, a, b):
         return torch.ops.add2.add2(a, b)

@@ -34,7 +34,8 @@ def add(request, add2):
     return add2.add2 if request.param == "add2" else launch
 
 
-@pytest.fixture(params=["add2", "torch.ops.add2"])
+@pytest.fixture(params=["add2", "add2.ops", "torch.ops.add2"])
 def lane(request, add2):
-    """The functions, as an object with add2 and torch_launch_add2: Python's, and the operators themselves."""
-    return {"add2": add2, "torch.ops.add2": torch.ops.add2}[request.param]
+    """The functions, as an object with add2 and torch_launch_add2: Python's, these without add2/fast.py, and the
+    operators themselves."""
+    return {"add2": add2, "add2.ops": add2.ops, "torch.ops.add2": torch.ops.add2}[request.param]

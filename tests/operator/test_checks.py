@@ -57,17 +57,24 @@ def test_n_that_is_no_number_of_elements(add2, device):
     add2.torch_launch_add2(*ones(3, 5, device=device), torch.tensor(3))
 
 
-def test_pending_minus_sign(add2, device):
+def test_pending_minus_sign(lane, device):
     """A view whose sign torch has not applied yet: resolved, for an input and for the result."""
     a, b = ones(2, 5, device=device)
     for context in (torch.enable_grad(), torch.inference_mode()):
         with context:
             c = torch._neg_view(torch.zeros_like(a))
-            add2.torch_launch_add2(c, a, b, 5)
-            assert torch.equal(c, a + b)
-    assert torch.equal(add2.add2(torch._neg_view(a), torch._neg_view(b)), -(a + b))
-    add2.torch_launch_add2(a, torch._neg_view(b), b, 5)
+            for n in (5, 3):
+                lane.torch_launch_add2(c.zero_(), a, b, n)
+                assert torch.equal(c[:n], (a + b)[:n])
+                assert torch.equal(c[n:], torch.zeros_like(c[n:]))
+            with pytest.raises(RuntimeError, match="n is 6"):
+                lane.torch_launch_add2(c, a, b, 6)
+    assert torch.equal(lane.add2(torch._neg_view(a), torch._neg_view(b)), -(a + b))
+    lane.torch_launch_add2(a, torch._neg_view(b), b, 5)
     assert torch.equal(a, torch.zeros_like(a))
+    c = torch._neg_view(a)
+    lane.torch_launch_add2(c, c, b, 5)
+    assert torch.equal(a, -b)
 
 
 def test_tensor_without_memory(add2, device):

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.autograd import forward_ad
 
 
 @pytest.mark.inductor
@@ -28,6 +29,43 @@ def test_compile_torch_launch_add2(add2, device, dynamic, backend):
         assert torch.equal(d, 2 * a + 1)
         assert torch.equal(out[1, :-1], a[:-1] + d[:-1])
         assert torch.equal(total, out[1])
+
+
+@pytest.mark.inductor
+def test_pending_minus_sign(lane, device):
+    """As c, a view whose sign torch has not applied yet is refused: torch.compile's default backend loses it, and
+    c.copy_(a) writes the wrong sign."""
+    torch.compiler.reset()
+    a, b = torch.randn(2, 5, device=device)
+    c = torch._neg_view(torch.zeros_like(a))
+    compiled = torch.compile(lambda c: lane.torch_launch_add2(c, a, b, 5))
+    with pytest.raises(Exception, match="c has a minus sign still to be applied"):
+        compiled(c)
+    assert torch.equal(c, torch.zeros_like(c))
+    lane.torch_launch_add2(c, a, b, 5)
+    assert torch.equal(c, a + b)
+
+
+def test_forward_derivative(lane, device):
+    """Made in the compiled function, or on while it is compiled. Refused, or computed where there is none."""
+
+    def call(a, b):
+        c = torch.zeros_like(a)
+        lane.torch_launch_add2(c, a, b, 5)
+        return c
+
+    def with_tangent(a, b):
+        with forward_ad.dual_level():
+            return call(forward_ad.make_dual(a, b), b)
+
+    a, b = torch.randn(2, 5, device=device)
+    compiled = [torch.compile(f, fullgraph=True, backend="aot_eager") for f in (call, with_tangent)]
+    torch.compiler.reset()
+    for f in (with_tangent, compiled[1]):
+        with pytest.raises(Exception, match="has no derivative"):
+            f(a, b)
+    with forward_ad.dual_level():
+        assert torch.equal(compiled[0](a, b), a + b)
 
 
 def test_compiled_autograd(add2, device):

@@ -47,9 +47,9 @@ def test_modes(lane, device, mode, requires_grad):
     with mode() as modes:
         lane.add2(a.clone().requires_grad_(requires_grad), b)
         lane.torch_launch_add2(c, a, b, 12)
-    end = ".default" if mode is Dispatched else ""
     for name in ("add2.add2", "add2.torch_launch_add2"):
-        assert name + end in " ".join(modes.seen)
+        assert {name, f"{name}.default"} & {*modes.seen}  # a TorchFunctionMode may see the packet of overloads
+    assert not [name for name in modes.seen if name.endswith("plain")]
 
 
 def test_selective_checkpoint(lane, device):
