@@ -100,7 +100,7 @@ def test_scores_of_minus_infinity(lib, tokens, device):
     for batch in (1, 2, 4, 64) if device == "cuda" else (4,):
         q, keys, values = minus_infinity(batch, tokens, device)
         right = expected(q, keys, values)[:, :, 0]
-        assert right.isnan().any() == (batch > 3)
+        assert right.isnan().any() == (batch > 3 or tokens == 16)  # the rows where all are
         out = lib.attend(q[:, :, 0], keys, values, integers([tokens] * batch, device))
         torch.testing.assert_close(out.double(), right, rtol=0.02, atol=0.01, equal_nan=True)
 
