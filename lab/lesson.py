@@ -55,9 +55,18 @@ def report(args: argparse.Namespace, is_ready: Callable[[], bool], measure: Call
     installed = [(each.metadata["Name"], each.version) for each in importlib.metadata.distributions()]
     rivals = {name: version for name, version in sorted(installed) if name in RIVALS}
     where = cli.environment(torch.device("cuda")) | {"dtype": "bfloat16"} | ({"rivals": rivals} if rivals else {})
+    save(args, measure(where), where, is_shown=True)
+
+
+def save(
+    args: argparse.Namespace, rows: Iterable[dict], environment: dict | None = None, is_shown: bool = False
+) -> None:
+    """Take all rows, and write them to the file that --json names; by default with the environment of a CPU."""
+    where = environment if environment is not None else cli.environment(torch.device("cpu"))
     content: dict[str, Any] = {"environment": where, "results": []}
-    for row in measure(where):
-        print(*(f"{x:.5g}" if isinstance(x, float) else x for pair in row.items() for x in pair), flush=True)
+    for row in rows:
+        if is_shown:
+            print(*(f"{x:.5g}" if isinstance(x, float) else x for pair in row.items() for x in pair), flush=True)
         content["results"].append(row)
         if args.json:  # now, so that a run that is cut short leaves what it has measured
             files.write(args.json, files.to_json(content))

@@ -2,7 +2,8 @@
 
 python3 examples/debug/bugs.py far                    # or another bug; --help lists them
 compute-sanitizer python3 examples/debug/bugs.py far
-python3 examples/debug/bugs.py --build                # only compile, as without a GPU
+python3 examples/debug/bugs.py far --emulate          # in the emulator, as where there is no GPU: it names the bug
+python3 examples/debug/bugs.py --build                # only compile, for a GPU
 """
 
 import argparse
@@ -14,81 +15,74 @@ from pathlib import Path
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "transpose"))
-import transpose
-
-from lab import toolchain
+from lab import kernels, toolchain
 
 HERE = Path(__file__).resolve().parent
-start = transpose.launch  # calls a launcher with tensors, sizes and torch's current stream
+Kernels = kernels.Launchers
 
 
-def zeros(n: int) -> torch.Tensor:
-    return torch.zeros(n, device="cuda")
-
-
-def far(library):
+def far(run: Kernels) -> torch.Tensor:
     """a store 4 MB behind a tensor of 4 bytes"""
-    x = zeros(1)
-    start(library.start_store, x, 1, 1 << 20)
+    x = torch.zeros(1, device=run.device)
+    run.launch("start_store", x, 1, 1 << 20)
     return x
 
 
-def near(library):
+def near(run: Kernels) -> torch.Tensor:
     """a store directly behind a tensor of 4 bytes"""
-    x = zeros(1)
-    start(library.start_store, x, 1, 1)
+    x = torch.zeros(1, device=run.device)
+    run.launch("start_store", x, 1, 1)
     return x
 
 
-def short(library):
+def short(run: Kernels) -> torch.Tensor:
     """page 2: b is shorter than a"""
-    a, b, c = zeros(5), zeros(3), zeros(5)
-    start(library.start_add, c, a, b, 5, 256)
+    a, b, c = (torch.zeros(n, device=run.device) for n in (5, 3, 5))
+    run.launch("start_add", c, a, b, 5, 256)
     return c
 
 
-def cpu(library):
+def cpu(run: Kernels) -> torch.Tensor:
     """page 2: b is on the CPU"""
-    a, b, c = zeros(5), torch.zeros(5), zeros(5)
-    start(library.start_add, c, a, b, 5, 256)
+    b, (a, c) = torch.zeros(5), torch.zeros(2, 5, device=run.device)
+    run.launch("start_add", c, a, b, 5, 256)
     return c
 
 
-def launch(library):
+def launch(run: Kernels) -> torch.Tensor:
     """page 2: 2048 threads per block"""
-    a, b, c = zeros(5), zeros(5), zeros(5)
-    start(library.start_add, c, a, b, 5, 2048)
+    a, b, c = torch.zeros(3, 5, device=run.device)
+    run.launch("start_add", c, a, b, 5, 2048)
     return c
 
 
-def empty(library):
+def empty(run: Kernels) -> torch.Tensor:
     """a tensor that nothing has written: its memory holds an old one"""
-    old = torch.ones(5, device="cuda")
+    old = torch.ones(5, device=run.device)
     del old
-    a, b, c = torch.empty(5, device="cuda"), zeros(5), zeros(5)
-    start(library.start_add, c, a, b, 5, 256)
+    a, (b, c) = torch.empty(5, device=run.device), torch.zeros(2, 5, device=run.device)
+    run.launch("start_add", c, run.unwritten(a), b, 5, 256)
     return c
 
 
-def race(library):
+def race(run: Kernels) -> torch.Tensor:
     """a race between warps: a barrier is missing"""
-    out = zeros(1)
-    start(library.start_sum, out, torch.ones(256, device="cuda"))
+    out = torch.zeros(1, device=run.device)
+    run.launch("start_sum", out, torch.ones(256, device=run.device))
     return out
 
 
-def barrier(library):
+def barrier(run: Kernels) -> torch.Tensor:
     """half of the threads do not reach a barrier"""
-    out = zeros(64)
-    start(library.start_half, out)
+    out = torch.zeros(64, device=run.device)
+    run.launch("start_half", out)
     return out
 
 
-def hang(library):
+def hang(run: Kernels) -> torch.Tensor:
     """a loop that waits for a flag that no thread sets"""
-    flag = zeros(1)
-    start(library.start_wait, flag)
+    flag = torch.zeros(1, device=run.device)
+    run.launch("start_wait", flag)
     return flag
 
 
@@ -96,15 +90,27 @@ BUGS = {f.__name__: f for f in (far, near, short, cpu, launch, empty, race, barr
 
 
 def build(flags: list[str]) -> Path:
-    """Compile bugs.cu, unless it is up to date."""
+    """Compile bugs.cu for a GPU, unless it is up to date."""
     if not toolchain.find_nvcc():
         sys.exit(f"bugs.cu is not compiled. {toolchain.cuda_cure()}")
-    name = f"bugs-{transpose.architecture()}{''.join(flags)}.so"
+    name = f"bugs-{kernels.architecture()}{''.join(flags)}.so"
     source, library = HERE / "bugs.cu", HERE.parents[1] / "build" / name
     library.parent.mkdir(exist_ok=True)
     if not library.exists() or library.stat().st_mtime < source.stat().st_mtime:
-        transpose.compile_source(source, library, *flags)
+        kernels.compile_source(source, library, *flags)
     return library
+
+
+def emulate(name: str, flags: list[str]) -> None:
+    """Run a bug in the emulator, and print what it found."""
+    if name == "cpu":
+        sys.exit("bugs.py: in the emulator all tensors are on the CPU, so it cannot show this bug; it needs a GPU")
+    run = kernels.load(HERE / "bugs.cu", *flags, emulate=True)
+    try:
+        BUGS[name](run)
+    except RuntimeError:
+        pass  # the launcher's error, which the report has
+    print(run.report)
 
 
 def main() -> None:
@@ -112,18 +118,22 @@ def main() -> None:
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, epilog=f"bugs:\n{bugs}", formatter_class=form)
     parser.add_argument("bug", nargs="?", choices=BUGS)
-    parser.add_argument("--build", action="store_true", help="only compile")
+    parser.add_argument("--build", action="store_true", help="only compile, for a GPU")
     parser.add_argument("--debug", action="store_true", help="nvcc -g -G: for breakpoints and variables, but slow")
     parser.add_argument("--print", action="store_true", help="the kernel prints what it stores")
+    kernels.add_option(parser)
     args = parser.parse_args()
-    flags = ["-g", "-G"] if args.debug else ["-lineinfo"]
-    library = build(flags + ["-DPRINT"] * args.print)
+    if not (args.bug or args.build):
+        parser.error("name a bug, or --build")
+    prints = ["-DPRINT"] * args.print
+    if not args.build and (args.emulate or not torch.cuda.is_available()):
+        emulate(args.bug, prints)
+        return
+    library = build([*(["-g", "-G"] if args.debug else ["-lineinfo"]), *prints])
     if args.build:
         print(f"{library} is compiled")
         return
-    if not torch.cuda.is_available():
-        sys.exit("bugs.py: there is no GPU here to run a kernel; --build compiles them")
-    y = BUGS[args.bug](ctypes.CDLL(str(library)))
+    y = BUGS[args.bug](kernels.OnGpu(ctypes.CDLL(str(library))))
     print(f"launched by process {os.getpid()}", flush=True)
     print("result:", y.flatten()[:5].tolist())
 

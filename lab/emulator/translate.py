@@ -199,13 +199,16 @@ class Translation:
             raise self._error(i, "a launch whose arguments do not end")
         kernel = self._source(first, i)
         file, line = self._line_of(i)
-        where = f'{quote(" ".join(kernel.split()))}, {quote_path(file)}, {line}, ::emulator::Configuration('
+        where = f"{quote(' '.join(kernel.split()))}, {quote_path(file)}, {line}, ::emulator::Configuration("
         arguments = self._split(parenthesis + 1, end)
         if any(self._cannot_be_passed(*part) for part in arguments):
             # Such as {1, 2}: it has no type of its own, so each thread evaluates it in the call.
             call = f"{kernel}({self._source(parenthesis + 1, end)});"
-            self._replace(first, end + 1, f"::emulator::launch([&]() {UNWATCHED} {{ {call} }}, {where}"
-                          f"{self._source(i + 1, close)}))")
+            self._replace(
+                first,
+                end + 1,
+                f"::emulator::launch([&]() {UNWATCHED} {{ {call} }}, {where}{self._source(i + 1, close)}))",
+            )
             return
         self._insert(first, f"::emulator::launch([&](auto&... emulator_a) {UNWATCHED} {{ ")
         self._replace(i, i + 1, f"(emulator_a...); }}, {where}")
