@@ -35,8 +35,11 @@ class OnGpu:
         """x, as an argument of launch()."""
         return x
 
-    def launch(self, name: str, *arguments: Tensor | emulator.Out | int) -> None:
-        """Call a launcher with tensors and integers, on torch's current stream. Its error message becomes a RuntimeError."""
+    def launch(self, name: str, *arguments: object) -> None:
+        """Call a launcher with tensors and integers, on torch's current stream.
+
+        Its error message becomes a RuntimeError.
+        """
         function = self.library[name]
         function.restype = ctypes.c_char_p
         values = [ctypes.c_void_p(x.data_ptr()) if isinstance(x, Tensor) else ctypes.c_int64(x) for x in arguments]
@@ -53,11 +56,11 @@ class InEmulator:
         self.kernels = kernels
         self.report = emulator.Report()  # of the last call
 
-    def unwritten(self, x: Tensor) -> emulator.Out:
+    def unwritten(self, x: Tensor) -> object:
         """x, as an argument of launch() whose elements count as not yet written."""
         return emulator.out(x)
 
-    def launch(self, name: str, *arguments: Tensor | emulator.Out | int) -> None:
+    def launch(self, name: str, *arguments: object) -> None:
         """Call a launcher, and keep its report. Its error message becomes a RuntimeError."""
         self.report = emulator.run(getattr(self.kernels, name), *arguments)
         if self.report.error:

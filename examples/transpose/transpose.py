@@ -1,4 +1,4 @@
-"""Check the kernels of docs/10_transpose.md; on a GPU time them against torch and a copy, elsewhere count their sectors.
+"""Check the kernels of docs/10_transpose.md; on a GPU time them next to torch and a copy, elsewhere count sectors.
 
     python3 examples/transpose/transpose.py --json FILE
     python3 examples/transpose/transpose.py --once            # each kernel once: for a profiler
