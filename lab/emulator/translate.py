@@ -14,6 +14,7 @@ Replacements keep their line breaks, so the compiler's messages and the debugger
 import re
 from bisect import bisect_right
 from dataclasses import dataclass
+from pathlib import Path
 
 TOKEN = re.compile(
     r"""(?P<marker>^\#\ \d+\ [^\n]*)|(?P<pragma>^\#[^\n]*)
@@ -24,6 +25,7 @@ TOKEN = re.compile(
     re.VERBOSE | re.MULTILINE | re.DOTALL,
 )
 MARKER = re.compile(r'^# (\d+) "((?:[^"\\]|\\.)*)"((?: \d)*)$', re.MULTILINE)
+HEADERS = Path(__file__).resolve().parent / "include"
 PAIRS = {"(": ")", "[": "]", "{": "}"}
 DROPPED = {"__global__", "__host__", "__grid_constant__", "__managed__"}
 WITH_NUMBERS = {"__launch_bounds__", "__maxnreg__", "__cluster_dims__", "__block_size__"}
@@ -49,9 +51,10 @@ def user_parts(text: str) -> list[tuple[int, int]]:
     """The parts of a preprocessed text that come from the user's files, not from system headers."""
     # The expansion of a system header's macro is marked as of the system, in the user's file.
     users = {marker[2] for marker in MARKER.finditer(text) if "3" not in marker[3].split()}
+    users = {name for name in users if not name.startswith(("<", str(HEADERS)))}
     parts, start = [], None
     for marker in MARKER.finditer(text):
-        is_system = marker[2] not in users or marker[2].startswith("<")
+        is_system = marker[2] not in users
         if is_system and start is not None:
             parts.append((start, marker.start()))
             start = None
@@ -497,7 +500,7 @@ class Translation:
             return None
         text = self.tokens[name].text
         self.defined[text] = self.defined.get(text, 0) + 1
-        is_hidden = "static" in words or ("__device__" in words and "__host__" not in words)
+        is_hidden = words & {"static", "inline", "constexpr", "["} or "__device__" in words - {"__host__"}
         if not is_kernel and is_hidden:
             return None
         dropped = DROPPED | {"static", "inline", "extern", '"C"', "__device__", "__forceinline__", "constexpr"}
