@@ -14,16 +14,15 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from lab import cli, emulator, files, kernels
 
+ROOT = Path(__file__).resolve().parents[2]
 # Each count of the emulator, and ncu's metrics with the same meaning; "+": their sum. ncu computes `smsp__sass_` from
 # the instructions that ran and the addresses that they had. The others are counters of the hardware; those of shared
 # memory also count a warp's waits for other warps. The first that ncu knows is compared, the record has all.
@@ -107,8 +106,9 @@ def emulate() -> Iterator[dict]:
 
 
 def function(kernel: str) -> str:
-    """A kernel's name without its template arguments and its parameters."""
-    return re.match(r"(?:void )?(?:[\w ()]*::)*(\w+)", kernel)[1]
+    """A kernel's name without namespaces, template arguments and parameters."""
+    kernel = re.sub(r"^void |<unnamed>::|\(anonymous namespace\)::", "", kernel)
+    return re.split(r"[<(]", kernel)[0].split("::")[-1]
 
 
 def launch_all() -> None:
