@@ -64,9 +64,9 @@ def launches(load: Callable[..., kernels.Launchers]) -> Iterator[tuple[str, kern
     """
     run = load(ROOT / "examples" / "transpose" / "transpose.cu")
     for dtype in DTYPES:
-        x = torch.randn(256, 384).to(dtype).to(run.device)
+        x = torch.randn(256, 512).to(dtype).to(run.device)
         for rung, name in enumerate(RUNGS, 1):
-            y = torch.empty(384, 256, dtype=dtype, device=run.device)
+            y = torch.empty(512, 256, dtype=dtype, device=run.device)
             run.launch("launch_4_bytes" if dtype.itemsize == 4 else "launch_2_bytes", rung, y, x, *x.shape)
             yield f"transposition: {name}, {name_of(dtype)}", run
 
