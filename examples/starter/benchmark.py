@@ -6,9 +6,10 @@ On a CPU with one thread. On a GPU without the launch: a CUDA graph of calls who
 from collections.abc import Callable
 
 import torch
-from squared_relu import squared_relu
 from torch import Tensor
 from torch.utils.benchmark import Timer
+
+from squared_relu import squared_relu
 
 SCALE = 0.5
 SIZES = (2**10, 2**16, 2**20, 2**24)

@@ -23,7 +23,7 @@ if (nvcc := shutil.which("nvcc")) and not (os.environ.get("CUDA_HOME") or os.env
     dryrun = subprocess.run([nvcc, "--dryrun", "-x", "cu", "-c", os.devnull], capture_output=True, text=True)
     if top := re.search(r"^#\$ TOP=(.+)$", dryrun.stderr, re.MULTILINE):
         os.environ["CUDA_HOME"] = os.path.realpath(top[1].strip())
-from torch.utils.cpp_extension import CUDA_HOME, BuildExtension, CppExtension, CUDAExtension  # noqa: E402
+from torch.utils.cpp_extension import CUDA_HOME, BuildExtension, CppExtension, CUDAExtension
 
 cuda = bool(torch.version.cuda and CUDA_HOME and Path(CUDA_HOME, "bin/nvcc").exists())
 if not cuda:

@@ -14,6 +14,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 import squared_relu
 
 PACKAGE = Path(squared_relu.__file__).parent
@@ -26,7 +27,7 @@ def output(*command, **options):
 
 @needs_binutils
 def test_symbols():
-    """Of the system's libraries, whose symbols carry a version; of torch's C API; or weak, so that it may be missing."""
+    """From the system (with a version in the name), from the C API of torch, or weak, so that it may be missing."""
     of_the_system = r"\S+@(GLIBC|GLIBCXX|CXXABI|GCC)_[\w.]+"
     lines = output("nm", "-D", "--undefined-only", PACKAGE / "_C.so").splitlines()
     found = [line.split()[-2:] for line in lines]

@@ -1,4 +1,4 @@
-"""python3 -m pytest: on the CPU and, where there is one, on the GPU. Without a GPU the kernels are at least compiled."""
+"""On the CPU and, where there is one, on the GPU. Without a GPU the kernels are at least compiled."""
 
 import shutil
 import subprocess
@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from squared_relu import squared_relu
 from torch.utils.cpp_extension import CUDA_HOME, include_paths
+
+from squared_relu import squared_relu
 
 forward_op = torch.ops.squared_relu.squared_relu.default
 backward_op = torch.ops.squared_relu.squared_relu_backward.default
