@@ -3,7 +3,6 @@
 import importlib.util
 import re
 import shutil
-import subprocess
 import sys
 from keyword import iskeyword
 from pathlib import Path
@@ -35,11 +34,6 @@ def check(new: str) -> None:
         torch.library.Library(new, "DEF")  # as the renamed library does when it is loaded
     except (RuntimeError, ValueError):
         refuse(f"{new!r} is a namespace of torch's own operators")
-    if compiler := shutil.which("c++"):
-        command = [compiler, "-fsyntax-only", "-std=c++17", f"-I{Path(torch.__file__).parent}/include", "-xc++", "-"]
-        code = f"#include <torch/csrc/stable/library.h>\nSTABLE_TORCH_LIBRARY({new}, m) {{}}\n"
-        if found := re.search("error: .*", subprocess.run(command, input=code, capture_output=True, text=True).stderr):
-            refuse(f"{new!r} does not work in C++: {found[0]}")
 
 
 def rename(new: str) -> None:

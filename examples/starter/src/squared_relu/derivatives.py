@@ -24,7 +24,7 @@ def register_derivatives(
 ) -> None:
     """Give an operator every derivative that torch knows.
 
-    op: an operator without keyword-only arguments, such as torch.ops.my_op.my_op.default.
+    op: an operator without keyword-only arguments, such as torch.ops.NAMESPACE.NAME.default.
     by_torch(*arguments): the same result by torch's own functions. It serves forward derivatives and torch.func, and
         without `backward` ordinary gradients as well.
     backward, setup_context: the gradient, as torch.library.register_autograd takes them.
