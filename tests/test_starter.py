@@ -235,6 +235,11 @@ class TestSwitches:
         loss = "torch.autograd.grad((x**2 + g**2).sum(), x)[0].tolist()"
         assert "[-2.0, 10.0, 20.0]" in python("-c", program(loss), PYTHONPATH="src").stdout
         self.take(package, "refuse_derivatives")
+        tests = package.parents[2] / "tests" / "test_squared_relu.py"
+        edit(tests, "    assert torch.autograd.gradgradcheck(squared_relu, (x, 0.7))\n", "")
+        text = tests.read_text()
+        tests.write_text(re.sub(r"^    # (with pytest|    torch.autograd)", r"    \1", text, flags=re.MULTILINE))
+        python(*OWN_TESTS, "-k", "test_squared_relu and not kernel", PYTHONPATH="src")
         assert "[0.0, 2.0, 4.0]" in python("-c", program("g.tolist()"), PYTHONPATH="src").stdout
         done = python("-c", program(loss), PYTHONPATH="src", status=None)
         assert "RuntimeError: squared_relu has no second derivative" in done.stderr
@@ -252,6 +257,62 @@ class TestSwitches:
         assert "[0.0, 0.0, 0.0]" in python("-c", program(jvp), PYTHONPATH="src").stdout
         grad = "torch.func.grad(lambda x: s.squared_relu(x).sum())(x.detach())"
         assert "setup_context" in python("-c", program(grad), PYTHONPATH="src", status=None).stderr
+
+
+class TestDerivatives:
+    """register_derivatives, for operators of other forms than squared_relu."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def ops(cls):
+        derivatives = runpy.run_path(STARTER / "src" / "squared_relu" / "derivatives.py")
+        cls.registry = torch.library.Library("starter_forms", "DEF")
+        cls.registry.define("pick(Tensor a, Tensor? b, str mode) -> (Tensor, Tensor)")
+        cls.registry.define("total(Tensor[] xs) -> Tensor")
+
+        def pick(a, b, mode):
+            y = a * (2 if mode == "double" else 3)
+            return y if b is None else y * b, y.detach().square()
+
+        def save(ctx, inputs, output):
+            a, b, ctx.mode = inputs
+            ctx.mark_non_differentiable(output[1])
+            ctx.save_for_backward(a, b)
+
+        def backward(ctx, grad, _):
+            a, b = ctx.saved_tensors
+            factor = 2 if ctx.mode == "double" else 3
+            of_a = None
+            if ctx.needs_input_grad[0]:
+                of_a = grad * factor * (1 if b is None else b)
+            return of_a, grad * factor * a if ctx.needs_input_grad[1] else None, None
+
+        cls.registry.impl("pick", pick, "CompositeExplicitAutograd")
+        cls.registry.impl("total", sum, "CompositeExplicitAutograd")
+        ops = torch.ops.starter_forms
+        derivatives["register_derivatives"](ops.pick.default, pick, backward, setup_context=save)
+        derivatives["register_derivatives"](ops.total.default, sum)
+        return ops
+
+    def test_two_results_and_an_optional_tensor(self, ops):
+        a, b = torch.randn(2, 3, dtype=torch.float64).requires_grad_().unbind()
+        assert not ops.pick(a, b, "double")[1].requires_grad
+        for mode in ("double", "triple"):
+            assert torch.autograd.gradcheck(
+                lambda a, b, mode=mode: ops.pick(a, b, mode)[0], (a, b), check_forward_ad=True
+            )
+            assert torch.autograd.gradcheck(
+                lambda a, mode=mode: ops.pick(a, None, mode)[0], (a,), check_forward_ad=True
+            )
+        found = torch.autograd.grad(ops.pick(a, b.detach(), "double")[0].sum(), a)
+        torch.testing.assert_close(found[0], 2 * b.detach())
+        found = torch.func.hessian(lambda a: ops.pick(a, a, "double")[0].sum())(a.detach())
+        torch.testing.assert_close(found, 4 * torch.eye(3, dtype=torch.float64))
+
+    def test_list(self, ops):
+        """Refused at the first call, not when a gradient is lost."""
+        with pytest.raises(TypeError, match="takes a list of tensors: use register_autograd"):
+            ops.total([torch.ones(2), torch.ones(2)])
 
 
 @pytest.mark.thorough

@@ -138,6 +138,18 @@ def exercise_2():
     assert worst[1] < 1e-4
 
 
+def save(ctx, inputs, output):
+    _, index = output
+    ctx.mark_non_differentiable(index)
+    ctx.save_for_backward(index)
+
+
+def backward(ctx, grad, _):  # the gradient of each result; nothing comes for index
+    (index,) = ctx.saved_tensors
+    of_xs, of_bias, _ = ctx.needs_input_grad  # a list of bools for the list
+    return [grad * (index == k) for k in range(len(of_xs))], grad if of_bias else None, None
+
+
 def exercise_3():
     """A list, an optional tensor, a string; two results, of which one has no gradient."""
     sys.path.insert(0, str(ROOT / "examples"))
@@ -148,16 +160,6 @@ def exercise_3():
         source.write_text(LIST)
         operators.load("pick", [source], ())
     op = torch.ops.pick.pick.default
-
-    def save(ctx, inputs, output):
-        _, index = output
-        ctx.mark_non_differentiable(index)
-        ctx.save_for_backward(index)
-
-    def backward(ctx, grad, _):  # the gradient of each result; nothing comes for index
-        (index,) = ctx.saved_tensors
-        of_xs, of_bias, _ = ctx.needs_input_grad  # a list of bools for the list
-        return [grad * (index == k) for k in range(len(of_xs))], grad if of_bias else None, None
 
     def fake(xs, bias, mode):
         return xs[0].new_empty(xs[0].shape), xs[0].new_empty(xs[0].shape, dtype=torch.int64)

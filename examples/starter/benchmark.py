@@ -1,9 +1,14 @@
-"""Time of one call, and how fast it moves its bytes: python3 benchmark.py
+"""Time of one call, and how fast it moves its bytes: python3 benchmark.py [--json FILE]
 
 On a CPU with one thread. On a GPU without the launch: a CUDA graph of calls whose tensors fill four L2 caches.
 """
 
+import argparse
+import datetime
+import json
+import platform
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -60,23 +65,46 @@ def bytes_moved(count: int, n: int) -> int:
     return 4 * (count + 1) * n
 
 
-def share_of_peak(gb_per_s: float) -> str:
+def peak_gb_per_s() -> float | None:
     if not torch.cuda.is_available():
-        return "-"
-    gpu = torch.cuda.get_device_properties()  # kHz, two transfers per clock; bits
-    return f"{gb_per_s / (2 * gpu.memory_clock_rate * gpu.memory_bus_width / 8e6):.1%}"
+        return None
+    gpu = torch.cuda.get_device_properties()
+    return 2 * gpu.memory_clock_rate * gpu.memory_bus_width / 8e6  # kHz, two transfers per clock; bits
 
 
-def main() -> None:
+def measure() -> list[dict]:
+    """Times in microseconds, a row for each pass and size. Prints them."""
     cases = {"forward": (1, forward_by_torch, forward), "backward": (2, backward_by_torch, backward)}
+    rows, peak = [], peak_gb_per_s()
     for name, (count, by_torch, ours) in cases.items():
         print(f"{name + ', us':<14}{'torch':>10}{'compiled':>10}{'squared_relu':>14}{'GB/s':>8}{'of peak':>9}")
         for n in SIZES:
-            compiled = torch.compile(by_torch, dynamic=False)
-            times = [median_us(call, count, n) for call in (by_torch, compiled, ours)]
-            speed = bytes_moved(count, n) / times[-1] / 1e3
-            digits = f"{speed:.2g}" if speed < 10 else f"{speed:.0f}"
-            print("{:>14}{:>10.2f}{:>10.2f}{:>14.2f}{:>8}{:>9}".format(n, *times, digits, share_of_peak(speed)))
+            calls = {"torch": by_torch, "compiled": torch.compile(by_torch, dynamic=False), "ours": ours}
+            times = {who: median_us(call, count, n) for who, call in calls.items()}
+            speed = bytes_moved(count, n) / times["ours"] / 1e3
+            share = speed / peak if peak else None
+            rows.append({"pass": name, "n": n, **times, "gb_per_s": speed, "of_peak": share})
+            shown = f"{speed:.2g}" if speed < 10 else f"{speed:.0f}"
+            of_peak = f"{share:.1%}" if peak else "-"
+            print("{:>14}{:>10.2f}{:>10.2f}{:>14.2f}{:>8}{:>9}".format(n, *times.values(), shown, of_peak))
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", metavar="FILE", type=Path, help="write the rows and the environment there, too")
+    file = parser.parse_args().json
+    rows = measure()
+    if file:
+        environment = {
+            "name": torch.cuda.get_device_name()
+            if torch.cuda.is_available()
+            else platform.processor() or platform.machine(),
+            "torch": torch.__version__,
+            "date": f"{datetime.date.today()}",
+            "command": "python3 benchmark.py --json FILE (in a copy of examples/starter)",
+        }
+        file.write_text(json.dumps({"environment": environment, "results": rows}, indent=1))
 
 
 main()

@@ -4,7 +4,7 @@ It reads these variables of the environment:
     CUDA_HOME              the folder of the CUDA toolkit; without it, that of the nvcc on PATH
     TORCH_CUDA_ARCH_LIST   the GPUs to compile for, such as "8.0;9.0+PTX"; without it, those of this machine
     DEBUG=1                a build for debuggers: -O0 -g, and -G for the kernels
-    CXX, PYTORCH_NVCC      other compilers, such as CXX="ccache c++" PYTORCH_NVCC="ccache nvcc"
+    CXX, PYTORCH_NVCC      other compilers; for ccache PATH=/usr/lib/ccache:$PATH PYTORCH_NVCC="ccache nvcc"
 """
 
 import os
