@@ -25,20 +25,20 @@ C10_HOST_DEVICE Wide formula_backward(Wide grad, Wide x, Wide scale) {
 
 BY_TORCH = """
 def _by_torch(x: Tensor, scale: float) -> Tensor:
-    wide = torch.promote_types(x.dtype, torch.float32)
-    return torch.tanh(scale * x.to(wide)).to(x.dtype)
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    return torch.tanh(scale * wide).to(x.dtype)
 
 
 def _backward_by_torch(grad: Tensor, x: Tensor, scale: float) -> Tensor:
-    wide = torch.promote_types(x.dtype, torch.float32)
-    y = torch.tanh(scale * x.to(wide))
-    return (grad.to(wide) * scale * (1 - y * y)).to(x.dtype)
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    y = torch.tanh(scale * wide)
+    return (grad.to(wide.dtype) * scale * (1 - y * y)).to(x.dtype)
 """
 
 TESTS = """
 def by_torch(x, scale):
-    wide = torch.promote_types(x.dtype, torch.float32)
-    return torch.tanh(scale * x.to(wide)).to(x.dtype)
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    return torch.tanh(scale * wide).to(x.dtype)
 """
 
 BENCHMARK = """

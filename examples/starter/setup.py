@@ -34,6 +34,10 @@ if not cuda:
 if not torch.cuda.is_available():  # no GPU to compile for: PTX, which a GPU's driver finishes compiling
     os.environ.setdefault("TORCH_CUDA_ARCH_LIST", "7.5+PTX")
 
+# Python's own command for linking may write a path of this machine into the library, which needs nothing of Python.
+for name in ("LDSHARED", "LDCXXSHARED"):
+    os.environ.setdefault(name, f"{os.environ.get('CXX', 'c++')} -shared")
+
 debug = os.environ.get("DEBUG", "0") != "0"
 both = ["-std=c++17", "-DTORCH_TARGET_VERSION=0x020a000000000000"] + ["-DUSE_CUDA"] * cuda
 # -fno-trapping-math: without it gcc uses no vector instructions for a loop with `condition ? one : other`.

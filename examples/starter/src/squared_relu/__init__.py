@@ -92,13 +92,15 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
 
 
 def _by_torch(x: Tensor, scale: float) -> Tensor:
-    wide = torch.promote_types(x.dtype, torch.float32)  # the kernel's `Wide`, for the same bits
-    return (scale * torch.relu(x.to(wide)).square()).to(x.dtype)
+    wide = x.to(
+        torch.promote_types(x.dtype, torch.float32)
+    )  # once, as in the kernel, so that only the result is rounded
+    return (scale * torch.relu(wide).square()).to(x.dtype)
 
 
 def _backward_by_torch(grad: Tensor, x: Tensor, scale: float) -> Tensor:
-    wide = torch.promote_types(x.dtype, torch.float32)
-    dx = (grad.to(wide) * scale) * (2 * x.to(wide))
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    dx = (grad.to(wide.dtype) * scale) * (2 * wide)
     return dx.masked_fill(x <= 0, 0).to(x.dtype)
 
 
