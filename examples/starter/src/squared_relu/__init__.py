@@ -81,9 +81,8 @@ torch.library.register_vmap(_backward_op, partial(_vmap, _backward_op))
 
 def _save(ctx: Any, inputs: tuple[Tensor, float], output: Tensor) -> None:
     x, ctx.scale = inputs
-    ctx.save_for_backward(
-        x
-    )  # not the output, which is rounded: in float16 it is 0 for x = 1e-4, but the gradient is not
+    # Not the output: it is rounded. In float16 it is 0 for x = 1e-4, and its gradient is not.
+    ctx.save_for_backward(x)
 
 
 def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
