@@ -323,6 +323,15 @@ def ways() -> str:
     return listed(rows, columns | {"first result, s": "{first}", "us per call": "{call}"})
 
 
+def starter() -> str:
+    """Microseconds of the starter's two kernels, and of the same by torch."""
+    rows = load("h200-starter")
+    for row in rows:
+        row["size"] = calls.power(row["n"])
+    columns = {"float32": "{pass}, {size}", "torch": "{torch}", "`torch.compile`": "{compiled}", "starter": "{ours}"}
+    return listed(rows, columns | {"GB/s": "{gb_per_s}", "of peak": "{of_peak:.0%}"})
+
+
 def layers() -> str:
     """The host's price of each layer between Python and C++."""
     rows = load("h200-ways", "host_cost")
@@ -331,7 +340,7 @@ def layers() -> str:
 
 
 FUNCTIONS = (first_run, clocks, study, steps, life, others, ratios, host_cost, training, ways, layers, rms_norm, matmul)
-FUNCTIONS += (matmul_sizes, int4_ratios, decode_attention)
+FUNCTIONS += (matmul_sizes, int4_ratios, decode_attention, starter)
 FUNCTIONS += (llama_prize, llama, llama_steps, llama_kernels, llama_account)
 TABLES = {function.__name__.replace("_", "-"): function for function in FUNCTIONS}
 TABLES |= {  # those that one call makes

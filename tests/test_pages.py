@@ -150,9 +150,6 @@ def test_figures(run):
     for name, content in contents.items():
         for record in content if isinstance(content, list) else [content]:
             assert {"name", "torch", "date", "command"} <= record["environment"].keys(), name
-    text = "".join(page.read_text() for page in DOCS)  # figures that stand in the text
-    for row in contents["h200-starter"]["starter"]:
-        assert row["n"] == 2**16 or f"{row['compiled_us']:.3g} | {row['scaled_relu_us']:.3g} |" in text
 
 
 @pytest.mark.thorough

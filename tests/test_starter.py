@@ -2,6 +2,7 @@
 
 import functools
 import importlib.util
+import json
 import os
 import re
 import runpy
@@ -9,11 +10,12 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 from pathlib import Path
 
 import pytest
 import torch
-from contract import FLOATS, Differentiable, randn
+from contract import FLOATS, IS_OLD, Differentiable, randn
 
 from lab.build import leftovers
 
@@ -68,7 +70,7 @@ def test_it_stands_alone(project):
 
 @pytest.mark.thorough
 @pytest.mark.anywhere
-def test_rename(project, monkeypatch):
+def test_rename(project, monkeypatch, capsys):
     """A name that would not work is refused, and then nothing is changed. A good one is everywhere afterwards."""
 
     def rename(name, folder=project):
@@ -76,29 +78,35 @@ def test_rename(project, monkeypatch):
         runpy.run_path(folder / "rename.py")  # in this process, which has imported torch
 
     before = contents(project)
-    names = ("", "double", "torch", "json", "while", "tests", "launch", "My_op", "my-op", "a__b", "_x", "2x")
+    names = ("", "double", "torch", "json", "while", "tests", "formula", "My_op", "my-op", "a__b", "_x", "2x")
     wrong = dict.fromkeys(names, r"rename\.py: ")
     wrong |= dict.fromkeys(("aten", "quantized", "prims", "prim"), "a namespace of torch's own")  # defined only once
-    for name, words in (wrong | dict.fromkeys(("xor", "union"), r"no name for a C\+\+ function")).items():
+    for name, words in wrong.items():
         with pytest.raises(SystemExit, match=words):
             rename(name)
     assert contents(project) == before
     with pytest.raises(SystemExit, match="copy the folder first"):
         rename("my_op", STARTER)
-    for name in ("first_name", "softmax2"):
-        rename(name)
+    rename("first_name")
+    capsys.readouterr()
+    rename(name := "softmax2")
+    said = capsys.readouterr().out
     after = contents(project)
+    for path, text in after.items():  # every file that has the name was named, and no other one
+        count = text.count("softmax2")
+        line = f"  {count:3} times in {path}\n"
+        assert (line in said) == (count > 0 or "softmax2" in path.name), path
     readme = after.pop(Path("README.md"))
     assert "softmax2" in readme
-    assert not re.search(r"scaled_relu|starter|rename\.py|\n\n\n", readme)  # nothing is left to copy and rename
-    renamed = {Path(str(path).replace("scaled_relu", name)): text for path, text in before.items()}
+    assert not re.search(r"squared_relu|starter|rename\.py|\n\n\n", readme)  # nothing is left to copy and rename
+    renamed = {Path(str(path).replace("squared_relu", name)): text for path, text in before.items()}
     del renamed[Path("README.md")]
-    assert after == {path: text.replace("scaled_relu", name) for path, text in renamed.items()}
+    assert after == {path: text.replace("squared_relu", name) for path, text in renamed.items()}
 
 
 def test_names_are_free(project):
     """The code names what it takes from torch, so a type of the reader's own is not ambiguous."""
-    source = project / "csrc" / "scaled_relu.cpp"
+    source = project / "csrc" / "squared_relu.cpp"
     names = ("Layout", "DeviceType", "MemoryFormat")
     own = "".join(f"struct {x} {{ int rows; }};\nint rows({x} own) {{ return own.rows; }}\n" for x in names)
     edit(source, "using torch::stable::Tensor;\n", f"using torch::stable::Tensor;\n{own}")
@@ -106,49 +114,205 @@ def test_names_are_free(project):
     subprocess.run(["c++", "-std=c++17", "-fsyntax-only", "-I", include, source], check=True)
 
 
-@pytest.mark.thorough
-class TestScaledRelu(Differentiable):
-    operator, leaves, rows, has_second = "scaled_relu.scaled_relu", (0, 1), {0: 0, 1: 0}, True
+def test_workflow(project):
+    """The file that GitHub reads is YAML, and tests on the oldest torch that pyproject.toml names."""
+    yaml = pytest.importorskip("yaml")
+    workflow = yaml.safe_load((project / ".github" / "workflows" / "ci.yml").read_text())
+    assert all(job["steps"] for job in workflow["jobs"].values())
+    oldest, newest = (row["torch"] for row in workflow["jobs"]["test"]["strategy"]["matrix"]["include"])
+    assert f'"torch>={oldest.removeprefix("torch==").removesuffix(".0")}"' in (project / "pyproject.toml").read_text()
+    assert newest == "torch"
+
+
+class Built(Differentiable):
+    rows, has_second = {0: 0, 1: 0}, True
 
     @pytest.fixture(scope="class", autouse=True)
     @classmethod
     def loaded(cls, built):
         sys.path.insert(0, str(built / "src"))
-        cls.lib = importlib.import_module("scaled_relu")
+        cls.lib = importlib.import_module("squared_relu")
 
-    def call(self, a, b):
-        return self.lib.scaled_relu(a, b, 0.5)
+
+@pytest.mark.thorough
+class TestSquaredRelu(Built):
+    operator, leaves, rows = "squared_relu.squared_relu", (0,), {0: 0}
+
+    def call(self, x):
+        return self.lib.squared_relu(x, 0.5)
 
     def op_calls(self, inputs):
         yield self.op, (*inputs, 0.5)
 
-    def by_torch(self, a, b):
-        return torch.relu(0.5 * (a + b))
+    def by_torch(self, x):
+        return 0.5 * torch.relu(x) ** 2
+
+    def inputs(self, device):
+        return [randn(3, 4, device=device).t()]
+
+    def wrong(self, inputs):
+        (x,) = inputs
+        return {"no kernel for Int": {0: x.int()}, "x is None": {0: None}, "no kernel for Complex": {0: x.cfloat()}}
+
+    @pytest.mark.parametrize("dtype", FLOATS, ids=str)
+    @pytest.mark.parametrize("factor", [1e-4, 1, 60000])  # in float16 y is 0 for the first and infinite for the last
+    def test_derivatives_in_the_kernels_precision(self, dtype, factor, device):
+        """Autograd's gradient (a kernel) and that of torch.func (torch's own functions) have the same bits."""
+        x, grad = (factor * torch.randn(20000, dtype=torch.float64)).to(device, dtype), torch.rand(20000).to(device)
+        grad, x = grad.to(dtype), x.requires_grad_()
+
+        def f(x):
+            return self.lib.squared_relu(x, 0.25)
+
+        def tangent(x, grad):  # of a function that works element by element: the gradient
+            return torch.func.jvp(f, (x,), (grad,))[1]
+
+        y, gradient = torch.func.vjp(f, x.detach())
+        assert torch.equal(f(x), y)
+        found = torch.autograd.grad(f(x), x, grad)[0]
+        assert found.count_nonzero() > 9000  # also where y is 0
+        others = gradient(grad)[0], tangent(x.detach(), grad), torch.compile(tangent, fullgraph=True)(x.detach(), grad)
+        assert all(torch.equal(found, other) for other in others)
+
+
+@pytest.mark.thorough
+class TestBackward(Built):
+    operator, leaves = "squared_relu.squared_relu_backward", (0, 1)
+    if IS_OLD:  # torch 2.10 and 2.11 hide the tangent; the public function knows
+        test_compiled_make_dual = None
+
+    def call(self, grad, x):
+        return self.op(grad, x, 0.5)
+
+    def op_calls(self, inputs):
+        yield self.op, (*inputs, 0.5)
+
+    def by_torch(self, grad, x):
+        return grad * torch.relu(x)
 
     def inputs(self, device):
         return [randn(4, 3, device=device), randn(3, 4, device=device).t()]
 
     def wrong(self, inputs):
-        _, b = inputs
-        return {"b is Double": {1: b.double()}, r"shape \[3, 3\]": {1: b[1:]}, "b is None": {1: None}}
+        grad, x = inputs
+        shape = r"grad has shape \[4, 3\], expected \[3, 3\]"
+        return {"grad is Double": {0: grad.double()}, shape: {1: x[1:]}, "grad is None": {0: None}}
 
-    @pytest.mark.parametrize("dtype", FLOATS, ids=str)
-    @pytest.mark.parametrize("factor", [1, 60000])
-    def test_derivatives_in_the_kernels_precision(self, dtype, factor, device):
-        """torch.func's have the same bits, compiled or not: of the result and of the gradient."""
-        a, b = (factor * torch.rand(2, 20000, dtype=torch.float64)).to(device, dtype)
-        x, grad = a.clone().requires_grad_(), torch.rand_like(a)
 
-        def of_a(x):
-            return self.lib.scaled_relu(x, b, 0.1)
+def program(expression):
+    """Its value is printed, with x [-1, 1, 2] and f = squared_relu(x, 1); g is its gradient, which has a graph."""
+    lines = (
+        "import torch, squared_relu as s",
+        "x = torch.tensor([-1., 1., 2.], requires_grad=True)",
+        "y = s.squared_relu(x)",
+    )
+    lines += ("g, = torch.autograd.grad(y.sum(), x, create_graph=True)", f"print({expression})")
+    return "\n".join(lines)
 
-        def tangent(a):
-            return torch.func.jvp(of_a, (a,), (a,))[0]
 
-        y, gradient = torch.func.vjp(of_a, a)
-        for found in (y, tangent(a), torch.compile(tangent, fullgraph=True)(a)):
-            assert torch.equal(of_a(a), found)
-        assert torch.equal(torch.autograd.grad(of_a(x), x, grad)[0], gradient(grad)[0])
+@pytest.mark.thorough
+@pytest.mark.anywhere
+class TestSwitches:
+    """Lines of __init__.py that a reader exchanges."""
+
+    @pytest.fixture
+    def package(self, project, built):
+        shutil.copy(built / "src" / "squared_relu" / "_C.so", project / "src" / "squared_relu")
+        return project / "src" / "squared_relu" / "__init__.py"
+
+    def take(self, package, commented):
+        """The comment becomes code, and the registration next to it a comment."""
+        lines = package.read_text().splitlines()
+        [i] = [i for i, line in enumerate(lines) if line.startswith(f"# {commented}")]
+        [other] = [j for j in (i - 1, i + 1) if lines[j : j + 1] and lines[j].startswith("register_derivatives")]
+        lines[i], lines[other] = lines[i].removeprefix("# "), f"# {lines[other]}"
+        imports = "from .derivatives import is_tangent_hidden, register_derivatives"
+        lines[lines.index(imports)] = f"{imports}, refuse_derivatives"
+        package.write_text("\n".join(lines) + "\n")
+
+    def test_second_derivative(self, python, package):
+        """d2y/dx2 = 2 * scale where x > 0; so d(x^2 + g^2)/dx = 2x + 2g * 2."""
+        loss = "torch.autograd.grad((x**2 + g**2).sum(), x)[0].tolist()"
+        assert "[-2.0, 10.0, 20.0]" in python("-c", program(loss), PYTHONPATH="src").stdout
+        self.take(package, "refuse_derivatives")
+        tests = package.parents[2] / "tests" / "test_squared_relu.py"
+        edit(tests, "    assert torch.autograd.gradgradcheck(squared_relu, (x, 0.7))\n", "")
+        text = tests.read_text()
+        tests.write_text(re.sub(r"^    # (with pytest|    torch.autograd)", r"    \1", text, flags=re.MULTILINE))
+        python(*OWN_TESTS, "-k", "test_squared_relu and not kernel", PYTHONPATH="src")
+        assert "[0.0, 2.0, 4.0]" in python("-c", program("g.tolist()"), PYTHONPATH="src").stdout
+        done = python("-c", program(loss), PYTHONPATH="src", status=None)
+        assert "RuntimeError: squared_relu has no second derivative" in done.stderr
+        assert "20.0" not in done.stdout
+        hessian = "torch.func.hessian(lambda x: s.squared_relu(x).sum())(x).diagonal().tolist()"
+        assert "[0.0, 2.0, 2.0]" in python("-c", program(hessian), PYTHONPATH="src").stdout
+
+    def test_short_form(self, python, package):
+        """All that it has; and what page 6 says that it has not."""
+        self.take(package, "torch.library.register_autograd")
+        python(*OWN_TESTS, "-k", "test_squared_relu and not derivatives and not kernel", PYTHONPATH="src")
+        loss = "torch.autograd.grad((x**2 + g**2).sum(), x)[0].tolist()"
+        assert "[-2.0, 10.0, 20.0]" in python("-c", program(loss), PYTHONPATH="src").stdout
+        jvp = "torch.func.jvp(s.squared_relu, (x.detach(),), (x.detach(),))[1].tolist()"
+        assert "[0.0, 0.0, 0.0]" in python("-c", program(jvp), PYTHONPATH="src").stdout
+        grad = "torch.func.grad(lambda x: s.squared_relu(x).sum())(x.detach())"
+        assert "setup_context" in python("-c", program(grad), PYTHONPATH="src", status=None).stderr
+
+
+class TestDerivatives:
+    """register_derivatives, for operators of other forms than squared_relu."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def ops(cls):
+        derivatives = runpy.run_path(STARTER / "src" / "squared_relu" / "derivatives.py")
+        cls.registry = torch.library.Library("starter_forms", "DEF")
+        cls.registry.define("pick(Tensor a, Tensor? b, str mode) -> (Tensor, Tensor)")
+        cls.registry.define("total(Tensor[] xs) -> Tensor")
+
+        def pick(a, b, mode):
+            y = a * (2 if mode == "double" else 3)
+            return y if b is None else y * b, y.detach().square()
+
+        def save(ctx, inputs, output):
+            a, b, ctx.mode = inputs
+            ctx.mark_non_differentiable(output[1])
+            ctx.save_for_backward(a, b)
+
+        def backward(ctx, grad, _):
+            a, b = ctx.saved_tensors
+            factor = 2 if ctx.mode == "double" else 3
+            of_a = None
+            if ctx.needs_input_grad[0]:
+                of_a = grad * factor * (1 if b is None else b)
+            return of_a, grad * factor * a if ctx.needs_input_grad[1] else None, None
+
+        cls.registry.impl("pick", pick, "CompositeExplicitAutograd")
+        cls.registry.impl("total", sum, "CompositeExplicitAutograd")
+        ops = torch.ops.starter_forms
+        derivatives["register_derivatives"](ops.pick.default, pick, backward, setup_context=save)
+        derivatives["register_derivatives"](ops.total.default, sum)
+        return ops
+
+    def test_two_results_and_an_optional_tensor(self, ops):
+        a, b = torch.randn(2, 3, dtype=torch.float64).requires_grad_().unbind()
+        assert not ops.pick(a, b, "double")[1].requires_grad
+        for mode in ("double", "triple"):
+            assert torch.autograd.gradcheck(
+                lambda a, b, mode=mode: ops.pick(a, b, mode)[0], (a, b), check_forward_ad=True
+            )
+            assert torch.autograd.gradcheck(
+                lambda a, mode=mode: ops.pick(a, None, mode)[0], (a,), check_forward_ad=True
+            )
+        found = torch.autograd.grad(ops.pick(a, b.detach(), "double")[0].sum(), a)
+        torch.testing.assert_close(found[0], 2 * b.detach())
+        found = torch.func.hessian(lambda a: ops.pick(a, a, "double")[0].sum())(a.detach())
+        torch.testing.assert_close(found, 4 * torch.eye(3, dtype=torch.float64))
+
+    def test_list(self, ops):
+        """Refused at the first call, not when a gradient is lost."""
+        with pytest.raises(TypeError, match="takes a list of tensors: use register_autograd"):
+            ops.total([torch.ones(2), torch.ones(2)])
 
 
 @pytest.mark.thorough
@@ -162,12 +326,29 @@ def test_gpus_that_cannot_be_compiled_for(python):
 @pytest.mark.thorough
 def test_failed_build_leaves_no_library(python, project, built):
     shutil.copytree(built, project, dirs_exist_ok=True)
-    python("-c", "import scaled_relu", PYTHONPATH="src")
-    edit(project / "csrc" / "scaled_relu.cpp", "double scale) {\n  check", "double scale) {\n  mistake(); check")
+    python("-c", "import squared_relu", PYTHONPATH="src")
+    edit(project / "csrc" / "squared_relu.cpp", 'check("x", x_in);\n  const', 'mistake(); check("x", x_in);\n  const')
     command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
     assert subprocess.run(command, cwd=project, capture_output=True, check=False).returncode != 0
-    program = "try: import scaled_relu\nexcept ImportError as error: print(error)"
-    assert "_C.so is missing: run `python3 setup.py" in python("-c", program, PYTHONPATH="src").stdout
+    code = "try: import squared_relu\nexcept ImportError as error: print(error)"
+    assert "_C.so is missing: run `python3 setup.py" in python("-c", code, PYTHONPATH="src").stdout
+    assert "there is no library yet" in python("to_hub.py", status=1).stderr
+
+
+@pytest.mark.thorough
+@pytest.mark.anywhere
+def test_edits_and_debug_build(python, project, cpu_build):
+    """An edit of the header, and another flag, are noticed; a debug build is for debuggers."""
+
+    def sections():
+        return subprocess.check_output(["readelf", "-S", project / "src/squared_relu/_C.so"], text=True)
+
+    cpu_build()
+    assert "debug_info" not in sections()
+    edit(project / "csrc" / "squared_relu.h", "? Wide(0) : y", "? Wide(7) : y")
+    cpu_build(DEBUG="1")
+    assert "debug_info" in sections()
+    assert "[7.0, 1.0, 4.0]" in python("-c", program("y.tolist()"), PYTHONPATH="src").stdout
 
 
 @pytest.mark.thorough
@@ -182,35 +363,50 @@ def test_editable(python, project, tmp_path):
         command = [tmp_path / "venv" / "bin" / "python", *arguments]
         done = subprocess.run(command, cwd=project, env=os.environ | path, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
-    assert not (site / "scaled_relu").exists()
+    assert not (site / "squared_relu").exists()
 
 
 @pytest.mark.thorough
 @pytest.mark.skipif(" fma " not in Path("/proc/cpuinfo").read_text(), reason="needs a CPU that fuses product and sum")
 def test_tolerance_allows_fused_product_and_sum(python, project, cpu_build):
     """A formula with a product and a sum, compiled as nvcc does by default: the reader's tests pass."""
-    source, tests = project / "csrc" / "scaled_relu.cpp", project / "tests" / "test_scaled_relu.py"
-    edit(source, "Wide(scale) * (Wide(a[i]) + Wide(b[i]))", "scale * Wide(a[i]) - Wide(a[i]) * Wide(b[i])")
-    edit(source, "double scale, int64_t n) {\n  auto*", "Wide scale, int64_t n) {\n  auto*")
-    edit(tests, "scale * (a.to(wide) + b.to(wide))", "scale * a.to(wide) - a.to(wide) * b.to(wide)")
+    header, tests = project / "csrc" / "squared_relu.h", project / "tests" / "test_squared_relu.py"
+    edit(header, "const Wide y = scale * (x * x);\n  return x <= 0 ? Wide(0) : y;", "return scale * x - x * x;")
+    edit(tests, "scale * torch.relu(wide).square()", "scale * wide - wide * wide")
     cpu_build(CFLAGS="-mfma")
     assert "5 passed" in python(*OWN_TESTS, "-k", "(values or strides) and cpu", PYTHONPATH="src").stdout
 
 
 @pytest.mark.thorough
 def test_it_builds_and_passes(python, project, tmp_path):
+    """As it is shipped: renamed, an sdist, from that a wheel, and with that the tests that are in the sdist."""
     python("rename.py", "my_op")
-    python("-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "--no-index", "-w", tmp_path, ".")
+    python("-c", f"from setuptools import build_meta; build_meta.build_sdist({str(tmp_path)!r})")
+    [sdist] = tmp_path.glob("my_op-0.1.0.tar.gz")
+    python("-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "--no-index", "-w", tmp_path, sdist)
     (wheel,) = tmp_path.glob("my_op-0.1.0-py3-none-linux_*.whl")
     site = tmp_path / "site"
     python("-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target", site, wheel)
+    assert {"_C.so", "py.typed"} < {path.name for path in (site / "my_op").iterdir()}
     has_nvcc = shutil.which("nvcc") is not None
-    has_kernel = b"my_op_kernel" in (site / "my_op" / "_C.so").read_bytes()
-    assert has_kernel == (has_nvcc and torch.version.cuda is not None)
-    said = python(*OWN_TESTS, "-rs", PYTHONPATH=str(site)).stdout
-    # Where there is nvcc, the kernel is compiled for named GPUs, also with a torch without CUDA.
+    has_kernels = [
+        f"my_op{which}_kernel".encode() in (site / "my_op" / "_C.so").read_bytes() for which in ("", "_backward")
+    ]
+    assert has_kernels == [has_nvcc and torch.version.cuda is not None] * 2
+    with tarfile.open(sdist) as archive:
+        archive.extractall(tmp_path)
+    copy = tmp_path / "my_op-0.1.0"
+    said = python(*OWN_TESTS, "-rs", cwd=copy, PYTHONPATH=str(site), OTHER_PYTHON=sys.executable).stdout
+    # Where there is nvcc, the kernels are compiled for named GPUs, also with a torch without CUDA.
     assert ("SKIPPED" in said) != has_nvcc, said
-    assert "my_op" in python("benchmark.py", PYTHONPATH=str(site)).stdout
+    assert "my_op" in python(copy / "benchmark.py", PYTHONPATH=str(site)).stdout
+
+
+@pytest.mark.thorough
+@pytest.mark.anywhere
+def test_types(python, project):
+    pytest.importorskip("mypy")
+    assert "no issues found" in python("-m", "mypy", "--strict", "--no-incremental").stdout
 
 
 @pytest.mark.thorough
@@ -220,9 +416,11 @@ def test_hub(run, built):
     """Hugging Face's `kernels` loads the folder that to_hub.py writes, where the package itself is not installed."""
     run("to_hub.py", root=built)
     use = "import torch, kernels, pathlib; a = torch.tensor([1.0, -3.0], requires_grad=True)"
-    use += "; y = kernels.get_local_kernel(pathlib.Path('hub')).scaled_relu(a, a, 0.5); y.sum().backward()"
+    use += "; y = kernels.get_local_kernel(pathlib.Path('hub')).squared_relu(a, 0.5); y.sum().backward()"
     done = run("-c", f"{use}; print(y.tolist(), a.grad.tolist())", root=built, HF_HUB_OFFLINE="1")
-    assert "[1.0, 0.0] [1.0, 0.0]" in done.stdout
+    assert "[0.5, 0.0] [1.0, 0.0]" in done.stdout
+    [metadata] = built.glob("hub/build/*/metadata.json")
+    assert {"version": 0, "license": "MIT"}.items() <= json.loads(metadata.read_text()).items()
     checker = pytest.importorskip("kernel_abi_check", reason="needs the package kernel-abi-check")
     [library] = built.glob("hub/build/*/_C.so")
     assert checker.ObjectFile(library).check_python_abi("3.10") == []
