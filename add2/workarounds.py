@@ -10,8 +10,8 @@ _launch = torch.ops.add2.torch_launch_add2.default
 if torch.__version__ < "2.13":
 
     def is_compiling() -> bool:
-        """torch.compiler.is_compiling(), or another tracer records a graph. With torch 2.10 and 2.11 the former says no
-        in a function that the dispatcher calls while torch.compile traces, and a forward derivative was lost."""
+        """torch.compiler.is_compiling(), or a tracer records a graph. With torch 2.10 and 2.11 the former says no in a
+        function that the dispatcher calls while torch.compile traces (pytorch issue 184547): a tangent was lost."""
         return torch.compiler.is_compiling() or get_proxy_mode() is not None
 
 else:
@@ -23,7 +23,8 @@ def _launch_on_negative(c: Tensor, a: Tensor, b: Tensor, n: int) -> None:
 
     torch 2.10 to 2.14: torch's own kernel for such tensors expects that an operator returns the tensor that it writes.
     For this one, which returns nothing, it ends in "Expected Tensor but got None". And torch.compile's default backend
-    forgets the sign of a function's argument, even in `c.copy_(a)`, so there c is refused.
+    forgets the sign of a function's argument, even in `c.copy_(a)`, so there c is refused. (We found no issue of
+    pytorch on either.)
     """
     if is_compiling() and c.is_neg():
         raise RuntimeError("add2: c has a minus sign still to be applied, which torch.compile may lose; pass a clone()")

@@ -181,7 +181,34 @@ def test_kernels_that_a_user_registers(lane, device):
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.*")
-def test_jit_trace(lane, device):
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_jit_trace(lane, device, requires_grad):
+    """The graph has the operator: a Python function, such as an autograd.Function, could not be saved."""
     a, b = tensors(device)
-    traced = torch.jit.trace(lambda a, b: lane.add2(a, b) * 2, (a, b))
+    traced = torch.jit.trace(lambda a, b: lane.add2(a, b) * 2, (a.clone().requires_grad_(requires_grad), b))
     assert torch.equal(traced(b, b), (b + b) * 2)
+    assert [node.kind() for node in traced.graph.nodes() if "add2" in node.kind()] == ["add2::add2"]
+    x = a.clone().requires_grad_()
+    traced(x, b).sum().backward()
+    assert torch.equal(x.grad, torch.full_like(a, 2))
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_graph_of_torch_compile(lane, device, requires_grad):
+    """A backend gets the operators themselves."""
+    a, b = tensors(device)
+
+    def call(a, b):
+        c = torch.zeros_like(b)
+        lane.torch_launch_add2(c, b, b, 12)
+        return lane.add2(a, c)
+
+    def backend(graph, inputs):
+        names.update(str(node.target) for node in graph.graph.nodes)
+        return graph
+
+    names = set()
+    torch.compiler.reset()
+    torch.compile(call, backend=backend, fullgraph=True)(a.clone().requires_grad_(requires_grad), b)
+    found = {name.removesuffix(".default") for name in names if name.startswith("add2.")}
+    assert found == {"add2.add2", "add2.torch_launch_add2"}
