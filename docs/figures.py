@@ -330,8 +330,22 @@ def layers() -> str:
     return table(["the same C++ function, as", "no gradient", "with gradient"], lines)
 
 
+def emulator() -> str:
+    """The five transpositions: counts of the emulator, scaled to 8192 x 8192 elements, next to those of ncu."""
+    ours = [row for row in load("cpu-emulator") if row["launch"].startswith("transposition")]
+    times = 8192 * 8192 // (256 * 512)
+    rows = []
+    for row, ncu in zip(ours, load("h200-transpose-ncu"), strict=True):
+        turns = ["", ""]
+        if reads := row["shared_load_requests"]:
+            turns = [f"{row['shared_load_wavefronts'] / reads:.0f}", f"{ncu['shared_turns'] / ncu['shared_reads']:.2f}"]
+        sectors = [f"{row['store_sectors'] * times:,}", f"{ncu['sectors_stored']:,}"]
+        rows.append([f"{ncu['kernel']}, {ncu['dtype']}", *sectors, *turns])
+    return table(["kernel", "sectors stored", "by ncu", "turns per read", "by ncu"], rows)
+
+
 FUNCTIONS = (first_run, clocks, study, steps, life, others, ratios, host_cost, training, ways, layers, rms_norm, matmul)
-FUNCTIONS += (matmul_sizes, int4_ratios, decode_attention)
+FUNCTIONS += (matmul_sizes, int4_ratios, decode_attention, emulator)
 FUNCTIONS += (llama_prize, llama, llama_steps, llama_kernels, llama_account)
 TABLES = {function.__name__.replace("_", "-"): function for function in FUNCTIONS}
 TABLES |= {  # those that one call makes
