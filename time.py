@@ -48,7 +48,9 @@ def measure_build(args: argparse.Namespace) -> tuple[dict, int]:
     environment = cli.environment(device)
     print(cli.describe(environment, [built]))
     calls = bench.calls()
-    if args.kernels:
+    if args.kernels and device.type == "cpu":
+        print(kernels.count(args.dtypes))
+    elif args.kernels:
         calls |= kernels.kernels(device)
 
     # 2. Check against torch and time, size by size.
@@ -109,7 +111,9 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--sizes", type=sizes, default="2^10,2^20,2^26", help="elements: 1000,2^20 or 2^10..2^28")
     parser.add_argument("--plot", type=files.picture, metavar="FILE", help="draw the results: .png, .pdf or .svg")
     parser.add_argument("--clocks", action="store_true", help="time by every clock: host, events, GPU, warm GPU")
-    parser.add_argument("--kernels", action="store_true", help="also time each kernel of the lesson")
+    parser.add_argument(
+        "--kernels", action="store_true", help="also time each kernel of the lesson; on a CPU, its memory traffic"
+    )
     parser.add_argument("--host-cost", action="store_true", help="also the host's time for a call, at n = 1024")
     parser.add_argument("--sync-study", action="store_true", help="also four ways to synchronize, and their times")
     args = cli.parse(parser, argv)

@@ -36,7 +36,7 @@ class WithGradient(torch.autograd.Function):
 
 def _add2_autograd(keys, a: Tensor, b: Tensor) -> Tensor:
     below = keys.remove(keys.highestPriorityTypeId())  # the key below Autograd
-    is_wrapped = _is_wrapped(a) or _is_wrapped(b)
+    is_wrapped = debug_unwrap(a) is not a or debug_unwrap(b) is not b  # by a transform of torch.func
     if (is_wrapped or is_compiling() or is_dual_level_open(a)) and (_has_derivative(a) or _has_derivative(b)):
         # Not by an autograd.Function with setup_context, jvp and vmap: torch.func refuses one at this key.
         _add2.redispatch(below, a, b)  # refuses what it always refuses
@@ -50,12 +50,12 @@ def _launch_in_place(keys, c: Tensor, a: Tensor, b: Tensor, n: int) -> None:
     """Refuse where torch.add(out=c) does, but before anything is written."""
     tensors = (c, a, b)
     is_recorded = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
-    if (
-        torch.compiler.is_compiling() and get_proxy_mode()
-    ):  # torch.compile's second step: it records what the first one has traced.
-        # To look for a tangent here leaves an alias of c in the graph, for which the default backend fails.
-        tensors = [x for x in tensors if _is_wrapped(x)]
-    if is_recorded or any(map(_has_derivative, tensors)):
+    wrapped = [x for x in tensors if debug_unwrap(x) is not x]
+    # torch.compile traces twice. In its second step, when it records a graph, a look for a tangent would leave an alias
+    # of c in there, for which the default backend fails. The first step has looked.
+    is_recording = torch.compiler.is_compiling() and get_proxy_mode() is not None
+    has_tangent = not is_recording and any(unpack_dual(x).tangent is not None for x in tensors)
+    if is_recorded or has_tangent or any(map(_has_derivative, wrapped)):
         raise RuntimeError("add2: torch_launch_add2 has no derivative, and an argument requires grad; use add2(a, b)")
     if c.is_inference() and not torch.is_inference_mode_enabled():
         raise RuntimeError("add2: c is an inference tensor, which can be written only under torch.inference_mode()")
@@ -68,15 +68,11 @@ def is_dual_level_open(x: Tensor) -> bool:
     return unpack_dual(x).primal is not x
 
 
-def _is_wrapped(x: Tensor) -> bool:
-    """By a transform of torch.func. torch documents debug_unwrap for debugging; here its result is only compared."""
-    return debug_unwrap(x) is not x
-
-
 def _has_derivative(x: Tensor) -> bool:
     """A forward derivative, or any derivative that a transform of torch.func takes."""
-    if _is_wrapped(x) or is_compiling():  # unpack_dual's default level, a variable in Python, may not be set then
-        return (_is_wrapped(x) and x.requires_grad) or unpack_dual(x, level=0).tangent is not None
+    is_wrapped = debug_unwrap(x) is not x  # torch documents it for debugging; here its result is only compared
+    if is_wrapped or is_compiling():  # unpack_dual's default level, a variable in Python, may not be set then
+        return (is_wrapped and x.requires_grad) or unpack_dual(x, level=0).tangent is not None
     return unpack_dual(x).tangent is not None
 
 

@@ -7,13 +7,15 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 _launch = torch.ops.add2.torch_launch_add2.default
 
-# torch 2.10 and 2.11: in a function that the dispatcher calls while torch.compile traces, is_compiling() says no.
-_IS_OLD = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 13)
+if torch.__version__ < "2.13":
 
+    def is_compiling() -> bool:
+        """torch.compiler.is_compiling(), or another tracer records a graph. With torch 2.10 and 2.11 the former says no
+        in a function that the dispatcher calls while torch.compile traces, and a forward derivative was lost."""
+        return torch.compiler.is_compiling() or get_proxy_mode() is not None
 
-def is_compiling() -> bool:
-    """torch.compiler.is_compiling(); with an old torch also where another tracer records a graph."""
-    return torch.compiler.is_compiling() or (_IS_OLD and get_proxy_mode() is not None)
+else:
+    is_compiling = torch.compiler.is_compiling
 
 
 def _launch_on_negative(c: Tensor, a: Tensor, b: Tensor, n: int) -> None:

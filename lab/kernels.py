@@ -9,6 +9,7 @@ import ctypes
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import torch
@@ -60,19 +61,27 @@ class InEmulator:
         """x, as an argument of launch() whose elements count as not yet written."""
         return emulator.out(x)
 
-    def launch(self, name: str, *arguments: object) -> None:
-        """Call a launcher, and keep its report. Its error message becomes a RuntimeError."""
-        self.report = emulator.run(getattr(self.kernels, name), *arguments)
+    def launch(self, name: str, *arguments: object, tensors: Mapping[str, Tensor] | None = None) -> None:
+        """Call a launcher, and keep its report. Its error message becomes a RuntimeError.
+
+        tensors: more memory that the kernels use, where an argument is a struct of pointers.
+        """
+        self.report = emulator.run(getattr(self.kernels, name), *arguments, tensors=tensors or {})
         if self.report.error:
             raise RuntimeError(self.report.error)
 
     def counts(self) -> dict[str, int]:
-        """Memory traffic of the last call: sectors of 32 bytes, and bank conflicts of shared memory."""
+        """Memory traffic of the last call: sectors of 32 bytes, and bank conflicts of shared memory.
+
+        fewest: as many sectors as hold what each instruction of a warp asked for. Copies by cp.async count as loads.
+        """
         launches = self.report.launches
         return {
-            "sectors_loaded": sum(each.load_sectors for each in launches),
+            "sectors_loaded": sum(each.load_sectors + each.copy_sectors for each in launches),
             "sectors_stored": sum(each.store_sectors for each in launches),
-            "fewest": sum(each.load_sectors_ideal + each.store_sectors_ideal for each in launches),
+            "fewest": sum(
+                each.load_sectors_ideal + each.copy_sectors_ideal + each.store_sectors_ideal for each in launches
+            ),
             "bank_conflicts": sum(each.bank_conflicts for each in launches),
         }
 
@@ -125,3 +134,27 @@ def expect_no_faults(launchers: InEmulator, name: str) -> None:
     """End the program with the report if the last call had a fault."""
     if launchers.report.faults or launchers.report.unwritten:
         sys.exit(f"{name} has a fault:\n{launchers.report}")
+
+
+def count_rungs(
+    launchers: InEmulator, rungs: Mapping[int, str], call: Callable[[int], Tensor], expected: Tensor, error: float
+) -> Iterator[dict]:
+    """Run the rungs of a ladder in the emulator; yields the name and the counts() of each, and prints them as a table.
+
+    call: a rung to its result. Ends the program if a result differs from `expected` by more than `error` of its norm,
+    or if a rung has a fault. A rung that does not run there is left out, with its reason.
+    """
+    rows = {}
+    for rung, name in rungs.items():
+        try:
+            found = call(rung)
+        except RuntimeError as reason:
+            print(f"{name} is left out: {reason}")
+            continue
+        difference = ((found.double() - expected.double()).norm() / expected.double().norm()).item()
+        if not difference <= error:
+            sys.exit(f"{name} is wrong: the error is {difference:.2%}, expected {error:.2%} at most")
+        expect_no_faults(launchers, name)
+        rows[f"{rung}. {name}"] = launchers.counts()
+        yield {"rung": name} | launchers.counts()
+    print(f"all rungs that run here are right\n{traffic(rows)}", flush=True)

@@ -58,6 +58,11 @@ def report(args: argparse.Namespace, is_ready: Callable[[], bool], measure: Call
     save(args, measure(where), where, is_shown=True)
 
 
+def is_emulated(args: argparse.Namespace) -> bool:
+    """Whether a program with --emulate runs its kernels in the emulator: it is asked to, or there is no GPU."""
+    return args.emulate or not torch.cuda.is_available()
+
+
 def save(
     args: argparse.Namespace, rows: Iterable[dict], environment: dict | None = None, is_shown: bool = False
 ) -> None:

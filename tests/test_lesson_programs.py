@@ -27,7 +27,7 @@ def test_pictures(run, tmp_path):
 @pytest.mark.thorough
 @pytest.mark.anywhere
 @pytest.mark.skipif(torch.cuda.is_available(), reason="would measure for minutes")
-@pytest.mark.parametrize("program", ["*/bench.py", "*/ladder.py", "llama/compare.py"])
+@pytest.mark.parametrize("program", ["*/bench.py", "llama/compare.py"])
 def test_without_a_gpu(program, run, tmp_path):
     """It ends with a line, and leaves an earlier file alone. A mistake in an option is found first."""
     (tmp_path / "file.json").write_text("[1]")
@@ -35,6 +35,60 @@ def test_without_a_gpu(program, run, tmp_path):
         assert "cannot write" in run(path, "--json", tmp_path / "missing" / "file.json", status=2).stderr
         assert "needs a GPU" in run(path, "--json", tmp_path / "file.json", status=1).stderr, path
     assert (tmp_path / "file.json").read_text() == "[1]"
+
+
+def counted(run, tmp_path, program, *options):
+    """What a program has written that ran its kernels in the emulator, by kernel."""
+    file = tmp_path / "counts.json"
+    out = run(EXAMPLES / program, "--emulate", "--json", file, *options).stdout
+    assert "run in the emulator" in out
+    rows = json.loads(file.read_text())["results"]
+    return {tuple(row[key] for key in ("dtype", "kernel", "rung") if key in row): row for row in rows}
+
+
+def test_transposition_in_the_emulator(run, tmp_path):
+    """512 x 256 elements of 4 bytes: the first kernel writes 32 bytes for each of them, the second one waits for one
+    bank, and the third one has neither fault."""
+    rows = counted(run, tmp_path, "transpose/transpose.py")
+    assert len(rows) == 10
+    elements = 512 * 256
+    first, second, third = (rows["float32", name] for name in list(dict.fromkeys(name for _, name in rows))[:3])
+    assert first["sectors_stored"] == elements
+    assert second["sectors_stored"] == third["sectors_stored"] == elements * 4 / 32
+    assert second["bank_conflicts"] == elements / 32 * 31
+    assert first["bank_conflicts"] == third["bank_conflicts"] == 0
+
+
+def test_reduction_in_the_emulator(run, tmp_path):
+    """row_sum reads 16 x 4096 floats once; softmax reads them twice, and writes them."""
+    rows = counted(run, tmp_path, "reduction/reduction.py")
+    sectors = 16 * 4096 * 4 // 32
+    assert rows["row_sum",]["sectors_loaded"] == sectors
+    assert rows["softmax",]["sectors_loaded"] == 2 * sectors
+    assert rows["softmax",]["sectors_stored"] == sectors
+
+
+# The rungs up to the first that needs a Hopper GPU, and for each the sectors that it loads over the fewest.
+LADDERS = {"add_rms_norm": 6, "matmul": 4, "int4_linear": 3, "decode_attention": 5}
+
+
+@pytest.mark.parametrize("lesson", LADDERS)
+def test_ladder_in_the_emulator(lesson, run, tmp_path):
+    """Each rung is right, and has no fault; the first one loads several times what the last one does."""
+    rows = [*counted(run, tmp_path, f"{lesson}/ladder.py").values()]
+    assert len(rows) == LADDERS[lesson]
+    assert rows[0]["sectors_loaded"] > 10 * rows[-1]["sectors_loaded"]
+
+
+@pytest.mark.parametrize("change", ["tile[j][i]", "tile[i][j] = x"])
+def test_a_wrong_kernel_in_the_emulator(change, run, project):
+    """A transposition that does not transpose, and one that reads what nothing wrote."""
+    source = project / "examples" / "transpose" / "transpose.cu"
+    text = source.read_text()
+    assert change in text
+    source.write_text(text.replace(change, "tile[i][j]" if "j][i" in change else "tile[j][i] = x"))
+    found = run("examples/transpose/transpose.py", "--emulate", root=project, status=1)
+    assert "rung 2" in found.stderr
 
 
 def test_cut_short(monkeypatch, tmp_path):

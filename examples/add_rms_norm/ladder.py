@@ -1,7 +1,8 @@
-"""Check and time the rungs of docs/14_add_rms_norm.md, and the operator. Needs nvcc, and a Hopper GPU or newer.
+"""Check and time the rungs of docs/14_add_rms_norm.md, and the operator. Timing takes nvcc and a GPU from sm_90 on.
 
     python3 examples/add_rms_norm/ladder.py --json FILE
 
+Without a GPU, or with --emulate, rungs run in the emulator: their values, sectors and bank conflicts, no times.
 GPU time without launches, by CUDA graphs. The data of a call comes from memory, as in bench.py.
 """
 
@@ -11,8 +12,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 import torch
-from add_rms_norm import HERE, build, operators
-from bench import Inputs, lesson
+from add_rms_norm import HERE, build, operators, reference
+from bench import Inputs, kernels, lesson
 from torch import Tensor
 
 RUNGS = {
@@ -38,12 +39,15 @@ class Problem(ctypes.Structure):
     _fields_ += [("rows", ctypes.c_int64), ("width", ctypes.c_int), ("blocks", ctypes.c_int)]
 
 
-def launch(rung: int, blocks: int = 0, **tensors: Tensor) -> None:
-    """RuntimeError if the rung does not run here, or not with these sizes."""
+def make_problem(blocks: int, **tensors: Tensor) -> Problem:
     rows, width = tensors["s"].shape
     pointers = {name: x.data_ptr() for name, x in tensors.items()}
-    problem = Problem(**pointers, rows=rows, width=width, blocks=blocks)
-    operators.launch(load(), rung, ctypes.byref(problem))
+    return Problem(**pointers, rows=rows, width=width, blocks=blocks)
+
+
+def launch(rung: int, blocks: int = 0, **tensors: Tensor) -> None:
+    """RuntimeError if the rung does not run here, or not with these sizes."""
+    operators.launch(load(), rung, ctypes.byref(make_problem(blocks, **tensors)))
 
 
 def forward(rung: int, a: Tensor, b: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
@@ -90,10 +94,32 @@ def time_rungs(point: dict, inputs: Inputs, calls: dict[str, Callable]) -> Itera
         yield point | {"rung": name, "us": us, "of_peak": point["floor_us"] / us, "of_operator": of_operator / us}
 
 
+def count() -> Iterator[dict]:
+    """The rungs of the forward pass, in the emulator: sectors and bank conflicts for 20 rows of 512."""
+    launchers = kernels.load(HERE / "ladder.cu", f"-I{HERE.parent}", emulate=True)
+    a, b, weight = torch.randn(20, 512).bfloat16(), torch.randn(20, 512).bfloat16(), torch.randn(512).bfloat16()
+
+    def run(rung: int) -> Tensor:
+        made = {"y": torch.empty_like(a), "s": torch.empty_like(a), "rstd": torch.empty(len(a))}
+        tensors = made | {"a": a, "b": b, "weight": weight}
+        problem = make_problem(0, **tensors)
+        launchers.launch("launch_ladder", rung, ctypes.byref(problem), tensors=tensors)
+        return made["y"]
+
+    rungs = {rung: name for rung, name in RUNGS.items() if rung < 7}
+    yield from kernels.count_rungs(launchers, rungs, run, reference(a.float(), b.float(), weight.float())[0], 0.01)
+
+
 def measure(where: dict) -> Iterator[dict]:
     for size in SIZES:
         yield from measure_size(*size, where["peak_gb_per_s"])
 
 
 if __name__ == "__main__":
-    lesson.report(lesson.options(__doc__).parse_args(), partial(operators.is_ready, build), measure)
+    parser = lesson.options(__doc__)
+    kernels.add_option(parser)
+    args = parser.parse_args()
+    if lesson.is_emulated(args):
+        lesson.save(args, count())
+    else:
+        lesson.report(args, partial(operators.is_ready, build), measure)

@@ -1,8 +1,9 @@
-"""Check and time the rungs of docs/17_decode_attention.md, and the operator. Needs nvcc, and a GPU from sm_90 on.
+"""Check and time the rungs of docs/17_decode_attention.md, and the operator. Timing takes nvcc and a GPU from sm_90 on.
 
     python3 examples/decode_attention/ladder.py --json FILE
     python3 examples/decode_attention/ladder.py --once 4096      # each rung once, for 4096 tokens: for a profiler
 
+Without a GPU, or with --emulate, rungs run in the emulator: their values, sectors and bank conflicts, no times.
 GPU time without launches, by CUDA graphs. The cache of a call comes from memory, as in bench.py. A rung that needs more
 than the GPU has is left out: the last one wants 211 KB of shared memory per block, and an RTX 5090 has 99.
 """
@@ -13,7 +14,7 @@ from collections.abc import Iterator
 from functools import partial
 
 import torch
-from bench import LLAMA, exact, lesson, make, relative_error, rotate_sets, time_calls
+from bench import LLAMA, exact, kernels, lesson, make, relative_error, rotate_sets, time_calls
 from decode_attention import HERE, attend, build, operators
 from torch import Tensor
 
@@ -69,6 +70,20 @@ def measure_size(batch: int, tokens: int, peak: float) -> Iterator[dict]:
         yield row | {"of_peak": size / peak * 1e-3 / us, "of_attend": of_attend}
 
 
+def count() -> Iterator[dict]:
+    """All rungs in the emulator: sectors and bank conflicts for 8 heads, 2 key heads and 100 tokens."""
+    launchers = kernels.load(HERE / "ladder.cu", f"-I{HERE.parent}", emulate=True)
+    q, keys, values = (torch.randn(1, *shape, 128).bfloat16() for shape in ((8,), (2, 100), (2, 100)))
+
+    def run(rung: int) -> Tensor:
+        out = torch.empty_like(q)
+        launchers.launch("launch_ladder", rung, out, q, keys, values, q.shape[1], keys.shape[2])
+        return out
+
+    right = exact(*(x.double() for x in (q, keys, values)))[:, :, 0]
+    yield from kernels.count_rungs(launchers, RUNGS, run, right, 0.006)
+
+
 def measure(once: int | None, where: dict) -> Iterator[dict]:
     if once:
         for _ in run_all(make(1, once, *LLAMA)):
@@ -82,5 +97,9 @@ def measure(once: int | None, where: dict) -> Iterator[dict]:
 if __name__ == "__main__":
     parser = lesson.options(__doc__)
     parser.add_argument("--once", type=int, metavar="N", help="only run each rung once, for N tokens; no results")
+    kernels.add_option(parser)
     args = parser.parse_args()
-    lesson.report(args, partial(operators.is_ready, build), partial(measure, args.once))
+    if lesson.is_emulated(args):
+        lesson.save(args, count())
+    else:
+        lesson.report(args, partial(operators.is_ready, build), partial(measure, args.once))

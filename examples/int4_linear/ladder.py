@@ -1,7 +1,8 @@
-"""Check and time the rungs of docs/16_int4_linear.md, and the operator. Needs nvcc, and an H100 or H200.
+"""Check and time the rungs of docs/16_int4_linear.md, and the operator. Timing takes nvcc and an H100 or H200.
 
     python3 examples/int4_linear/ladder.py --json FILE
 
+Without a GPU, or with --emulate, rungs run in the emulator: their values, sectors and bank conflicts, no times.
 GPU time without launches, by CUDA graphs. Calls rotate among weights of four times the L2 cache, as in bench.py.
 """
 
@@ -11,8 +12,8 @@ from collections.abc import Iterator
 from functools import partial
 
 import torch
-from bench import floor_us, inputs, is_ready, lesson, time_calls
-from int4_linear import GROUP, HERE, dequantize, int4_linear, operators, pack
+from bench import floor_us, inputs, is_ready, kernels, lesson, time_calls
+from int4_linear import GROUP, HERE, build, dequantize, int4_linear, operators, pack
 from torch import Tensor
 
 RUNGS = {
@@ -69,6 +70,22 @@ def measure_batch(batch: int, weights: list, peak: float) -> Iterator[dict]:
         yield row | {"of_int4_linear": of_operator}
 
 
+def count() -> Iterator[dict]:
+    """The rungs without wgmma, in the emulator: sectors and bank conflicts for 4 rows of x, N = 192, K = 256."""
+    launchers = kernels.load(HERE / "ladder.cu", f"-I{HERE.parent}", emulate=True)
+    weights, x = make_weights(192, 256, "cpu"), torch.randn(4, 256).bfloat16()
+    build()
+
+    def run(rung: int) -> Tensor:
+        weight = weights[0 if rung in ROW_BY_ROW else 1]
+        y = x.new_empty(len(x), 192)
+        launchers.launch("launch_ladder", rung, y, x, *weight, *y.shape, x.shape[1])
+        return y
+
+    rungs = {rung: name for rung, name in RUNGS.items() if rung < 4}
+    yield from kernels.count_rungs(launchers, rungs, run, x.float() @ dequantize(*weights[1]).float().t(), 0.01)
+
+
 def measure(where: dict) -> Iterator[dict]:
     weights = [make_weights(N, K, "cuda") for _ in inputs(N, K, 1)]
     for batch in BATCHES:
@@ -76,4 +93,10 @@ def measure(where: dict) -> Iterator[dict]:
 
 
 if __name__ == "__main__":
-    lesson.report(lesson.options(__doc__).parse_args(), is_ready, measure)
+    parser = lesson.options(__doc__)
+    kernels.add_option(parser)
+    args = parser.parse_args()
+    if lesson.is_emulated(args):
+        lesson.save(args, count())
+    else:
+        lesson.report(args, is_ready, measure)

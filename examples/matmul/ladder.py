@@ -1,9 +1,10 @@
-"""Check and time the seven rungs of docs/15_matmul.md against torch.matmul. Needs a GPU; rungs 5 to 7 need Hopper.
+"""Check and time the seven rungs of docs/15_matmul.md against torch.matmul. Rungs 5 to 7 need Hopper.
 
     python3 examples/matmul/ladder.py                             # 4096 and 8192 cubed, and other sizes
     python3 examples/matmul/ladder.py --json FILE
     python3 examples/matmul/ladder.py --once 4096                 # each rung once: for a profiler
 
+Without a GPU, or with --emulate, rungs run in the emulator: their values, sectors and bank conflicts, no times.
 GPU time without launches, by CUDA graphs, with a cold cache: calls rotate among matrices that L2 cannot hold.
 """
 
@@ -13,7 +14,7 @@ from collections.abc import Iterator
 from functools import partial
 
 import torch
-from bench import clock, lesson
+from bench import clock, kernels, lesson
 from gated_linear import FLAGS, HERE, operators
 from torch import Tensor
 
@@ -69,6 +70,20 @@ def measure_size(m: int, n: int, k: int) -> Iterator[dict]:
         yield row | {"of_torch": statistics.median(t / x for t, x in zip(found[TORCH], samples, strict=True))}
 
 
+def count() -> Iterator[dict]:
+    """The rungs without wgmma, in the emulator: sectors and bank conflicts at 160 x 136 x 72."""
+    launchers = kernels.load(HERE / "ladder.cu", f"-I{HERE.parent}", emulate=True)
+    a, b = torch.randn(160, 72).bfloat16(), torch.randn(136, 72).bfloat16()
+
+    def run(rung: int) -> Tensor:
+        c = a.new_full((len(a), len(b)), float("nan"))
+        launchers.launch("launch_ladder", rung, c, a, b, len(a), len(b), a.shape[1])
+        return c
+
+    rungs = {rung: name for rung, name in RUNGS.items() if rung < 5}
+    yield from kernels.count_rungs(launchers, rungs, run, a.float() @ b.float().t(), 0.01)
+
+
 def measure(once: int | None, _) -> Iterator[dict]:
     if once:
         a, b = (torch.randn(once, once, device="cuda").bfloat16() for _ in "ab")
@@ -84,5 +99,9 @@ def measure(once: int | None, _) -> Iterator[dict]:
 if __name__ == "__main__":
     parser = lesson.options(__doc__)
     parser.add_argument("--once", type=int, metavar="N", help="only run each rung once, at N x N x N; no results")
+    kernels.add_option(parser)
     args = parser.parse_args()
-    lesson.report(args, operators.has_toolkit, partial(measure, args.once))
+    if lesson.is_emulated(args):
+        lesson.save(args, count())
+    else:
+        lesson.report(args, operators.has_toolkit, partial(measure, args.once))

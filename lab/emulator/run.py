@@ -97,7 +97,7 @@ class Kernels:
 @functools.cache
 def emulator() -> ctypes.CDLL:
     """The library with the emulator."""
-    library = ctypes.CDLL(str(build.runtime()), mode=ctypes.RTLD_GLOBAL)
+    library = ctypes.CDLL(str(build.runtime()))
     library.emulator_exports.restype = ctypes.c_char_p
     library.emulator_results.restype = ctypes.c_char_p
     library.emulator_error_text.restype = ctypes.c_char_p
@@ -148,7 +148,9 @@ def run(
     values = fill_in(callee, arguments)
     with LOCK:
         watched = Watched(values, tensors)
-        emulator().emulator_begin(ORDERS[order], ctypes.c_uint64(seed), int(counts), int(watch), ctypes.c_uint64(steps))
+        emulator().emulator_begin(
+            ORDERS[order], ctypes.c_uint64(seed), int(counts), int(watch), ctypes.c_uint64(steps)
+        )
         try:
             watched.register()
             result = launch(bound, values) if bound else call(callee, values)
@@ -267,7 +269,9 @@ class Watched:
 
     def register(self) -> None:
         for (begin, end, is_new), name in zip(self.regions, self.names, strict=True):
-            emulator().emulator_tensor(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), int(is_new), name.encode())
+            emulator().emulator_tensor(
+                ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), int(is_new), name.encode()
+            )
 
     def unwritten(self) -> list[Unwritten]:
         """Of results: tensors that a thread wrote to, or that are marked by out()."""
@@ -346,9 +350,7 @@ def make_launch(facts: dict, lines: Lines) -> Launch:
     return launch
 
 
-def make_counts(
-    space: str, kind: str, requests: int, sectors: int, ideal: int, wavefronts: int, conflicts: int
-) -> Counts:
+def make_counts(space: str, kind: str, requests: int, sectors: int, ideal: int, wavefronts: int, conflicts: int) -> Counts:
     if space == "global":
         names = {"requests": requests, "sectors": sectors, "sectors_ideal": ideal}
         prefix = kind
@@ -382,3 +384,4 @@ def make_fault(facts: dict, lines: Lines, watched: Watched) -> Fault | None:
         fault.other = tuple(facts["other_block"]), tuple(facts["other_thread"])
         fault.other_file, fault.other_line = other_file, other_line
     return fault
+

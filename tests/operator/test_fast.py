@@ -60,6 +60,8 @@ def test_every_dispatch_key(add2, device):
     results = {"add2": torch.zeros(4, device=device), "torch_launch_add2": None}
     met = []
     for (name, key), call in itertools.product(watchers(a), calls):
+        if torch._C._dispatch_has_kernel_for_dispatch_key(f"add2::{call}", name):
+            continue  # ours, such as autocast's: torch would not forget one that takes its place in a test
         seen = []
 
         def see(*arguments, seen=seen, call=call):
