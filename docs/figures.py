@@ -331,21 +331,29 @@ def layers() -> str:
 
 
 def emulator() -> str:
-    """The five transpositions: counts of the emulator, scaled to 8192 x 8192 elements, next to those of ncu."""
-    ours = [row for row in load("cpu-emulator") if row["launch"].startswith("transposition")]
-    times = 8192 * 8192 // (256 * 512)
+    """The five transpositions: each count by the emulator and by ncu."""
+    counts = {"load_sectors": "sectors loaded", "store_sectors": "stored", "shared_load_bank_conflicts": "conflicts"}
+    head = [text for name in counts.values() for text in (name, "ncu")]
     rows = []
-    for row, ncu in zip(ours, load("h200-transpose-ncu"), strict=True):
-        turns = ["", ""]
-        if reads := row["shared_load_requests"]:
-            turns = [f"{row['shared_load_wavefronts'] / reads:.0f}", f"{ncu['shared_turns'] / ncu['shared_reads']:.2f}"]
-        sectors = [f"{row['store_sectors'] * times:,}", f"{ncu['sectors_stored']:,}"]
-        rows.append([f"{ncu['kernel']}, {ncu['dtype']}", *sectors, *turns])
-    return table(["kernel", "sectors stored", "by ncu", "turns per read", "by ncu"], rows)
+    for row in load("h200-emulator-ncu"):
+        kind, _, name = row["launch"].partition(": ")
+        if kind == "transposition":
+            rows.append([name, *(f"{row[by][count]:,}" for count in counts for by in ("emulator", "ncu"))])
+    return table(["kernel", *head], rows)
+
+
+def emulator_differences() -> str:
+    """All counts of the emulator that are not those of ncu."""
+    found = [(row, count) for row in load("h200-emulator-ncu") for count in row["different"]]
+    rows = (
+        [row["launch"], count.replace("_", " "), *(f"{row[by][count]}" for by in ("emulator", "ncu"))]
+        for row, count in found
+    )
+    return table(["launch", "count", "emulator", "ncu"], rows)
 
 
 FUNCTIONS = (first_run, clocks, study, steps, life, others, ratios, host_cost, training, ways, layers, rms_norm, matmul)
-FUNCTIONS += (matmul_sizes, int4_ratios, decode_attention, emulator)
+FUNCTIONS += (matmul_sizes, int4_ratios, decode_attention, emulator, emulator_differences)
 FUNCTIONS += (llama_prize, llama, llama_steps, llama_kernels, llama_account)
 TABLES = {function.__name__.replace("_", "-"): function for function in FUNCTIONS}
 TABLES |= {  # those that one call makes
