@@ -75,7 +75,9 @@ def run(kernels, name, kernel, **options):
 @pytest.mark.parametrize("name", FAULTS)
 def test_fault_is_found_in_its_line(kernels, name, order):
     report = run(kernels, name, name, order=order)
-    lines = {line for fault in report.faults if fault.kind == FAULTS[name][0] for line in (fault.line, fault.other_line)}
+    lines = {
+        line for fault in report.faults if fault.kind == FAULTS[name][0] for line in (fault.line, fault.other_line)
+    }
     assert marked_line(name) in lines, report
     assert {fault.kind for fault in report.faults} == {FAULTS[name][0]}, report
     assert all(fault.kernel == name and Path(fault.file) == SOURCE for fault in report.faults)

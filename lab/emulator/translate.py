@@ -127,6 +127,15 @@ class Translation:
         text = self.text[self.tokens[first].start : self.tokens[end - 1].end]
         return re.sub(r"^#.*\n?", "", text, flags=re.MULTILINE)
 
+    def _text(self, words: list[int], renamed: dict[int, str] | None = None) -> str:
+        """Tokens as one line: those that touched still do, such as >>."""
+        out, end = "", None
+        for j in words:
+            token = self.tokens[j]
+            out += ("" if token.start == end or not out else " ") + (renamed or {}).get(j, token.text)
+            end = token.end
+        return out
+
     def _line_of(self, i: int) -> tuple[str, int]:
         """File and line of a token, as the preprocessor has marked them."""
         start = self.tokens[i].start
@@ -201,7 +210,9 @@ class Translation:
         if end is None:
             raise self._error(i, "a launch whose arguments do not end")
         file, line = self._line_of(i)
-        where = f'{quote(" ".join(self._source(first, i).split()))}, {quote_path(file)}, {line}, ::emulator::Configuration('
+        where = (
+            f"{quote(' '.join(self._source(first, i).split()))}, {quote_path(file)}, {line}, ::emulator::Configuration("
+        )
         arguments = self._split(parenthesis + 1, end)
         names = [f"emulator_a{k}" for k in range(len(arguments))]
         parameters = ", ".join(f"auto& {name}" for name in names)
@@ -296,31 +307,29 @@ class Translation:
         name = self._declared_name(words)
         self.count += 1
         kind = f"emulator_type_{self.count}"
-        text = " ".join(kind if j == name else self.tokens[j].text for j in words)
+        text = self._text(words, {name: kind})
         array = self.tokens[name].text
         return f"typedef {text}; static {kind}& {array} = reinterpret_cast<{kind}&>(emulator_dynamic_shared);"
 
     def _static_arrays(self, words: list[int]) -> str:
         """A struct with a padding around each array, its memory, and a name for each array in it."""
         parts: list[list[int]] = [[]]
-        depth = 0
         for j in words:
-            depth += self._is(j, *PAIRS, "<") - self._is(j, *PAIRS.values(), ">")
-            if depth == 0 and self._is(j, ","):
+            if self._is(j, ",") and self._depth(words, j) == 0:
                 parts.append([])
             else:
                 parts[-1].append(j)
         names = [self._declared_name(part) for part in parts]
         begin = parts[0].index(names[0])
-        while begin > 0 and self._is(parts[0][begin - 1], "*", "&"):
+        while begin > 0 and self._is(parts[0][begin - 1], "*", "&", "("):
             begin -= 1
-        kind = " ".join(self.tokens[j].text for j in parts[0][:begin])
+        kind = self._text(parts[0][:begin])
         parts[0] = parts[0][begin:]
         self.count += 1
         name = f"emulator_shared_{self.count}"
         members = f"alignas({PAD}) char emulator_pad[{PAD}];"
         for k, part in enumerate(parts):
-            text = " ".join(self.tokens[j].text for j in part)
+            text = self._text(part)
             members += f" {kind} {text}; char emulator_pad_{k}[{PAD}];"
         out = f"struct {name} {{ {members} }}; alignas({PAD}) static char {name}_memory[sizeof({name})];"
         for j in names:
@@ -329,15 +338,30 @@ class Translation:
             out += f' ::emulator::declare_shared({name}_memory, {array}, "{array}");'
         return out
 
+    def _depth(self, words: list[int], i: int) -> int:
+        """In how many brackets, or `<...>` of templates, token i is. Within brackets `>` is an operator."""
+        depth, skip = 0, -1
+        for j in words:
+            if j >= i:
+                return depth + (j <= skip)
+            if j <= skip:
+                continue
+            if self._is(j, *PAIRS):
+                skip = self.match.get(j, j)
+            depth += self._is(j, "<") - self._is(j, ">")
+        return depth
+
     def _declared_name(self, part: list[int]) -> int:
         """Of `float a[32][33]` the token a."""
-        depth, found = 0, None
+        found = None
         for j in part:
+            depth = self._depth(part, j)
             if depth == 0 and self._is(j, "["):
                 break
-            depth += self._is(j, *PAIRS, "<") - self._is(j, *PAIRS.values(), ">")
             if depth == 0 and self.tokens[j].kind == "name":
                 found = j
+            elif depth == 1 and self._is(j, "*") and self.tokens[j + 1].kind == "name":
+                return j + 1  # float (*rows)[32]
         if found is None:
             raise self._error(part[0] if part else 0, "a declaration of shared memory that has no name")
         return found
@@ -431,6 +455,10 @@ class Translation:
                 continue
             if self._is(j, "template", "operator", "("):
                 return None
+            if self._is(j, "struct", "class", "union", "enum") and "{" in (self.tokens[k].text for k in (j + 1, j + 2)):
+                body = j + 1 if self._is(j + 1, "{") else j + 2  # a type that is defined here
+                j = self.match[body] + 1
+                continue
             if self._is(j, ";", "=", "[", "{", ","):
                 return found
             if self._is(j, "<"):
@@ -505,7 +533,7 @@ class Translation:
             return None
         dropped = DROPPED | {"static", "inline", "extern", '"C"', "__device__", "__forceinline__", "constexpr"}
         kept = [k for k in range(start, name) if k not in skipped and self.tokens[k].text not in dropped]
-        result = " ".join(self.tokens[k].text for k in kept)
+        result = self._text(kept)
         parameters = ", ".join(self._parameter(*part) for part in self._split(name + 2, self.match[name + 1]))
         if not result or "..." in parameters or result == "auto" or "->" in words:
             return None
@@ -519,7 +547,7 @@ class Translation:
         j = first
         while j < end and not self._is(j, "="):
             j = self.match[j] + 1 if self._is(j, *PAIRS) else j + 1
-        return " ".join(self.tokens[k].text for k in range(first, j) if self.tokens[k].text not in DROPPED)
+        return self._text([k for k in range(first, j) if self.tokens[k].text not in DROPPED])
 
 
 def quote(text: str) -> str:
