@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from .translate import HEADERS, MARKER, TranslationError, translate
+from .translation import HEADERS, MARKER, TranslationError, translate
 
 HERE = Path(__file__).resolve().parent
 # As if for an H100, whose instructions for matrices and clusters are then named in an error, not left out.

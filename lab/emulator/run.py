@@ -85,8 +85,12 @@ class Kernels:
         self.functions = {row[0]: Function(*row, lines=lines) for row in found}
 
     def __getattr__(self, name: str) -> Function:
-        if name in self.__dict__.get("functions", {}):
-            return self.functions[name]
+        functions = self.__dict__.get("functions", {})
+        if name in functions:
+            return functions[name]
+        inner = [each for full, each in functions.items() if full.rpartition("::")[2] == name]
+        if len(inner) == 1:  # of a namespace
+            return inner[0]
         has = ", ".join(map(str, self.functions.values())) or "none that is no template"
         raise AttributeError(f"{name} is no launcher or kernel of these files; they have: {has}")
 
