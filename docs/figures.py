@@ -339,8 +339,30 @@ def layers() -> str:
     return table(["the same C++ function, as", "no gradient", "with gradient"], lines)
 
 
+def emulator() -> str:
+    """The five transpositions: each count by the emulator and by ncu."""
+    counts = {"load_sectors": "sectors loaded", "store_sectors": "stored", "shared_load_bank_conflicts": "conflicts"}
+    head = [text for name in counts.values() for text in (name, "ncu")]
+    rows = []
+    for row in load("h200-emulator-ncu"):
+        kind, _, name = row["launch"].partition(": ")
+        if kind == "transposition":
+            rows.append([name, *(f"{row[by][count]:,}" for count in counts for by in ("emulator", "ncu"))])
+    return table(["kernel", *head], rows)
+
+
+def emulator_differences() -> str:
+    """All counts of the emulator that are not those of ncu."""
+    found = [(row, count) for row in load("h200-emulator-ncu") for count in row["different"]]
+    rows = (
+        [row["launch"], count.replace("_", " "), *(f"{row[by][count]}" for by in ("emulator", "ncu"))]
+        for row, count in found
+    )
+    return table(["launch", "count", "emulator", "ncu"], rows)
+
+
 FUNCTIONS = (first_run, clocks, study, steps, life, others, ratios, host_cost, training, ways, layers, rms_norm, matmul)
-FUNCTIONS += (matmul_sizes, int4_ratios, decode_attention, starter)
+FUNCTIONS += (matmul_sizes, int4_ratios, decode_attention, starter, emulator, emulator_differences)
 FUNCTIONS += (llama_prize, llama, llama_steps, llama_kernels, llama_account)
 TABLES = {function.__name__.replace("_", "-"): function for function in FUNCTIONS}
 TABLES |= {  # those that one call makes

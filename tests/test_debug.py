@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 
 import pytest
-import torch
 
 from lab import toolchain
 
@@ -35,8 +34,20 @@ def test_without_gpu(flags, run):
         assert "bugs.cu is not compiled" in run(BUGS, "--build", *flags, status=1).stderr
         return
     assert "is compiled" in run(BUGS, "--build", *flags).stdout
-    if not torch.cuda.is_available():
-        assert "there is no GPU here" in run(BUGS, "far", *flags, status=1).stderr
+
+
+@pytest.mark.parametrize("bug", ["far", "near", "short", "launch", "empty", "race", "barrier", "hang"])
+def test_emulator(bug, run, emulator_cache):
+    """It names each bug, in the words of the page."""
+    _, *faults = re.split("^FAULT: ", run(BUGS, bug, "--emulate").stdout, flags=re.MULTILINE)
+    assert faults
+    without_numbers = re.compile(r" \(\d+ times\)")
+    for fault in faults:
+        assert without_numbers.sub("", fault.strip()) in without_numbers.sub("", DEBUG)
+
+
+def test_emulator_has_no_devices(run):
+    assert "it needs a GPU" in run(BUGS, "cpu", "--emulate", status=1).stderr
 
 
 @pytest.mark.parametrize(
@@ -46,7 +57,7 @@ def test_without_gpu(flags, run):
         ("far --print", {}, "block 0, thread 0: x[1048576] of 1"),
         ("empty", {}, "result: [1.0, 1.0, 1.0, 1.0, 1.0]"),
         ("cpu", {}, 'print("result:", y.flatten()[:5].tolist())'),
-        ("cpu", {"CUDA_LAUNCH_BLOCKING": "1"}, "start(library.start_add, c, a, b, 5, 256)"),
+        ("cpu", {"CUDA_LAUNCH_BLOCKING": "1"}, 'run.launch("start_add", c, a, b, 5, 256)'),
         ("launch", {}, "RuntimeError: invalid argument"),
     ],
 )

@@ -23,9 +23,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from lab import cli, emulator, files, kernels
 
 ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = Path(__file__).resolve().relative_to(ROOT)
 # Each count of the emulator, and ncu's metrics with the same meaning; "+": their sum. ncu computes `smsp__sass_` from
-# the instructions that ran and the addresses that they had. The others are counters of the hardware; those of shared
-# memory also count a warp's waits for other warps. The first that ncu knows is compared, the record has all.
+# the instructions that ran and the addresses that they had. The others are counters of the hardware: those of requests
+# include instructions that no lane takes part in, the one of loaded sectors includes cp.async, and on a busy GPU those
+# of wavefronts read up to 16% higher (docs/results/h200-transpose-ncu.json). The first that ncu knows is compared; if
+# the last one differs from it, the record has that, too. For bank conflicts ncu 2025.3 knows only the hardware's.
 LSU, SASS = "l1tex__t_sectors_pipe_lsu_mem_global_op", "smsp__sass_l1tex_t_sectors_pipe_lsu_mem_global_op"
 DATA, CONFLICTS = "l1tex_data_pipe_lsu_wavefronts_mem_shared_op", "l1tex_data_bank_conflicts_pipe_lsu_mem_shared_op"
 METRICS = {
@@ -209,6 +212,7 @@ def main() -> None:
         machine, rows = cli.environment(torch.device("cpu")), []
         if args.compare:
             machine, rows = read_ncu(args.compare)[0], list(compare(args.compare))
+            machine["command"] = f"python3 {PROGRAM} --profile CSV; python3 {PROGRAM} --compare CSV --json FILE"
         else:
             rows = list(emulate())
         for row in rows:

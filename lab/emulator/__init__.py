@@ -1,9 +1,9 @@
 """CUDA kernels on a CPU: their values, their faults, their memory traffic. README.md says what it can tell.
 
-    from lab import emulator
+from lab import emulator
 
-    kernels = emulator.load("transpose.cu")
-    print(emulator.run(kernels.launch_4_bytes, 1, emulator.out(y), x, 192, 256))
+kernels = emulator.load("transpose.cu")
+print(emulator.run(kernels.launch_4_bytes, 1, emulator.out(y), x, 192, 256))
 """
 
 from .build import BuildError

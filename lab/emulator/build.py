@@ -14,12 +14,20 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from .translate import HEADERS, MARKER, TranslationError, translate
+from .translation import HEADERS, MARKER, TranslationError, translate
 
 HERE = Path(__file__).resolve().parent
 # As if for an H100, whose instructions for matrices and clusters are then named in an error, not left out.
 DEFINES = ["__CUDACC__", "__NVCC__", "__CUDA_ARCH__=900", "__CUDA_ARCH_FEAT_SM90_ALL", "__CUDACC_VER_MAJOR__=13"]
-READ = ["-x", "c++", *(f"-D{name}" for name in DEFINES), "-isystem", str(HEADERS), "-include", f"{HEADERS}/cuda_runtime.h"]
+READ = [
+    "-x",
+    "c++",
+    *(f"-D{name}" for name in DEFINES),
+    "-isystem",
+    str(HEADERS),
+    "-include",
+    f"{HEADERS}/cuda_runtime.h",
+]
 # Each access calls a function before it (thread), each basic block (trace-pc), and each index that is wrong (bounds and
 # object-size) or address (alignment). The other options keep the order of the code, and a struct's copy in one piece.
 WATCH = ["-fsanitize=thread,bounds,object-size,alignment", "-fsanitize-coverage=trace-pc"]
@@ -30,7 +38,16 @@ WRAPPED = ["memcpy", "memmove", "memset", "abort", "__assert_fail"]
 LINK = ["-shared", *(f"-Wl,--wrap={name}" for name in WRAPPED)]
 # Of nvcc, and of no use here. The second ones take a value of their own.
 ALONE = ("-arch", "--gpu-architecture", "-gencode=", "-lineinfo", "-G", "--use_fast_math", "-use_fast_math", "-O", "-g")
-ALONE += ("--expt-", "-expt-", "--extended-lambda", "-extended-lambda", "-rdc", "--ptxas-options", "-Xptxas=", "-maxrreg")
+ALONE += (
+    "--expt-",
+    "-expt-",
+    "--extended-lambda",
+    "-extended-lambda",
+    "-rdc",
+    "--ptxas-options",
+    "-Xptxas=",
+    "-maxrreg",
+)
 WITH_VALUE = ("-gencode", "-Xptxas", "-Xcompiler", "-ccbin", "--compiler-bindir")
 
 

@@ -61,7 +61,9 @@ def out_of_bounds(facts: dict, names: list[str], items: list[int]) -> str:
         index = facts["index"]
         return f"index {index} is outside of the array {facts['type']}"
     if "local_of" in facts:
-        return f"{access(facts)} in the local memory of thread {facts['local_of']} of the block: pass values, not pointers"
+        return (
+            f"{access(facts)} in the local memory of thread {facts['local_of']} of the block: pass values, not pointers"
+        )
     if "type" in facts:
         return f"{facts['access']} of {facts['type']} outside of a local array, or of a struct"
     if "region" not in facts:
@@ -122,7 +124,9 @@ def race(facts: dict, names: list[str], items: list[int]) -> str:
 def same_value(facts: dict, names: list[str], items: list[int]) -> str:
     what = f"{element(facts, items)} of {region(facts, names)}"
     where = f"{facts['other_access']} in {facts['other_place']}"
-    return f"{access(facts)} and a {where} by {other_party(facts)} touch {what} in any order, but its value stays the same"
+    return (
+        f"{access(facts)} and a {where} by {other_party(facts)} touch {what} in any order, but its value stays the same"
+    )
 
 
 def missing_wait(facts: dict, names: list[str], items: list[int]) -> str:
@@ -214,6 +218,8 @@ WRITERS = {
     "division by zero": lambda *_: "an integer is divided by zero; a GPU goes on with any result",
     "stack overflow": lambda *_: "the thread's local memory is too large, or a recursion does not end",
     "crash": lambda facts, _, __: f"the thread crashed (signal {facts['signal']}) at {facts['address']:#x}",
-    "needs a GPU": lambda facts, _, __: f"{facts['text']} needs a GPU: the emulator has no such instruction or function",
+    "needs a GPU": lambda facts, _, __: (
+        f"{facts['text']} needs a GPU: the emulator has no such instruction or function"
+    ),
     "not in a kernel": lambda facts, _, __: f"{facts['text']} outside of a kernel",
 }

@@ -95,11 +95,15 @@ class Fault:
 
 @dataclass
 class Unwritten:
-    """Elements of a result that no thread wrote. first: the indices of some of them."""
+    """Elements that no thread wrote, of a tensor that is marked by out(), or that threads wrote to elsewhere.
+
+    first: the indices of some of them.
+    """
 
     argument: str
     count: int
     first: list[tuple[int, ...]]
+    is_marked: bool = False
 
     def __str__(self) -> str:
         some = ", ".join(str(list(index)) for index in self.first)
@@ -122,10 +126,12 @@ class Report:
         parts += [table(launch) for launch in self.launches]
         parts += [f"FAULT: {fault}" for fault in self.faults]
         parts += [f"note: {note}" for note in self.notes]
-        parts += [f"FAULT: unwritten: {each}" for each in self.unwritten]
-        if not self.faults and not self.unwritten and not self.error:
-            parts.append("no faults")
-        return "\n".join(parts)
+        parts += [f"{'FAULT' if each.is_marked else 'note'}: {each}" for each in self.unwritten]
+        return "\n".join(parts if self.is_wrong() else [*parts, "no faults"])
+
+    def is_wrong(self) -> bool:
+        """Whether there is an error, a fault, or an element of a marked result that no thread wrote."""
+        return bool(self.error or self.faults or any(each.is_marked for each in self.unwritten))
 
 
 GLOBAL = {"global load": "load", "global store": "store", "cp.async": "copy", "atomics": "atomic"}

@@ -85,8 +85,12 @@ class Kernels:
         self.functions = {row[0]: Function(*row, lines=lines) for row in found}
 
     def __getattr__(self, name: str) -> Function:
-        if name in self.__dict__.get("functions", {}):
-            return self.functions[name]
+        functions = self.__dict__.get("functions", {})
+        if name in functions:
+            return functions[name]
+        inner = [each for full, each in functions.items() if full.rpartition("::")[2] == name]
+        if len(inner) == 1:  # of a namespace
+            return inner[0]
         has = ", ".join(map(str, self.functions.values())) or "none that is no template"
         raise AttributeError(f"{name} is no launcher or kernel of these files; they have: {has}")
 
@@ -148,9 +152,7 @@ def run(
     values = fill_in(callee, arguments)
     with LOCK:
         watched = Watched(values, tensors)
-        emulator().emulator_begin(
-            ORDERS[order], ctypes.c_uint64(seed), int(counts), int(watch), ctypes.c_uint64(steps)
-        )
+        emulator().emulator_begin(ORDERS[order], ctypes.c_uint64(seed), int(counts), int(watch), ctypes.c_uint64(steps))
         try:
             watched.register()
             result = launch(bound, values) if bound else call(callee, values)
@@ -269,9 +271,7 @@ class Watched:
 
     def register(self) -> None:
         for (begin, end, is_new), name in zip(self.regions, self.names, strict=True):
-            emulator().emulator_tensor(
-                ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), int(is_new), name.encode()
-            )
+            emulator().emulator_tensor(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), int(is_new), name.encode())
 
     def unwritten(self) -> list[Unwritten]:
         """Of results: tensors that a thread wrote to, or that are marked by out()."""
@@ -290,7 +290,7 @@ class Watched:
             if is_new or view.any():
                 missing = (view == 0).nonzero()
                 if len(missing):
-                    found.append(Unwritten(name, len(missing), [tuple(row) for row in missing[:4].tolist()]))
+                    found.append(Unwritten(name, len(missing), [tuple(row) for row in missing[:4].tolist()], is_new))
         return found
 
 
@@ -350,7 +350,9 @@ def make_launch(facts: dict, lines: Lines) -> Launch:
     return launch
 
 
-def make_counts(space: str, kind: str, requests: int, sectors: int, ideal: int, wavefronts: int, conflicts: int) -> Counts:
+def make_counts(
+    space: str, kind: str, requests: int, sectors: int, ideal: int, wavefronts: int, conflicts: int
+) -> Counts:
     if space == "global":
         names = {"requests": requests, "sectors": sectors, "sectors_ideal": ideal}
         prefix = kind
@@ -384,4 +386,3 @@ def make_fault(facts: dict, lines: Lines, watched: Watched) -> Fault | None:
         fault.other = tuple(facts["other_block"]), tuple(facts["other_thread"])
         fault.other_file, fault.other_line = other_file, other_line
     return fault
-

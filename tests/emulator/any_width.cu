@@ -10,9 +10,9 @@ const char* launch_any(T* y, T* s, void* rstd, const T* a, const T* b, const voi
   return cudaGetLastError() ? "the launch failed" : nullptr;
 }
 
-extern "C" const char* launch_half(bool is_whole, __half* y, __half* s, float* rstd, const __half* a,
-                                   const __half* b, const void* weight, bool is_wide, double eps,
-                                   int64_t rows, int64_t width) {
+extern "C" const char* launch_half(bool is_whole, __half* y, __half* s, float* rstd,
+                                   const __half* a, const __half* b, const void* weight,
+                                   bool is_wide, double eps, int64_t rows, int64_t width) {
   if (is_whole) return launch_any<__half, 8>(y, s, rstd, a, b, weight, is_wide, eps, rows, width);
   return launch_any<__half, 1>(y, s, rstd, a, b, weight, is_wide, eps, rows, width);
 }

@@ -22,9 +22,7 @@ __global__ void one_further(float* y, const float* x) { y[threadIdx.x + 1] = x[t
 __global__ void gather(float* y, const float* x) { y[threadIdx.x] = x[threadIdx.x * 37 % 1024]; }
 
 // 4. All lanes read one element, or eight lanes do.
-__global__ void broadcast(float* y, const float* x) {
-  y[threadIdx.x] = x[64] + x[threadIdx.x / 8];
-}
+__global__ void broadcast(float* y, const float* x) { y[threadIdx.x] = x[64] + x[threadIdx.x / 8]; }
 
 // 5. A struct of 12 bytes is three loads.
 struct Three {
@@ -174,11 +172,26 @@ __global__ void rows(float* y, const float* x) {
 }
 
 using Kernel = void(float*, const float*);
-Kernel* const kKernels[] = {every_second, far_apart, one_further, gather,  broadcast,
-                            structs_of_12, vectors, pairs,       doubles, quads,
-                            columns,      stencil,   scan,        some_lanes_per_turn,
-                            loops_of_other_lengths,  calls,       copies,  atomics,
-                            bytes,        rows};
+Kernel* const kKernels[] = {every_second,
+                            far_apart,
+                            one_further,
+                            gather,
+                            broadcast,
+                            structs_of_12,
+                            vectors,
+                            pairs,
+                            doubles,
+                            quads,
+                            columns,
+                            stencil,
+                            scan,
+                            some_lanes_per_turn,
+                            loops_of_other_lengths,
+                            calls,
+                            copies,
+                            atomics,
+                            bytes,
+                            rows};
 
 }  // namespace
 

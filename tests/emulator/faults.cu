@@ -520,7 +520,8 @@ __global__ void endless_flag_right(float* y, const float* x, int n) {
   y[threadIdx.x] = 1;
 }
 
-// unsigned: always >= 0. The compiler leaves an empty loop without a line, so the kernel's is named.
+// unsigned: always >= 0. The compiler leaves an empty loop without a line, so the kernel's is
+// named.
 __global__ void endless_count(float* y, const float* x, int n) {  // FAULT endless_count
   float sum = 0;
   for (unsigned step = 16; step >= 0; step /= 2) sum += step;

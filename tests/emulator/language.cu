@@ -64,44 +64,44 @@ constexpr int larger(int a, int b) { return a > b ? a : b; }
 
 extern "C" const char* launches(int* y, cudaStream_t stream) {
   int i = 0, n = 3;
-  one<<<1, 4>>>(y, i++);                                          // 0: 4
-  one<<<dim3(2, 1), dim3{2, 2}, 0, stream>>>(y, i++);             // 1: 4
-  ::inner::deep::one<<<1, 4, 0>>>(y, i++);                        // 2: 4
-  inner::deep::one<<<larger(1, 2), (n < 4) ? 4 : 8>>>(y, i++);    // 3: 4
-  of_type<double><<<1, 4>>>(y, i++, 1.5);                         // 4: 32
+  one<<<1, 4>>>(y, i++);                                                           // 0: 4
+  one<<<dim3(2, 1), dim3{2, 2}, 0, stream>>>(y, i++);                              // 1: 4
+  ::inner::deep::one<<<1, 4, 0>>>(y, i++);                                         // 2: 4
+  inner::deep::one<<<larger(1, 2), (n < 4) ? 4 : 8>>>(y, i++);                     // 3: 4
+  of_type<double><<<1, 4>>>(y, i++, 1.5);                                          // 4: 32
   of_type<Pair<int, Pair<int, int>>><<<1, std::max<int>(2, n + 1)>>>(y, i++, {});  // 5: 48
-  of_numbers<1, 2><<<1, [] { return 4; }()>>>(y, i++);            // 6: 48
-  of_numbers<(2 > 1), larger(1, 2)><<<{1, 1, 1}, {2, 2}>>>(y, i++);  // 7: 48
-  of_struct<<<1, 4>>>(y, {8, 5}, nullptr);                        // 8: 20
-  of_struct<<<1, 4>>>(y, Two{++i, 5}, 0);                         // 9: 20
+  of_numbers<1, 2><<<1, [] { return 4; }()>>>(y, i++);                             // 6: 48
+  of_numbers<(2 > 1), larger(1, 2)><<<{1, 1, 1}, {2, 2}>>>(y, i++);                // 7: 48
+  of_struct<<<1, 4>>>(y, {8, 5}, nullptr);                                         // 8: 20
+  of_struct<<<1, 4>>>(y, Two{++i, 5}, 0);                                          // 9: 20
   ++i;
   of_function<<<1, 4>>>(y, i++, [n] __device__(int x) { return x + n; });  // 10: 0+1+2+3 + 12
   const auto kernel = n > 2 ? one : inner::deep::one;
-  kernel<<<1, 4>>>(y, i++);                                       // 11: 4
+  kernel<<<1, 4>>>(y, i++);  // 11: 4
   void (*const kernels[])(int*, int) = {one, inner::deep::one};
-  kernels[n % 2]<<<1, 4>>>(y, i++);                               // 12: 4
+  kernels[n % 2]<<<1, 4>>>(y, i++);  // 12: 4
   const Table table = {one};
-  table.kernel<<<1, 4>>>(y, i++);                                 // 13: 4
-  (&table)->kernel<<<1, 4>>>(y, i++);                             // 14: 4
-  (n > 2 ? one : inner::deep::one)<<<1, 4>>>(y, i++);             // 15: 4
-  Table::launch(y, i++);                                          // 16: 4
-  table.launch_own(y, i++);                                       // 17: 4
-  LAUNCH(one, 4, y, i++);                                         // 18: 4
-  LAUNCH((of_numbers<1, 2>), 4, y, i++);                          // 19: 48
-  launch_in_template<short>(y, i++);                              // 20: 24
-  if (n > 2) one<<<1, 4>>>(y, i++);                               // 21: 4
-  else one<<<1, 8>>>(y, i++);
-  for (int k = 0; k < 2; ++k) one<<<1, 2>>>(y, i);                // 22: 4
-  [&] { one<<<1, 4>>>(y, ++i); }();                               // 23: 4
+  table.kernel<<<1, 4>>>(y, i++);                      // 13: 4
+  (&table)->kernel<<<1, 4>>>(y, i++);                  // 14: 4
+  (n > 2 ? one : inner::deep::one)<<<1, 4>>>(y, i++);  // 15: 4
+  Table::launch(y, i++);                               // 16: 4
+  table.launch_own(y, i++);                            // 17: 4
+  LAUNCH(one, 4, y, i++);                              // 18: 4
+  LAUNCH((of_numbers<1, 2>), 4, y, i++);               // 19: 48
+  launch_in_template<short>(y, i++);                   // 20: 24
+  if (n > 2)
+    one<<<1, 4>>>(y, i++);  // 21: 4
+  else
+    one<<<1, 8>>>(y, i++);
+  for (int k = 0; k < 2; ++k) one<<<1, 2>>>(y, i);  // 22: 4
+  [&] { one<<<1, 4>>>(y, ++i); }();                 // 23: 4
   ++i;
-  one<<<
-      1,  // a comment, with a comma
-      4>>>(
-      y, i++);                                                    // 24: 4
+  one<<<1,             // a comment, with a comma
+        4>>>(y, i++);  // 24: 4
   cudaLaunchConfig_t config = {};
   config.gridDim = 1;
   config.blockDim = 4;
-  cudaLaunchKernelEx(&config, one, y, i++);                       // 25: 4
+  cudaLaunchKernelEx(&config, one, y, i++);  // 25: 4
   void* arguments[] = {&y, &i};
   cudaLaunchKernel(one, dim3(1), dim3(4), arguments, 0, stream);  // 26: 4
   return i == 26 ? nullptr : "an argument was evaluated twice";
@@ -210,9 +210,11 @@ __global__ void votes(int* y, const int* x) {
   int is_same;
   *(to += 64) = __match_all_sync(~0u, i / 32, &is_same) == ~0u && is_same;
   *(to += 64) = __reduce_add_sync(~0u, x[i]) + __reduce_max_sync(~0u, -x[i]);
-  *(to += 64) = __syncthreads_count(i < 40) + 100 * __syncthreads_and(i < 64) + 1000 * __syncthreads_or(i < 0);
+  *(to += 64) = __syncthreads_count(i < 40) + 100 * __syncthreads_and(i < 64) +
+                1000 * __syncthreads_or(i < 0);
   *(to += 64) = i % 3 == 0 ? __popc(__activemask()) : 0;
-  *(to += 64) = __shfl_up_sync(~0u, i, 1) + __shfl_down_sync(~0u, i, 1, 8) + __shfl_xor_sync(~0u, i, 16);
+  *(to += 64) =
+      __shfl_up_sync(~0u, i, 1) + __shfl_down_sync(~0u, i, 1, 8) + __shfl_xor_sync(~0u, i, 16);
   *(to += 64) = int(__shfl_sync(~0u, double(i) / 2, 5, 16) * 2);
 }
 extern "C" void launch_votes(int* y, const int* x) { votes<<<1, 64>>>(y, x); }
@@ -282,7 +284,8 @@ extern "C" void launch_atomics(int* y, float* f, double* d, unsigned long long* 
 
 // ---- Numbers.
 
-__global__ void conversions(float* wide, uint16_t* narrow, const uint16_t* all, const float* x, int n) {
+__global__ void conversions(float* wide, uint16_t* narrow, const uint16_t* all, const float* x,
+                            int n) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= n) return;
   wide[i] = __half2float(__ushort_as_half(all[i]));
@@ -293,18 +296,40 @@ __global__ void conversions(float* wide, uint16_t* narrow, const uint16_t* all, 
   narrow[i + 2 * n] = __half_as_ushort(__hadd(a, b));
   narrow[i + 3 * n] = __half_as_ushort(a * b);
 }
-extern "C" void launch_conversions(float* wide, uint16_t* narrow, const uint16_t* all, const float* x, int n) {
+extern "C" void launch_conversions(float* wide, uint16_t* narrow, const uint16_t* all,
+                                   const float* x, int n) {
   conversions<<<(n + 255) / 256, 256>>>(wide, narrow, all, x, n);
 }
 
 __global__ void functions(float* y, const float* x) {
   const float a = x[threadIdx.x];
-  const float results[] = {expf(a), exp2f(a), rsqrtf(a), __expf(a), fmaf(a, a, 1.f), erff(a), tanhf(a), __logf(a),
-                           sqrtf(a), __fdividef(1, a), fminf(a, 1), float(max(2, 3l)), fabsf(-a), float(isnan(a)),
-                           __saturatef(a), float(__float2int_rn(a)), float(__clz(1) + __popc(7) + __ffs(8)),
-                           float(__byte_perm(0x03020100, 0, 0x3210) == 0x03020100), float(__brev(1u) == 0x80000000),
-                           float(__funnelshift_r(1, 1, 1) == 0x80000000), powf(a, 2), float(__mulhi(1 << 20, 1 << 20)),
-                           __frcp_rn(a), cospif(0), float(__umulhi(~0u, 2)), __ldg(x + threadIdx.x), float(min(1u, 2u))};
+  const float results[] = {expf(a),
+                           exp2f(a),
+                           rsqrtf(a),
+                           __expf(a),
+                           fmaf(a, a, 1.f),
+                           erff(a),
+                           tanhf(a),
+                           __logf(a),
+                           sqrtf(a),
+                           __fdividef(1, a),
+                           fminf(a, 1),
+                           float(max(2, 3l)),
+                           fabsf(-a),
+                           float(isnan(a)),
+                           __saturatef(a),
+                           float(__float2int_rn(a)),
+                           float(__clz(1) + __popc(7) + __ffs(8)),
+                           float(__byte_perm(0x03020100, 0, 0x3210) == 0x03020100),
+                           float(__brev(1u) == 0x80000000),
+                           float(__funnelshift_r(1, 1, 1) == 0x80000000),
+                           powf(a, 2),
+                           float(__mulhi(1 << 20, 1 << 20)),
+                           __frcp_rn(a),
+                           cospif(0),
+                           float(__umulhi(~0u, 2)),
+                           __ldg(x + threadIdx.x),
+                           float(min(1u, 2u))};
   constexpr int kCount = sizeof(results) / sizeof(results[0]);
   for (int i = 0; i < kCount; ++i) __stcs(y + threadIdx.x * kCount + i, results[i]);
 }
@@ -331,7 +356,8 @@ __global__ void calls(int* y) {
   int (*const which)(int) = i % 2 ? square : cube;
   const auto [low, high] = std::pair<int, int>{i, 2 * i};
   const std::array<int, 2> both = {low, high};
-  y[i] = fibonacci(i % 10) + which(i) + primes[i % 8] + more[i % 3] + sum_of_numbers<1, 2, 3>() + Shape(4)(i) + both[1];
+  y[i] = fibonacci(i % 10) + which(i) + primes[i % 8] + more[i % 3] + sum_of_numbers<1, 2, 3>() +
+         Shape(4)(i) + both[1];
   if (i == 0) printf("block %d of %d\n", blockIdx.x, gridDim.x);
   if (clock64() < 0) y[i] = 0;
 }
@@ -346,7 +372,8 @@ __global__ void numbers(double* y, double a, double b, double c, double d) {
   y[3] = d;
 }
 enum class Color : int { kRed = 3 };
-extern "C" int parameters(double* y, float a, double b, int8_t c, bool d, uint64_t e, Color f, const Two& two) {
+extern "C" int parameters(double* y, float a, double b, int8_t c, bool d, uint64_t e, Color f,
+                          const Two& two) {
   numbers<<<1, 1>>>(y, a, b, c + d, double(e) + int(f) + two.more);
   return 42;
 }

@@ -23,7 +23,8 @@ inline thread_block this_thread_block() { return {}; }
 // Lanes of one warp, by their mask. size: how many.
 class lanes_group {
  public:
-  lanes_group(unsigned mask, unsigned first, unsigned size) : mask_(mask), first_(first), size_(size) {}
+  lanes_group(unsigned mask, unsigned first, unsigned size)
+      : mask_(mask), first_(first), size_(size) {}
   unsigned size() const { return size_; }
   unsigned num_threads() const { return size_; }
   EMULATOR_INLINE void sync() const { __syncwarp(mask_); }

@@ -6,7 +6,11 @@
 
 typedef uint32_t cuuint32_t;
 typedef uint64_t cuuint64_t;
-typedef enum { CUDA_SUCCESS = 0, CUDA_ERROR_INVALID_VALUE = 1, CUDA_ERROR_NOT_SUPPORTED = 801 } CUresult;
+typedef enum {
+  CUDA_SUCCESS = 0,
+  CUDA_ERROR_INVALID_VALUE = 1,
+  CUDA_ERROR_NOT_SUPPORTED = 801
+} CUresult;
 typedef cudaStream_t CUstream;
 typedef unsigned long long CUdeviceptr;
 

@@ -43,16 +43,30 @@ EMULATOR_INLINE int __bfloat162int_rn(__nv_bfloat16 x) { return __float2int_rn(x
 EMULATOR_INLINE int __bfloat162int_rz(__nv_bfloat16 x) { return __float2int_rz(x.emulator_wide()); }
 EMULATOR_INLINE short __bfloat16_as_short(__nv_bfloat16 x) { return short(x.emulator_bits); }
 EMULATOR_INLINE unsigned short __bfloat16_as_ushort(__nv_bfloat16 x) { return x.emulator_bits; }
-EMULATOR_INLINE __nv_bfloat16 __short_as_bfloat16(short x) { return __nv_bfloat16::emulator_from((unsigned short)x); }
-EMULATOR_INLINE __nv_bfloat16 __ushort_as_bfloat16(unsigned short x) { return __nv_bfloat16::emulator_from(x); }
+EMULATOR_INLINE __nv_bfloat16 __short_as_bfloat16(short x) {
+  return __nv_bfloat16::emulator_from((unsigned short)x);
+}
+EMULATOR_INLINE __nv_bfloat16 __ushort_as_bfloat16(unsigned short x) {
+  return __nv_bfloat16::emulator_from(x);
+}
 
-EMULATOR_INLINE __nv_bfloat162 __floats2bfloat162_rn(float x, float y) { return {__nv_bfloat16(x), __nv_bfloat16(y)}; }
-EMULATOR_INLINE __nv_bfloat162 __float2bfloat162_rn(float x) { return {__nv_bfloat16(x), __nv_bfloat16(x)}; }
-EMULATOR_INLINE __nv_bfloat162 __float22bfloat162_rn(float2 x) { return {__nv_bfloat16(x.x), __nv_bfloat16(x.y)}; }
-EMULATOR_INLINE float2 __bfloat1622float2(__nv_bfloat162 x) { return {__low2float(x), __high2float(x)}; }
+EMULATOR_INLINE __nv_bfloat162 __floats2bfloat162_rn(float x, float y) {
+  return {__nv_bfloat16(x), __nv_bfloat16(y)};
+}
+EMULATOR_INLINE __nv_bfloat162 __float2bfloat162_rn(float x) {
+  return {__nv_bfloat16(x), __nv_bfloat16(x)};
+}
+EMULATOR_INLINE __nv_bfloat162 __float22bfloat162_rn(float2 x) {
+  return {__nv_bfloat16(x.x), __nv_bfloat16(x.y)};
+}
+EMULATOR_INLINE float2 __bfloat1622float2(__nv_bfloat162 x) {
+  return {__low2float(x), __high2float(x)};
+}
 EMULATOR_INLINE __nv_bfloat162 __bfloat162bfloat162(__nv_bfloat16 x) { return {x, x}; }
 EMULATOR_INLINE __nv_bfloat162 make_bfloat162(__nv_bfloat16 x, __nv_bfloat16 y) { return {x, y}; }
-EMULATOR_INLINE __nv_bfloat162 __halves2bfloat162(__nv_bfloat16 x, __nv_bfloat16 y) { return {x, y}; }
+EMULATOR_INLINE __nv_bfloat162 __halves2bfloat162(__nv_bfloat16 x, __nv_bfloat16 y) {
+  return {x, y};
+}
 EMULATOR_INLINE __nv_bfloat16 __low2bfloat16(__nv_bfloat162 x) { return x.x; }
 EMULATOR_INLINE __nv_bfloat16 __high2bfloat16(__nv_bfloat162 x) { return x.y; }
 EMULATOR_INLINE __nv_bfloat162 __low2bfloat162(__nv_bfloat162 x) { return {x.x, x.x}; }
@@ -63,6 +77,6 @@ EMULATOR_INLINE __nv_bfloat16 atomicAdd(__nv_bfloat16* address, __nv_bfloat16 x)
       unsigned(emulator_atomic(address, emulator::kAdd, emulator::kBF16, x.emulator_bits, 0)));
 }
 EMULATOR_INLINE __nv_bfloat162 atomicAdd(__nv_bfloat162* address, __nv_bfloat162 x) {
-  return emulator::from_bits<__nv_bfloat162>(emulator_atomic(address, emulator::kAdd, emulator::kBF16x2,
-                                                     emulator::bits_of(x), 0));
+  return emulator::from_bits<__nv_bfloat162>(
+      emulator_atomic(address, emulator::kAdd, emulator::kBF16x2, emulator::bits_of(x), 0));
 }

@@ -56,6 +56,6 @@ EMULATOR_INLINE __half atomicAdd(__half* address, __half x) {
       unsigned(emulator_atomic(address, emulator::kAdd, emulator::kF16, x.emulator_bits, 0)));
 }
 EMULATOR_INLINE __half2 atomicAdd(__half2* address, __half2 x) {
-  return emulator::from_bits<__half2>(emulator_atomic(address, emulator::kAdd, emulator::kF16x2,
-                                                     emulator::bits_of(x), 0));
+  return emulator::from_bits<__half2>(
+      emulator_atomic(address, emulator::kAdd, emulator::kF16x2, emulator::bits_of(x), 0));
 }

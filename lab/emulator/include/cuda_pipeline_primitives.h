@@ -8,4 +8,6 @@ EMULATOR_INLINE void __pipeline_memcpy_async(void* shared, const void* global, s
   emulator_copy_async(shared, global, bytes, zeros);
 }
 EMULATOR_INLINE void __pipeline_commit() { emulator_copy_commit(); }
-EMULATOR_INLINE void __pipeline_wait_prior(size_t batches) { emulator_copy_wait(unsigned(batches)); }
+EMULATOR_INLINE void __pipeline_wait_prior(size_t batches) {
+  emulator_copy_wait(unsigned(batches));
+}

@@ -58,7 +58,9 @@ inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   return cudaStreamCreate(stream);
 }
 inline cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
-inline cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned = 0) { return cudaSuccess; }
+inline cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned = 0) {
+  return cudaSuccess;
+}
 inline cudaError_t cudaEventCreate(cudaEvent_t* event) { return *event = nullptr, cudaSuccess; }
 inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   return cudaEventCreate(event);
@@ -76,8 +78,12 @@ inline cudaError_t cudaSetDevice(int device) {
   return device == 0 ? cudaSuccess : emulator_result(cudaErrorInvalidDevice);
 }
 inline cudaError_t cudaDeviceReset() { return cudaSuccess; }
-inline cudaError_t cudaRuntimeGetVersion(int* version) { return *version = CUDART_VERSION, cudaSuccess; }
-inline cudaError_t cudaDriverGetVersion(int* version) { return *version = CUDART_VERSION, cudaSuccess; }
+inline cudaError_t cudaRuntimeGetVersion(int* version) {
+  return *version = CUDART_VERSION, cudaSuccess;
+}
+inline cudaError_t cudaDriverGetVersion(int* version) {
+  return *version = CUDART_VERSION, cudaSuccess;
+}
 
 enum cudaDeviceAttr {
   cudaDevAttrMaxThreadsPerBlock = 1,
@@ -99,20 +105,47 @@ enum cudaDeviceAttr {
 // An H100 with one multiprocessor, as one block runs at a time.
 inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr which, int) {
   switch (which) {
-    case cudaDevAttrMaxThreadsPerBlock: *value = 1024; break;
-    case cudaDevAttrMaxSharedMemoryPerBlock: *value = 48 * 1024; break;
-    case cudaDevAttrWarpSize: *value = 32; break;
-    case cudaDevAttrMaxRegistersPerBlock: *value = 65536; break;
-    case cudaDevAttrClockRate: *value = 1000000; break;
-    case cudaDevAttrMultiProcessorCount: *value = 1; break;
-    case cudaDevAttrL2CacheSize: *value = 50 << 20; break;
-    case cudaDevAttrMaxThreadsPerMultiProcessor: *value = 2048; break;
-    case cudaDevAttrComputeCapabilityMajor: *value = 9; break;
-    case cudaDevAttrComputeCapabilityMinor: *value = 0; break;
-    case cudaDevAttrMaxSharedMemoryPerMultiprocessor: *value = 228 * 1024; break;
-    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = 227 * 1024; break;
-    case cudaDevAttrMaxBlocksPerMultiprocessor: *value = 32; break;
-    default: *value = 0;
+    case cudaDevAttrMaxThreadsPerBlock:
+      *value = 1024;
+      break;
+    case cudaDevAttrMaxSharedMemoryPerBlock:
+      *value = 48 * 1024;
+      break;
+    case cudaDevAttrWarpSize:
+      *value = 32;
+      break;
+    case cudaDevAttrMaxRegistersPerBlock:
+      *value = 65536;
+      break;
+    case cudaDevAttrClockRate:
+      *value = 1000000;
+      break;
+    case cudaDevAttrMultiProcessorCount:
+      *value = 1;
+      break;
+    case cudaDevAttrL2CacheSize:
+      *value = 50 << 20;
+      break;
+    case cudaDevAttrMaxThreadsPerMultiProcessor:
+      *value = 2048;
+      break;
+    case cudaDevAttrComputeCapabilityMajor:
+      *value = 9;
+      break;
+    case cudaDevAttrComputeCapabilityMinor:
+      *value = 0;
+      break;
+    case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
+      *value = 228 * 1024;
+      break;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+      *value = 227 * 1024;
+      break;
+    case cudaDevAttrMaxBlocksPerMultiprocessor:
+      *value = 32;
+      break;
+    default:
+      *value = 0;
   }
   return cudaSuccess;
 }
@@ -123,8 +156,22 @@ struct cudaDeviceProp {
   int multiProcessorCount, maxThreadsPerMultiProcessor, l2CacheSize, memoryBusWidth;
 };
 inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp* found, int) {
-  *found = {"emulated GPU", size_t(1) << 34, 48 * 1024, 227 * 1024, 228 * 1024, 65536, 32, 1024,
-            {1024, 1024, 64}, {INT32_MAX, 65535, 65535}, 9, 0, 1, 2048, 50 << 20, 5120};
+  *found = {"emulated GPU",
+            size_t(1) << 34,
+            48 * 1024,
+            227 * 1024,
+            228 * 1024,
+            65536,
+            32,
+            1024,
+            {1024, 1024, 64},
+            {INT32_MAX, 65535, 65535},
+            9,
+            0,
+            1,
+            2048,
+            50 << 20,
+            5120};
   return cudaSuccess;
 }
 
@@ -196,7 +243,8 @@ cudaError_t cudaMemcpyToSymbolAsync(T& symbol, const void* from, size_t bytes, s
 template <typename T>
 cudaError_t cudaMemcpyFromSymbol(void* to, const T& symbol, size_t bytes, size_t offset = 0,
                                  cudaMemcpyKind = cudaMemcpyDeviceToHost) {
-  const char* from = const_cast<const char*>(reinterpret_cast<const volatile char*>(&symbol)) + offset;
+  const char* from =
+      const_cast<const char*>(reinterpret_cast<const volatile char*>(&symbol)) + offset;
   return cudaMemcpy(to, from, bytes, cudaMemcpyDefault);
 }
 template <typename T>
@@ -245,7 +293,8 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, Kernel*, 
   return cudaSuccess;
 }
 template <typename Kernel>
-cudaError_t cudaOccupancyMaxPotentialBlockSize(int* grid, int* block, Kernel*, size_t = 0, int most = 0) {
+cudaError_t cudaOccupancyMaxPotentialBlockSize(int* grid, int* block, Kernel*, size_t = 0,
+                                               int most = 0) {
   *block = most ? most : 1024;
   *grid = 2048 / *block;
   return cudaSuccess;
@@ -290,7 +339,8 @@ EMULATOR_UNWATCHED cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* how,
       config.cluster = value.clusterDim.x * value.clusterDim.y * value.clusterDim.z;
   }
   const auto call = [kernel](auto&... a) EMULATOR_UNWATCHED { kernel(a...); };
-  emulator::Body<decltype(call), Parameters...> body{call, {{static_cast<Parameters>(arguments)}...}};
+  emulator::Body<decltype(call), Parameters...> body{call,
+                                                     {{static_cast<Parameters>(arguments)}...}};
   emulator_launch(&config, &body.run, &body);
   return cudaError_t(emulator_last_error(0));
 }
@@ -317,11 +367,15 @@ cudaError_t cudaOccupancyMaxActiveClusters(int* clusters, Kernel*, const cudaLau
   *clusters = 0;
   return emulator_result(cudaErrorNotSupported);
 }
-enum cudaDriverEntryPointQueryResult { cudaDriverEntryPointSuccess, cudaDriverEntryPointSymbolNotFound };
+enum cudaDriverEntryPointQueryResult {
+  cudaDriverEntryPointSuccess,
+  cudaDriverEntryPointSymbolNotFound
+};
 enum { cudaEnableDefault = 0 };
 // Such as cuTensorMapEncodeTiled, which describes a tensor to TMA.
-inline cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** found, unsigned, unsigned long long,
-                                                    cudaDriverEntryPointQueryResult* result = nullptr) {
+inline cudaError_t cudaGetDriverEntryPointByVersion(
+    const char* name, void** found, unsigned, unsigned long long,
+    cudaDriverEntryPointQueryResult* result = nullptr) {
   emulator_needs_gpu(name);
   *found = nullptr;
   if (result) *result = cudaDriverEntryPointSymbolNotFound;

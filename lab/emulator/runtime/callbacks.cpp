@@ -18,18 +18,21 @@ using namespace emulator;
 
 EMULATOR_API void __tsan_init() {}
 
-#define CHECKS(bytes)                                                             \
-  EMULATOR_API void __tsan_read##bytes(void* address) {                           \
-    if (machine.current) on_access({uintptr_t(address), bytes, Kind::kLoad, false, false}, CALLER); \
-  }                                                                               \
-  EMULATOR_API void __tsan_write##bytes(void* address) {                          \
-    if (machine.current) on_access({uintptr_t(address), bytes, Kind::kStore, false, false}, CALLER); \
-  }                                                                               \
-  EMULATOR_API void __tsan_volatile_read##bytes(void* address) {                  \
+#define CHECKS(bytes)                                                                              \
+  EMULATOR_API void __tsan_read##bytes(void* address) {                                            \
+    if (machine.current)                                                                           \
+      on_access({uintptr_t(address), bytes, Kind::kLoad, false, false}, CALLER);                   \
+  }                                                                                                \
+  EMULATOR_API void __tsan_write##bytes(void* address) {                                           \
+    if (machine.current)                                                                           \
+      on_access({uintptr_t(address), bytes, Kind::kStore, false, false}, CALLER);                  \
+  }                                                                                                \
+  EMULATOR_API void __tsan_volatile_read##bytes(void* address) {                                   \
     if (machine.current) on_access({uintptr_t(address), bytes, Kind::kLoad, true, false}, CALLER); \
-  }                                                                               \
-  EMULATOR_API void __tsan_volatile_write##bytes(void* address) {                 \
-    if (machine.current) on_access({uintptr_t(address), bytes, Kind::kStore, true, false}, CALLER); \
+  }                                                                                                \
+  EMULATOR_API void __tsan_volatile_write##bytes(void* address) {                                  \
+    if (machine.current)                                                                           \
+      on_access({uintptr_t(address), bytes, Kind::kStore, true, false}, CALLER);                   \
   }
 CHECKS(1)
 CHECKS(2)
@@ -39,10 +42,12 @@ CHECKS(16)
 
 // Structs that are no power of two, or less aligned than they are large.
 EMULATOR_API void __tsan_read_range(void* address, unsigned long bytes) {
-  if (machine.current) on_access({uintptr_t(address), unsigned(bytes), Kind::kLoad, false, true}, CALLER);
+  if (machine.current)
+    on_access({uintptr_t(address), unsigned(bytes), Kind::kLoad, false, true}, CALLER);
 }
 EMULATOR_API void __tsan_write_range(void* address, unsigned long bytes) {
-  if (machine.current) on_access({uintptr_t(address), unsigned(bytes), Kind::kStore, false, true}, CALLER);
+  if (machine.current)
+    on_access({uintptr_t(address), unsigned(bytes), Kind::kStore, false, true}, CALLER);
 }
 
 EMULATOR_API void __tsan_vptr_update(void**, void*) {}
@@ -107,7 +112,7 @@ EMULATOR_API void __ubsan_handle_out_of_bounds(OutOfBounds* data, uintptr_t inde
 EMULATOR_API void __ubsan_handle_type_mismatch_v1(Mismatch* data, uintptr_t address) {
   if (!machine.current) return;
   const uintptr_t alignment = uintptr_t(1) << data->log_alignment;
-  const char* kind = address < 65536          ? "null pointer"
+  const char* kind = address < 65536           ? "null pointer"
                      : address % alignment > 0 ? "misaligned"
                                                : "out of bounds";
   Fault fault = fault_here(kind, CALLER);

@@ -31,9 +31,7 @@ void log_access(const Access& access, Space space, const void* pc) {
                 place_of(pc), bytes, frame_of(me())});
 }
 
-void log_block(const void* pc) {
-  append(me(), {0, kBlock, 0, 0, place_of(pc), 0, frame_of(me())});
-}
+void log_block(const void* pc) { append(me(), {0, kBlock, 0, 0, place_of(pc), 0, frame_of(me())}); }
 
 // ---- Frames: where a function was called from.
 
@@ -178,7 +176,8 @@ static unsigned piece_of(const Access (&lanes)[kLanes], unsigned active, const E
     if (active >> lane & 1) bits |= lanes[lane].address;
   }
   const bool is_power = (event.bytes & (event.bytes - 1)) == 0;
-  if (event.is_struct && event.bytes <= 16 && is_power) bits |= std::min<unsigned>(event.bytes, 8) / 2;
+  if (event.is_struct && event.bytes <= 16 && is_power)
+    bits |= std::min<unsigned>(event.bytes, 8) / 2;
   return bits & -bits;
 }
 

@@ -9,8 +9,8 @@ namespace emulator {
 constexpr size_t kStackBytes = 256 * 1024;
 
 struct Fiber {
-  void* place = nullptr;   // its stack pointer while it does not run
-  uintptr_t stack = 0;     // the lowest address, above a page that no one may touch
+  void* place = nullptr;  // its stack pointer while it does not run
+  uintptr_t stack = 0;    // the lowest address, above a page that no one may touch
   uintptr_t top = 0;
 };
 

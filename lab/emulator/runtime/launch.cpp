@@ -20,8 +20,13 @@ __attribute__((aligned(1024))) char emulator_dynamic_shared[kMostShared + kBehin
 
 namespace emulator {
 
-enum Error { kSuccess = 0, kInvalidValue = 1, kInvalidConfiguration = 9, kLaunchFailure = 719,
-             kNotSupported = 801 };
+enum Error {
+  kSuccess = 0,
+  kInvalidValue = 1,
+  kInvalidConfiguration = 9,
+  kLaunchFailure = 719,
+  kNotSupported = 801
+};
 
 static std::map<const void*, size_t> largest_shared;  // by kernel
 static Region* dynamic_shared;
@@ -153,7 +158,8 @@ EMULATOR_API void emulator_shared(void* memory, size_t memory_bytes, void* array
 EMULATOR_API uint32_t emulator_shared_address(const void* pointer) {
   const auto address = reinterpret_cast<uintptr_t>(pointer);
   const auto dynamic = reinterpret_cast<uintptr_t>(emulator_dynamic_shared);
-  if (address - dynamic < sizeof(emulator_dynamic_shared)) return uint32_t(address - dynamic + 1024);
+  if (address - dynamic < sizeof(emulator_dynamic_shared))
+    return uint32_t(address - dynamic + 1024);
   const Region* region = find_region(address);
   if (!region || region->space != Space::kShared || region->is_padding)
     region = find_region(address - 1);  // just behind an array
@@ -163,7 +169,8 @@ EMULATOR_API uint32_t emulator_shared_address(const void* pointer) {
 
 EMULATOR_API void* emulator_shared_pointer(uint32_t address) {
   if (address < 1024) return reinterpret_cast<void*>(uintptr_t(address));  // null and near it
-  if (address - 1024 < sizeof(emulator_dynamic_shared)) return emulator_dynamic_shared + address - 1024;
+  if (address - 1024 < sizeof(emulator_dynamic_shared))
+    return emulator_dynamic_shared + address - 1024;
   const Region* region = shared_region_at(address);
   if (!region) return reinterpret_cast<void*>(uintptr_t(1));
   return reinterpret_cast<void*>(region->begin + address - region->shared_address);
@@ -240,7 +247,9 @@ EMULATOR_API void emulator_set_error(int error) {
   if (error) machine.error = error;
 }
 
-EMULATOR_API int emulator_synchronize() { return machine.error ? machine.error : machine.sticky_error; }
+EMULATOR_API int emulator_synchronize() {
+  return machine.error ? machine.error : machine.sticky_error;
+}
 
 EMULATOR_API size_t emulator_largest_shared(const void* kernel, int bytes) {
   if (bytes >= 0) largest_shared[kernel] = bytes;
@@ -256,16 +265,27 @@ EMULATOR_API int aoti_torch_get_current_cuda_stream(int32_t, void** stream) {
 
 EMULATOR_API const char* emulator_error_text(int error) {
   switch (error) {
-    case 0: return "no error";
-    case 1: return "invalid argument";
-    case 2: return "out of memory";
-    case 9: return "invalid configuration argument";
-    case 100: return "no CUDA-capable device is detected";
-    case 101: return "invalid device ordinal";
-    case 600: return "device not ready";
-    case 700: return "an illegal memory access was encountered";
-    case 719: return "unspecified launch failure";
-    case 801: return "operation not supported";
-    default: return "unknown error";
+    case 0:
+      return "no error";
+    case 1:
+      return "invalid argument";
+    case 2:
+      return "out of memory";
+    case 9:
+      return "invalid configuration argument";
+    case 100:
+      return "no CUDA-capable device is detected";
+    case 101:
+      return "invalid device ordinal";
+    case 600:
+      return "device not ready";
+    case 700:
+      return "an illegal memory access was encountered";
+    case 719:
+      return "unspecified launch failure";
+    case 801:
+      return "operation not supported";
+    default:
+      return "unknown error";
   }
 }

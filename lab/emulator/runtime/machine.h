@@ -93,10 +93,10 @@ struct Machine {
   unsigned threads = 0, warps = 0, alive = 0;
   Thread* current = nullptr;  // null: host code runs
   uint32_t now = 2, launch_begin = 2, block_begin = 2, barrier = 2;
-  uint32_t device_fence = 0, block_fence = 0;            // the last ones in this block
-  uint32_t met_device_fence = 0, met_block_fence = 0;    // those before its last barrier
-  int steps_left = 0;  // before the current thread lets others run
-  uint64_t turns = 0;  // of threads that ran until they waited
+  uint32_t device_fence = 0, block_fence = 0;          // the last ones in this block
+  uint32_t met_device_fence = 0, met_block_fence = 0;  // those before its last barrier
+  int steps_left = 0;                                  // before the current thread lets others run
+  uint64_t turns = 0;                                  // of threads that ran until they waited
   uint64_t stuck = 0;     // steps since a thread ended or a barrier opened
   uint64_t barriers = 0;  // since a thread ended
   bool is_hanging = false;

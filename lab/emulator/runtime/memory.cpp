@@ -71,7 +71,8 @@ static Region* find_segment(uintptr_t address) {
           region.begin = library->dlpi_addr + part.p_vaddr;
           region.bytes = part.p_memsz;
           region.space = Space::kConstant;
-          if (part.p_type == PT_LOAD && region.has(search.address)) search.found = new Region(region);
+          if (part.p_type == PT_LOAD && region.has(search.address))
+            search.found = new Region(region);
         }
         return search.found ? 1 : 0;
       },
@@ -153,8 +154,8 @@ struct Block {
   size_t releases;  // those of blocks before it
 };
 static std::vector<Block> blocks;
-static std::unordered_map<uintptr_t, uint64_t> acquired;              // by any thread of this block
-static std::unordered_map<uint64_t, uint64_t> acquired_by;            // by a thread
+static std::unordered_map<uintptr_t, uint64_t> acquired;    // by any thread of this block
+static std::unordered_map<uint64_t, uint64_t> acquired_by;  // by a thread
 static uint64_t sequence;
 
 void note_block(uint32_t time) {
@@ -205,8 +206,8 @@ static bool is_released(const Touch& touch) {
   if (releases.empty()) return false;
   const Block& block = block_of(touch.time);
   const bool is_here = touch.time >= machine.block_begin;
-  const size_t end = &block + 1 == blocks.data() + blocks.size() ? releases.size()
-                                                                 : (&block + 1)->releases;
+  const size_t end =
+      &block + 1 == blocks.data() + blocks.size() ? releases.size() : (&block + 1)->releases;
   for (size_t i = block.releases; i < end; ++i) {
     const Release& release = releases[i];
     if (touch.time >= (is_here ? release.block_fence : release.device_fence)) continue;
@@ -279,7 +280,8 @@ static const Region* nearest_region(uintptr_t address) {
   const Region* best = nullptr;
   uintptr_t least = UINTPTR_MAX;
   for (const Region* region : regions) {
-    const uintptr_t far = address < region->begin ? region->begin - address : address - region->end();
+    const uintptr_t far =
+        address < region->begin ? region->begin - address : address - region->end();
     if (region->has(address)) return region;
     if (far < least) {
       least = far;
@@ -438,7 +440,8 @@ static void watch(Region& region, const Access& access, const Instruction& instr
   Touch touch = {machine.now, static_cast<uint16_t>(me().number), instruction.number};
   if (access.is_volatile) touch.thread |= kIsVolatile;
   const void* pc = instruction.pc;
-  if (access.kind != Kind::kStore && access.kind != Kind::kAtomic && access.kind != Kind::kArrival) {
+  if (access.kind != Kind::kStore && access.kind != Kind::kAtomic &&
+      access.kind != Kind::kArrival) {
     watch_load(region, access, touch, first, last, pc);
     if (access.is_volatile) on_acquire(access.address);
     return;

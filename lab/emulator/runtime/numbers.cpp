@@ -53,7 +53,8 @@ static uint16_t pack_half(double x, int toward) {
   if (isnan(x)) return 0x7fff;
   const double size = fabs(rounded(x, 10, -14, toward));
   if (size >= 65536) {
-    const bool is_finite = !isinf(x) && (toward == 1 || (toward == 2 && x > 0) || (toward == 3 && x < 0));
+    const bool is_finite =
+        !isinf(x) && (toward == 1 || (toward == 2 && x > 0) || (toward == 3 && x < 0));
     return sign | (is_finite ? 0x7bff : 0x7c00);
   }
   if (size < 0x1p-14) return sign | uint16_t(size * 0x1p24);

@@ -17,11 +17,11 @@ namespace emulator {
 
 namespace {
 
-struct Word {                // %0, %[name], 16, %laneid
-  std::string text;          // without its first %
+struct Word {        // %0, %[name], 16, %laneid
+  std::string text;  // without its first %
   bool is_operand = false;
-  int index = -1;            // of the operand, where it has no name
-  int64_t offset = 0;        // [%0 + 16]
+  int index = -1;      // of the operand, where it has no name
+  int64_t offset = 0;  // [%0 + 16]
 };
 using Words = std::vector<Word>;  // {%0, %1} or only one
 struct Running;
@@ -180,15 +180,24 @@ bool compute_float(const Running& call) {
   const bool is_flushed = has(name, ".ftz");
   const float x = is_flushed ? flush(call.number(1)) : call.number(1);
   float y;
-  if (starts_with(name, "ex2.approx")) y = exp2f(x);
-  else if (starts_with(name, "lg2.approx")) y = log2f(x);
-  else if (starts_with(name, "rcp.")) y = 1 / x;
-  else if (starts_with(name, "rsqrt.")) y = 1 / sqrtf(x);
-  else if (starts_with(name, "sqrt.")) y = sqrtf(x);
-  else if (starts_with(name, "tanh.approx")) y = tanhf(x);
-  else if (starts_with(name, "sin.approx")) y = sinf(x);
-  else if (starts_with(name, "cos.approx")) y = cosf(x);
-  else return false;
+  if (starts_with(name, "ex2.approx"))
+    y = exp2f(x);
+  else if (starts_with(name, "lg2.approx"))
+    y = log2f(x);
+  else if (starts_with(name, "rcp."))
+    y = 1 / x;
+  else if (starts_with(name, "rsqrt."))
+    y = 1 / sqrtf(x);
+  else if (starts_with(name, "sqrt."))
+    y = sqrtf(x);
+  else if (starts_with(name, "tanh.approx"))
+    y = tanhf(x);
+  else if (starts_with(name, "sin.approx"))
+    y = sinf(x);
+  else if (starts_with(name, "cos.approx"))
+    y = cosf(x);
+  else
+    return false;
   call.set_number(is_flushed ? flush(y) : y);
   return true;
 }
@@ -206,15 +215,24 @@ bool compute_integer(const Running& call) {
   } else if (starts_with(name, "mov.") && call.statement.parts.size() == 2) {
     const Word& from = call.statement.parts[1][0];
     const Thread& thread = me();
-    if (from.is_operand) call.set(call.value(from));
-    else if (from.text == "laneid") call.set(thread.lane);
-    else if (from.text == "warpid") call.set(thread.warp_number());
-    else if (from.text == "smid") call.set(0);
-    else if (from.text == "nwarpid" || from.text == "nsmid") call.set(machine.warps);
-    else if (starts_with(from.text, "clock") || from.text == "globaltimer") call.set(emulator_clock());
-    else if (from.text == "lanemask_lt") call.set((1u << thread.lane) - 1);
-    else if (from.text == "lanemask_eq") call.set(1u << thread.lane);
-    else return false;
+    if (from.is_operand)
+      call.set(call.value(from));
+    else if (from.text == "laneid")
+      call.set(thread.lane);
+    else if (from.text == "warpid")
+      call.set(thread.warp_number());
+    else if (from.text == "smid")
+      call.set(0);
+    else if (from.text == "nwarpid" || from.text == "nsmid")
+      call.set(machine.warps);
+    else if (starts_with(from.text, "clock") || from.text == "globaltimer")
+      call.set(emulator_clock());
+    else if (from.text == "lanemask_lt")
+      call.set((1u << thread.lane) - 1);
+    else if (from.text == "lanemask_eq")
+      call.set(1u << thread.lane);
+    else
+      return false;
   } else {
     return false;
   }
@@ -232,12 +250,13 @@ bool move(const Running& call) {
   const std::string& name = call.statement.opcode;
   const bool is_load = starts_with(name, "ld."), is_store = starts_with(name, "st.");
   const bool is_space = has(name, ".shared") || has(name, ".global") || has(name, "ld.volatile");
-  if ((!is_load && !is_store) || !is_space || has(name, "async") || has(name, "cluster")) return false;
+  if ((!is_load && !is_store) || !is_space || has(name, "async") || has(name, "cluster"))
+    return false;
   const Words& registers = call.statement.parts[is_load ? 0 : 1];
   const unsigned bytes = bytes_of_type(name), all = bytes * unsigned(registers.size());
   const uintptr_t address = call.address(is_load ? 1 : 0);
-  const bool is_strong = has(name, "volatile") || has(name, "relaxed") || has(name, "acquire") ||
-                         has(name, "release");
+  const bool is_strong =
+      has(name, "volatile") || has(name, "relaxed") || has(name, "acquire") || has(name, "release");
   if (address % all) {
     Fault fault = fault_here("misaligned", call.pc);
     fault.access = is_load ? "read" : "write";
@@ -288,10 +307,14 @@ uint64_t join(int operation, void* registers, const void* pc) {
 bool multiply(const Running& call) {
   const std::string& name = call.statement.opcode;
   MatrixRegisters registers = {};
-  if (name == "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32") registers.type = kF16;
-  else if (name == "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32") registers.type = kBF16;
-  else if (name == "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32") registers.type = kU16;
-  else return false;
+  if (name == "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
+    registers.type = kF16;
+  else if (name == "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32")
+    registers.type = kBF16;
+  else if (name == "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32")
+    registers.type = kU16;
+  else
+    return false;
   const auto& parts = call.statement.parts;  // d, a, b, c
   for (unsigned i = 0; i < 4; ++i) registers.a[i] = call.value(parts[1][i]);
   for (unsigned i = 0; i < 2; ++i) registers.b[i] = call.value(parts[2][i]);
@@ -360,8 +383,8 @@ bool is_hint(const Running& call) {
 void run(const Running& call) {
   const Statement& statement = call.statement;
   if (statement.run && statement.run(call)) return;
-  for (const auto try_one : {is_hint, compute_integer, compute_float, copy, multiply, load_matrix,
-                             move, synchronize}) {
+  for (const auto try_one :
+       {is_hint, compute_integer, compute_float, copy, multiply, load_matrix, move, synchronize}) {
     statement.run = try_one;
     if (try_one(call)) return;
   }

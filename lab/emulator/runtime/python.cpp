@@ -68,7 +68,8 @@ void end_counts() {
 static std::string text_of(const Fault& fault) {
   std::string text = "{\"kind\":" + quoted(fault.kind) + ",\"access\":" + quoted(fault.access) +
                      ",\"pc\":" + text_of(fault.pc) + ",\"count\":" + number(fault.count) +
-                     ",\"kernel\":" + text_of(fault.kernel) + ",\"launch\":" + number(fault.launch) +
+                     ",\"kernel\":" + text_of(fault.kernel) +
+                     ",\"launch\":" + number(fault.launch) +
                      ",\"is_note\":" + (fault.is_note ? "true" : "false") +
                      ",\"is_same_warp\":" + (fault.is_same_warp ? "true" : "false");
   if (fault.has_thread)
@@ -183,8 +184,14 @@ EMULATOR_API int emulator_call_kernel(const void* function, void (*call)(const v
                                       const unsigned* grid, const unsigned* block, size_t shared,
                                       const char* name, void** arguments) {
   KernelCall each = {function, arguments, call};
-  const LaunchConfig config = {{grid[0], grid[1], grid[2]}, {block[0], block[1], block[2]},
-                               shared, 1, name, nullptr, 0, function};
+  const LaunchConfig config = {{grid[0], grid[1], grid[2]},
+                               {block[0], block[1], block[2]},
+                               shared,
+                               1,
+                               name,
+                               nullptr,
+                               0,
+                               function};
   const auto body = [](void* data) {
     const auto& call = *static_cast<KernelCall*>(data);
     call.call(call.function, call.arguments);

@@ -112,8 +112,20 @@ static unsigned find_partners(const Thread& thread) {
 }
 
 // __syncwarp: what each of these lanes knows of the others, all of them know now.
-static void order_memory(Warp& warp, unsigned lanes) {
+static void order_memory(Thread* threads, unsigned lanes) {
+  Warp& warp = warp_of(*threads);
   const uint32_t now = ++machine.now;
+  uint32_t device_fence = 0, block_fence = 0;  // what one has made visible, the others pass on
+  for (unsigned lane = 0; lane < kLanes; ++lane) {
+    if (!(lanes >> lane & 1)) continue;
+    device_fence = std::max(device_fence, threads[lane].device_fence);
+    block_fence = std::max(block_fence, threads[lane].block_fence);
+  }
+  for (unsigned lane = 0; lane < kLanes; ++lane) {
+    if (!(lanes >> lane & 1)) continue;
+    threads[lane].device_fence = device_fence;
+    threads[lane].block_fence = block_fence;
+  }
   if ((warp.alive & ~lanes) == 0) {
     warp.synced = now;
     return;
@@ -132,9 +144,7 @@ static void order_memory(Warp& warp, unsigned lanes) {
 }
 
 // A thread that ended: did it pass by a place where others wait, or end before it?
-static bool has_passed(const Thread& thread, const void* pc) {
-  return thread.last_access > pc;
-}
+static bool has_passed(const Thread& thread, const void* pc) { return thread.last_access > pc; }
 
 // Lanes that the mask names, and that have ended without taking part.
 static void check_mask(const Thread& thread, unsigned partners) {
@@ -190,15 +200,24 @@ static uint64_t reduce(int operation, const Thread* lanes, unsigned partners) {
   for (unsigned rest = partners; rest; rest &= rest - 1) {
     const auto x = static_cast<uint32_t>(lanes[__builtin_ctz(rest)].warp.value);
     const auto a = static_cast<int32_t>(result), b = static_cast<int32_t>(x);
-    if (is_first) result = x;
-    else if (operation == kReduceAdd) result += x;
-    else if (operation == kReduceMin) result = std::min(result, x);
-    else if (operation == kReduceMax) result = std::max(result, x);
-    else if (operation == kReduceMinSigned) result = std::min(a, b);
-    else if (operation == kReduceMaxSigned) result = std::max(a, b);
-    else if (operation == kReduceAnd) result &= x;
-    else if (operation == kReduceOr) result |= x;
-    else if (operation == kReduceXor) result ^= x;
+    if (is_first)
+      result = x;
+    else if (operation == kReduceAdd)
+      result += x;
+    else if (operation == kReduceMin)
+      result = std::min(result, x);
+    else if (operation == kReduceMax)
+      result = std::max(result, x);
+    else if (operation == kReduceMinSigned)
+      result = std::min(a, b);
+    else if (operation == kReduceMaxSigned)
+      result = std::max(a, b);
+    else if (operation == kReduceAnd)
+      result &= x;
+    else if (operation == kReduceOr)
+      result |= x;
+    else if (operation == kReduceXor)
+      result ^= x;
     is_first = false;
   }
   return result;
@@ -227,7 +246,7 @@ static uint64_t compute_one(Thread& thread, unsigned partners) {
 static void compute(Thread& thread, unsigned partners) {
   Thread* lanes = &thread - thread.lane;
   const int operation = thread.warp.operation;
-  if (operation == kSyncWarp) return order_memory(warp_of(thread), partners);
+  if (operation == kSyncWarp) return order_memory(lanes, partners);
   if (operation >= kMatrixProduct) {
     const WarpRequest* requests[kLanes] = {};
     for (unsigned lane = 0; lane < kLanes; ++lane)
@@ -414,7 +433,8 @@ static void report_deadlock() {
   if (is_warp) {
     add_fact(fault, "operation", waiting->warp.operation);
     add_fact(fault, "mask", waiting->warp.mask);
-    add_fact(fault, "missing", waiting->warp.mask & warp_of(*waiting).alive & ~find_partners(*waiting));
+    add_fact(fault, "missing",
+             waiting->warp.mask & warp_of(*waiting).alive & ~find_partners(*waiting));
     add_fact(fault, "why", "wait elsewhere");
   }
   add_fact(fault, "is_deadlock", 1);
@@ -450,6 +470,7 @@ static bool run_warp(unsigned number) {
     if (thread.state == State::kReady) had_turn |= 1u << thread.lane;  // it has run for long
     if (is_hanging()) {
       report_hang(thread);
+      machine.is_over = true;
       return false;
     }
     if (thread.state == State::kEnded) {  // others may have waited only for it

@@ -1,5 +1,5 @@
-// While a kernel runs, a crash of a thread is a fault in the report, not the end of the process. And
-// a clock ticks, for loops so short that they never call the emulator.
+// While a kernel runs, a crash of a thread is a fault in the report, not the end of the process.
+// And a clock ticks, for loops so short that they never call the emulator.
 #pragma once
 #include <signal.h>
 #include <time.h>

@@ -26,18 +26,18 @@ using same = typename Same<T>::type;  // no type is deduced from it
 
 }  // namespace emulator
 
-#define EMULATOR_ATOMIC(name, operation)                                      \
-  template <typename T>                                                       \
-  EMULATOR_INLINE T name(T* address, emulator::same<T> x) {                   \
-    return emulator::atomic<T>(address, emulator::operation, x);              \
-  }                                                                           \
-  template <typename T>                                                       \
-  EMULATOR_INLINE T name##_block(T* address, emulator::same<T> x) {           \
-    return emulator::atomic<T>(address, emulator::operation, x);              \
-  }                                                                           \
-  template <typename T>                                                       \
-  EMULATOR_INLINE T name##_system(T* address, emulator::same<T> x) {          \
-    return emulator::atomic<T>(address, emulator::operation, x);              \
+#define EMULATOR_ATOMIC(name, operation)                             \
+  template <typename T>                                              \
+  EMULATOR_INLINE T name(T* address, emulator::same<T> x) {          \
+    return emulator::atomic<T>(address, emulator::operation, x);     \
+  }                                                                  \
+  template <typename T>                                              \
+  EMULATOR_INLINE T name##_block(T* address, emulator::same<T> x) {  \
+    return emulator::atomic<T>(address, emulator::operation, x);     \
+  }                                                                  \
+  template <typename T>                                              \
+  EMULATOR_INLINE T name##_system(T* address, emulator::same<T> x) { \
+    return emulator::atomic<T>(address, emulator::operation, x);     \
   }
 EMULATOR_ATOMIC(atomicAdd, kAdd)
 EMULATOR_ATOMIC(atomicExch, kExchange)

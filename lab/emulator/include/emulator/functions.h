@@ -8,7 +8,8 @@
 
 // ---- min and max of any two numbers.
 template <typename A, typename B>
-constexpr std::enable_if_t<std::is_arithmetic_v<A> && std::is_arithmetic_v<B>, std::common_type_t<A, B>>
+constexpr std::enable_if_t<std::is_arithmetic_v<A> && std::is_arithmetic_v<B>,
+                           std::common_type_t<A, B>>
 min(A a, B b) {
   using T = std::common_type_t<A, B>;
   if constexpr (std::is_floating_point_v<T>)
@@ -17,7 +18,8 @@ min(A a, B b) {
     return T(b) < T(a) ? T(b) : T(a);
 }
 template <typename A, typename B>
-constexpr std::enable_if_t<std::is_arithmetic_v<A> && std::is_arithmetic_v<B>, std::common_type_t<A, B>>
+constexpr std::enable_if_t<std::is_arithmetic_v<A> && std::is_arithmetic_v<B>,
+                           std::common_type_t<A, B>>
 max(A a, B b) {
   using T = std::common_type_t<A, B>;
   if constexpr (std::is_floating_point_v<T>)
@@ -79,11 +81,12 @@ inline To to_integer(double x) {
   constexpr bool kIsSigned = std::is_signed_v<To>;
   const double most = kIsSigned ? kLimit : 2 * kLimit, least = kIsSigned ? -kLimit : 0;
   if (x >= most) return To(~(std::make_unsigned_t<To>(kIsSigned) << (sizeof(To) * 8 - 1)));
-  if (x <= least) return kIsSigned ? To(std::make_unsigned_t<To>(1) << (sizeof(To) * 8 - 1)) : To(0);
+  if (x <= least)
+    return kIsSigned ? To(std::make_unsigned_t<To>(1) << (sizeof(To) * 8 - 1)) : To(0);
   return To(x);
 }
 }  // namespace emulator
-#define EMULATOR_CONVERSIONS(from, From, to, To)                                            \
+#define EMULATOR_CONVERSIONS(from, From, to, To)                                                \
   inline To __##from##2##to##_rn(From x) { return emulator::to_integer<To>(rint(double(x))); }  \
   inline To __##from##2##to##_rz(From x) { return emulator::to_integer<To>(trunc(double(x))); } \
   inline To __##from##2##to##_rd(From x) { return emulator::to_integer<To>(floor(double(x))); } \
@@ -105,7 +108,9 @@ inline double __int2double_rn(int x) { return x; }
 inline double __ll2double_rn(long long x) { return double(x); }
 inline float __double2float_rn(double x) { return float(x); }
 
-EMULATOR_INLINE int __float_as_int(float x) { return emulator::from_bits<int>(emulator::bits_of(x)); }
+EMULATOR_INLINE int __float_as_int(float x) {
+  return emulator::from_bits<int>(emulator::bits_of(x));
+}
 EMULATOR_INLINE unsigned __float_as_uint(float x) { return unsigned(emulator::bits_of(x)); }
 EMULATOR_INLINE float __int_as_float(int x) { return emulator::from_bits<float>(unsigned(x)); }
 EMULATOR_INLINE float __uint_as_float(unsigned x) { return emulator::from_bits<float>(x); }
@@ -151,9 +156,13 @@ EMULATOR_INLINE unsigned __funnelshift_r(unsigned low, unsigned high, unsigned b
   return unsigned((uint64_t(high) << 32 | low) >> (bits & 31));
 }
 EMULATOR_INLINE int __mul24(int x, int y) { return (x << 8 >> 8) * (y << 8 >> 8); }
-EMULATOR_INLINE unsigned __umul24(unsigned x, unsigned y) { return (x & 0xffffff) * (y & 0xffffff); }
+EMULATOR_INLINE unsigned __umul24(unsigned x, unsigned y) {
+  return (x & 0xffffff) * (y & 0xffffff);
+}
 EMULATOR_INLINE int __mulhi(int x, int y) { return int(int64_t(x) * y >> 32); }
-EMULATOR_INLINE unsigned __umulhi(unsigned x, unsigned y) { return unsigned(uint64_t(x) * y >> 32); }
+EMULATOR_INLINE unsigned __umulhi(unsigned x, unsigned y) {
+  return unsigned(uint64_t(x) * y >> 32);
+}
 EMULATOR_INLINE long long __mul64hi(long long x, long long y) {
   return (long long)(__int128(x) * y >> 64);
 }
@@ -175,15 +184,15 @@ EMULATOR_INLINE unsigned __usad(unsigned x, unsigned y, unsigned sum) {
 }
 
 // ---- Loads and stores that tell a cache what to expect: here the same as plain ones.
-#define EMULATOR_LOAD(name)                    \
-  template <typename T>                        \
-  EMULATOR_INLINE T name(const T* address) {   \
-    return *address;                           \
+#define EMULATOR_LOAD(name)                  \
+  template <typename T>                      \
+  EMULATOR_INLINE T name(const T* address) { \
+    return *address;                         \
   }
-#define EMULATOR_STORE(name)                                      \
-  template <typename T>                                           \
-  EMULATOR_INLINE void name(T* address, emulator::same<T> x) {    \
-    *address = x;                                                 \
+#define EMULATOR_STORE(name)                                   \
+  template <typename T>                                        \
+  EMULATOR_INLINE void name(T* address, emulator::same<T> x) { \
+    *address = x;                                              \
   }
 EMULATOR_LOAD(__ldg)
 EMULATOR_LOAD(__ldca)

@@ -34,13 +34,19 @@ struct Configuration {
   Configuration(dim3 grid, dim3 block = 1, size_t shared = 0, cudaStream_t = nullptr)
       : grid(grid), block(block), shared(shared) {}
   LaunchConfig as_config(const char* text, const char* file, int line) const {
-    return {{grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, shared, 1, text, file, line,
+    return {{grid.x, grid.y, grid.z},
+            {block.x, block.y, block.z},
+            shared,
+            1,
+            text,
+            file,
+            line,
             nullptr};
   }
 };
 
-// The arguments are evaluated once, as for a GPU; each thread gets a copy of them. (std::tuple would
-// do, if its functions were not watched.)
+// The arguments are evaluated once, as for a GPU; each thread gets a copy of them. (std::tuple
+// would do, if its functions were not watched.)
 template <size_t kIndex, typename T>
 struct Argument {
   T value;

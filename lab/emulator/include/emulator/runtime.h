@@ -53,10 +53,10 @@ struct Extent {  // blockDim, gridDim; dim3 has constructors, and a compiler wou
 
 struct LaunchConfig {
   Extent grid, block;
-  size_t shared;      // bytes of dynamic shared memory
-  unsigned cluster;   // blocks of a cluster
-  const char* text;   // the kernel as it stands in the launch
-  const char* file;   // of the launch
+  size_t shared;     // bytes of dynamic shared memory
+  unsigned cluster;  // blocks of a cluster
+  const char* text;  // the kernel as it stands in the launch
+  const char* file;  // of the launch
   int line;
   const void* kernel;  // its address, or null
 };
@@ -99,13 +99,15 @@ EMULATOR_API void emulator_needs_gpu(const char* what);
 EMULATOR_API void emulator_variable(void* address, size_t bytes, size_t element, int is_constant,
                                     const char* name);
 EMULATOR_API void emulator_export(const char* name, const void* address, const char* signature,
-                                  int is_kernel, void (*call)(const void* function, void** arguments));
+                                  int is_kernel,
+                                  void (*call)(const void* function, void** arguments));
 
 // 16-bit numbers, rounded to nearest even.
 EMULATOR_API float emulator_half_to_float(uint16_t bits);
 EMULATOR_API uint16_t emulator_half_from_double(double x);
 EMULATOR_API uint16_t emulator_bfloat16_from_double(double x);
-EMULATOR_API uint16_t emulator_half_from_float(float x, int toward);  // 0: nearest, 1: zero, 2: down, 3: up
+EMULATOR_API uint16_t emulator_half_from_float(float x,
+                                               int toward);  // 0: nearest, 1: zero, 2: down, 3: up
 EMULATOR_API uint16_t emulator_bfloat16_from_float(float x, int toward);
 
 // CUDA's memory functions.

@@ -40,10 +40,10 @@ EMULATOR_COMPARE(__hgt, >)
 EMULATOR_COMPARE(__hge, >=)
 #undef EMULATOR_COMPARE
 
-#define EMULATOR_ONE(name, expression)    \
-  EMULATOR_INLINE Small name(Small a) {   \
-    const float x = a.emulator_wide();    \
-    return Small(float(expression));      \
+#define EMULATOR_ONE(name, expression)  \
+  EMULATOR_INLINE Small name(Small a) { \
+    const float x = a.emulator_wide();  \
+    return Small(float(expression));    \
   }
 EMULATOR_ONE(hexp, expf(x))
 EMULATOR_ONE(hexp2, exp2f(x))
@@ -93,9 +93,9 @@ EMULATOR_INLINE Pair h2rsqrt(Pair a) { return {hrsqrt(a.x), hrsqrt(a.y)}; }
 
 // ---- Operators. torch compiles .cu files without them, so code for both uses the functions above.
 #ifdef EMULATOR_WITH_OPERATORS
-#define EMULATOR_OPERATOR(T, symbol, name)                            \
-  EMULATOR_INLINE T operator symbol(T a, T b) { return name(a, b); }  \
-  EMULATOR_INLINE T& operator symbol##=(T& a, T b) { return a = name(a, b); }
+#define EMULATOR_OPERATOR(T, symbol, name)                           \
+  EMULATOR_INLINE T operator symbol(T a, T b) { return name(a, b); } \
+  EMULATOR_INLINE T& operator symbol## = (T & a, T b) { return a = name(a, b); }
 EMULATOR_OPERATOR(Small, +, __hadd)
 EMULATOR_OPERATOR(Small, -, __hsub)
 EMULATOR_OPERATOR(Small, *, __hmul)

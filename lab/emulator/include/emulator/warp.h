@@ -67,13 +67,14 @@ EMULATOR_INLINE unsigned __match_any_sync(unsigned mask, T x) {
 }
 template <typename T>
 EMULATOR_INLINE unsigned __match_all_sync(unsigned mask, T x, int* is_same) {
-  const auto found = unsigned(emulator_warp(emulator::kMatchAll, mask, emulator::bits_of(x), 0, 32));
+  const auto found =
+      unsigned(emulator_warp(emulator::kMatchAll, mask, emulator::bits_of(x), 0, 32));
   *is_same = found != 0;
   return found;
 }
 
-#define EMULATOR_REDUCE(name, T, operation)                          \
-  EMULATOR_INLINE T __reduce_##name##_sync(unsigned mask, T x) {     \
+#define EMULATOR_REDUCE(name, T, operation)                                 \
+  EMULATOR_INLINE T __reduce_##name##_sync(unsigned mask, T x) {            \
     return T(emulator_warp(emulator::operation, mask, unsigned(x), 0, 32)); \
   }
 EMULATOR_REDUCE(add, unsigned, kReduceAdd)
