@@ -1,0 +1,237 @@
+"""judge(): ask all checks of an operator, each in a process of its own, and put findings of one cause together."""
+
+import importlib
+import time
+from collections.abc import Callable, Sequence
+
+import torch
+
+from .operator import Operator, SpecError
+from .processes import Ended, fork, may_fork, start
+from .registry import CHECKS, Check
+from .report import Finding, in_order, reproducer
+from .trial import NotApplicable, Wrong, first_line, is_unclear
+from .values import values  # noqa: F401  (the first check)
+
+for _subject in ("values", "memory", "derivatives", "tracing", "state", "gpu"):
+    importlib.import_module(f".{_subject}", __package__)
+
+Progress = Callable[[Check | None, Finding | None], None]
+
+
+def judge(
+    operator: Operator,
+    device: str = "cpu",
+    *,
+    checks: Sequence[str] | None = None,
+    compile: bool = True,
+    progress: Progress = lambda check, finding: None,
+) -> list[Finding]:
+    """Ask the checks of an operator; returns a Finding for each of them, silent faults and crashes first.
+
+    device: "cpu", "cuda" or "cuda:1". checks: names; default: all. compile=False leaves out those that take a C++
+    compiler or Triton. progress is called before each check, and with its finding after it.
+    Raises SpecError if the call, its reference or its inputs fail as described: then there is nothing to judge.
+    """
+    chosen = _chosen(checks, device, compile)
+    _prepare(operator, device)
+    findings, opchecked = [], None
+    for check in chosen:
+        progress(check, None)
+        finding = ask(operator, device, check)
+        findings.append(finding)
+        progress(check, finding)
+    if checks is None or any(finding.is_wrong for finding in findings):
+        opchecked = _opcheck(operator, device)
+    _group(findings)
+    findings += _seen_by_opcheck(findings, opchecked, is_whole=checks is None)
+    return in_order(findings)
+
+
+def _chosen(names: Sequence[str] | None, device: str, compile: bool) -> list[Check]:
+    if unknown := sorted(set(names or ()) - set(CHECKS)):
+        raise SpecError(f"no such check: {', '.join(unknown)}; there are {', '.join(CHECKS)}")
+    kind = device.split(":")[0]
+    found = [CHECKS[name] for name in names or CHECKS]
+    return [check for check in found if kind in check.on and (names or compile or not check.compiles)]
+
+
+def _prepare(operator: Operator, device: str) -> None:
+    """The plain call has to work. What is learnt about the operator is kept, so that no check has to learn it again."""
+
+    def work(say):
+        try:
+            _use(device)
+            inputs = operator.fresh(device)
+            step = "call(*inputs) fails"
+            operator.run(operator.fresh(device))
+            step = "reference(*inputs) fails"
+            if operator.reference is not None:
+                operator.expected(inputs)
+            say({"written": operator._written, "reference_writes": operator._reference_writes})
+        except Exception as error:
+            words = locals().get("step", "inputs(device), or a first call, fails")
+            say({"error": f"{operator.title}: {words}: {first_line(error)}"})
+
+    if not may_fork(device):
+        return None
+    ended = fork(work, 120)
+    said = ended.events[-1] if ended.events else {"error": f"{operator.title}: a plain call fails: {_told(ended)}"}
+    if "error" in said:
+        raise SpecError(said["error"])
+    operator._written = [tuple(place) for place in said["written"]]
+    operator._reference_writes = said["reference_writes"]
+
+
+def _use(device: str) -> None:
+    if device.startswith("cuda:"):
+        torch.cuda.set_device(device)
+
+
+def ask(operator: Operator, device: str, check: Check) -> Finding:
+    """One check, in a process of its own."""
+    before = time.monotonic()
+    if may_fork(device):
+        ended = fork(lambda say: run_trials(operator, device, check, say), check.seconds)
+    elif operator.file is None:
+        raise SpecError(f"{operator.title}: describe it in a file: CUDA is in use here, so each check loads it anew")
+    else:
+        options = ["--operator", operator.title, "--device", device, "--check", check.name]
+        ended = start([operator.file, *options], check.seconds + 60)
+    finding = _finding(operator, device, check, ended)
+    finding.seconds = round(time.monotonic() - before, 2)
+    return finding
+
+
+def run_trials(operator: Operator, device: str, check: Check, say: Callable[[dict], None]) -> None:
+    """Run a check here, until something is wrong. Says which trial begins, so that a crash has a name, and the end."""
+    _use(device)
+    counts = {"right": 0, "refused": 0, "not applicable": 0, "error": 0}
+    firsts: dict[str, dict] = {}
+    try:
+        for each in check.trials(operator, device):
+            name = {"function": each.func.__name__, "module": each.func.__module__}
+            name["arguments"] = ", ".join(f"{key}={value!r}" for key, value in each.keywords.items())
+            say({"begins": name})
+            verdict, message, is_default = attempt(each, operator, device)
+            if verdict == "wrong":
+                return say({"verdict": verdict, "message": message, "trial": name, "is_default": is_default})
+            counts[verdict] += 1
+            firsts.setdefault(verdict, {"verdict": verdict, "message": message, "trial": name})
+    except NotApplicable as error:
+        firsts.setdefault("not applicable", {"verdict": "not applicable", "message": str(error)})
+    for verdict in ("error", "right", "refused", "not applicable"):
+        if verdict in firsts:
+            said = dict(firsts[verdict])
+            if verdict == "right" and counts["refused"]:
+                said["message"] = (
+                    f"{counts['right']} cases right, {counts['refused']} refused: {firsts['refused']['message']}"
+                )
+            return say(said)
+    say({"verdict": "not applicable", "message": "no case fits this operator"})
+
+
+def attempt(each, operator: Operator, device: str) -> tuple[str, str, bool]:
+    """The verdict of one trial, why, and whether it is torch's default."""
+    try:
+        each(operator, device)
+    except Wrong as error:
+        return "wrong", str(error), error.is_torchs_default
+    except NotApplicable as error:
+        return "not applicable", str(error), False
+    except Exception as error:
+        return ("error" if is_unclear(error) else "refused"), first_line(error), False
+    return "right", "", False
+
+
+def _told(ended: Ended) -> str:
+    lines = [line.strip() for line in ended.output.splitlines() if line.strip()]
+    return f"{ended.problem}; {lines[-1]}" if lines and "died" not in ended.problem else ended.problem
+
+
+def _finding(operator: Operator, device: str, check: Check, ended: Ended) -> Finding:
+    """What a process has said, or how it died."""
+    last = ended.events[-1] if ended.events else {}
+    if "verdict" in last:
+        verdict, message, trial = last["verdict"], last["message"], last.get("trial")
+    else:
+        verdict, message, trial = "crash", _told(ended), last.get("begins")
+        if trial:
+            message += f", in {trial['function']}({trial['arguments']})"
+        elif ended.problem.startswith("the process ended"):
+            verdict = "error"
+    finding = Finding(check.name, check.question, verdict, message)
+    if finding.is_wrong:
+        finding.cure, finding.page = check.cure, check.page
+        finding.is_torchs_default = last.get("is_default", False)
+        if trial:
+            function = getattr(importlib.import_module(trial["module"]), trial["function"])
+            finding.reproducer = reproducer(operator, device, function, trial["arguments"], f"{check.name}: {message}")
+    return finding
+
+
+def _group(findings: Sequence[Finding]) -> None:
+    """A check that is wrong because of another one is no finding of its own."""
+    by_name = {finding.check: finding for finding in findings}
+    for finding in findings:
+        if finding.is_wrong:
+            causes = [by_name[name] for name in CHECKS[finding.check].because_of if name in by_name]
+            causes = [cause for cause in causes if cause.is_wrong or cause.verdict == "explained"]
+            if causes:
+                root = causes[0]
+                while root.verdict == "explained":
+                    root = by_name[root.message]
+                root.also.append(finding.check)
+                finding.verdict, finding.message = "explained", root.check
+    for finding in findings:
+        if finding.verdict == "explained":
+            finding.verdict, finding.message = "not applicable", f"wrong, because of {finding.message}"
+            finding.reproducer = finding.cure = finding.page = ""
+
+
+def _opcheck(operator: Operator, device: str) -> dict[str, str] | None:
+    """torch.library.opcheck on the calls that the operator makes: for each of its tests "" or the error."""
+
+    def work(say):
+        from torch.library import opcheck
+
+        _use(device)
+        found: dict[str, str] = {}
+        inputs = operator.fresh(device)
+        calls = operator.calls(inputs)
+        for function, args, kwargs in calls[:2]:
+            detached = torch.utils._pytree.tree_map(
+                lambda x: x.detach().clone() if isinstance(x, torch.Tensor) else x, (tuple(args), dict(kwargs))
+            )
+            for test, result in opcheck(function, *detached, raise_exception=False).items():
+                found[test] = found.get(test) or ("" if result == "SUCCESS" else first_line(result))
+        say({"tests": found})
+
+    if operator.packet is None or not may_fork(device):
+        return None
+    ended = fork(work, 120)
+    return ended.events[-1].get("tests") if ended.events else {"test_schema": _told(ended)}
+
+
+def _seen_by_opcheck(findings: Sequence[Finding], tests: dict[str, str] | None, is_whole: bool) -> list[Finding]:
+    """Note which findings opcheck has, too. A fault that only opcheck sees is a finding of its own."""
+    if not tests:
+        return []
+    failed = {test for test, error in tests.items() if error}
+    claimed = set()
+    for finding in findings:
+        asked = set(CHECKS[finding.check].opcheck).union(*(CHECKS[name].opcheck for name in finding.also))
+        if finding.is_wrong:
+            finding.is_seen_by_opcheck = bool(asked & failed)
+        if finding.is_wrong or finding.verdict == "refused":
+            claimed |= asked
+    question = "Does torch.library.opcheck accept it?"
+    if not is_whole:
+        return []
+    if rest := sorted(failed - claimed):
+        message = "; ".join(f"{test}: {tests[test]}" for test in rest)
+        found = Finding("opcheck", question, "wrong", message, "read opcheck's whole message", "4_gradients")
+        found.is_seen_by_opcheck = True
+        return [found]
+    verdict = "refused" if failed else "right"
+    return [Finding("opcheck", question, verdict, "; ".join(f"{test}: {tests[test]}" for test in sorted(failed)))]
