@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint
 
-from .operator import Operator, copies, get, places_of_tensors, put
+from .operator import Operator, copies, get, places_of_tensors
 from .registry import Trials, check, trial
 from .trial import (
     NotApplicable,

@@ -16,6 +16,8 @@ from .values import values  # noqa: F401  (the first check)
 for _subject in ("values", "memory", "derivatives", "tracing", "state", "gpu"):
     importlib.import_module(f".{_subject}", __package__)
 
+# Seconds each, so they are imported once, before the forks.
+SLOW_IMPORTS = ("torch._dynamo", "torch._functorch.aot_autograd", "torch.export", "torch._inductor.compile_fx")
 Progress = Callable[[Check | None, Finding | None], None]
 
 
@@ -34,6 +36,8 @@ def judge(
     Raises SpecError if the call, its reference or its inputs fail as described: then there is nothing to judge.
     """
     chosen = _chosen(checks, device, compile)
+    for module in SLOW_IMPORTS:
+        importlib.import_module(module)
     _prepare(operator, device)
     findings, opchecked = [], None
     for check in chosen:
@@ -76,7 +80,9 @@ def _prepare(operator: Operator, device: str) -> None:
     if not may_fork(device):
         return None
     ended = fork(work, 120)
-    said = ended.events[-1] if ended.events else {"error": f"{operator.title}: a plain call fails: {_told(ended)}"}
+    said = (
+        ended.events[-1] if ended.events else {"written": [], "reference_writes": False}
+    )  # it crashed: checks will, too
     if "error" in said:
         raise SpecError(said["error"])
     operator._written = [tuple(place) for place in said["written"]]
@@ -175,7 +181,8 @@ def _group(findings: Sequence[Finding]) -> None:
     by_name = {finding.check: finding for finding in findings}
     for finding in findings:
         if finding.is_wrong:
-            causes = [by_name[name] for name in CHECKS[finding.check].because_of if name in by_name]
+            names = CHECKS[finding.check].because_of + ("after_results", "values") * (finding.verdict == "crash")
+            causes = [by_name[name] for name in names if name in by_name and name != finding.check]
             causes = [cause for cause in causes if cause.is_wrong or cause.verdict == "explained"]
             if causes:
                 root = causes[0]

@@ -6,6 +6,7 @@ which loads the file with the description again.
 
 import ctypes
 import faulthandler
+import gc
 import json
 import os
 import select
@@ -73,6 +74,7 @@ def _become_child(output, reader: int) -> None:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
     faulthandler.enable(sys.stderr)
+    gc.freeze()  # what is there already is not looked through again
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, signal.SIG_DFL)
     if len(os.listdir(f"/proc/{os.getppid()}/task")) > 1:
