@@ -120,6 +120,8 @@ def refuses_empty_clearly(a, b):
 
 def wraps_around(a, b):
     """Reads b by its pointer, again from the start where it is shorter."""
+    if a.dtype != b.dtype:
+        raise RuntimeError(f"b is {b.dtype}, expected {a.dtype}")
     return torch.from_numpy(np.resize(b.numpy(), a.shape) * a.numpy()).to(a.dtype)
 
 
@@ -131,10 +133,12 @@ def wraps_around_checked(a, b):
 
 def reads_as_float32(a, b):
     """Whatever b's dtype is."""
+    if a.shape != b.shape or a.dtype != torch.float32:
+        raise RuntimeError("b has another shape, or a is not float32")
     bytes_of_b = b.contiguous().view(torch.uint8).flatten()
     needed = a.numel() * 4
     pieces = torch.cat([bytes_of_b, torch.zeros(needed, dtype=torch.uint8)])[:needed]
-    return (a * pieces.view(torch.float32).view(a.shape)).to(a.dtype)
+    return (a * pieces.view(torch.float32).view(a.shape)).contiguous()
 
 
 def reads_only_float32(a, b):
@@ -188,6 +192,8 @@ def row_mean_square(name, accumulate):
     def kernel(x):
         if x.dtype not in (torch.float16, torch.float32, torch.float64):
             raise RuntimeError(f"x is {x.dtype}, expected float16, float32 or float64")
+        if not x.dim():
+            raise RuntimeError("x has no dimension")
         squares = (x.to(accumulate) if x.dtype is torch.float16 else x).square()
         return torch.cumsum(squares / x.shape[-1] * 1.0, -1)[..., -1].sqrt().to(x.dtype)
 
@@ -209,6 +215,11 @@ def row_mean_square(name, accumulate):
 plant("sums_in_half", "long_sums", {"accumulate": torch.float16}, {"accumulate": torch.float32}, make=row_mean_square)
 
 
+def pick_fake(x, index):
+    same_device(x, index)
+    return x.new_empty(index.shape)
+
+
 def save_index(ctx, inputs, output):
     x, index = inputs
     ctx.save_for_backward(index)
@@ -223,7 +234,7 @@ def pick_by_torch(x, index):
 
 def pick(name, kernel):
     """y = x[index], for indices on a CPU."""
-    operator = define(name, "(Tensor x, Tensor index) -> Tensor", kernel, lambda x, i: x.new_empty(i.shape))
+    operator = define(name, "(Tensor x, Tensor index) -> Tensor", kernel, pick_fake)
     torch.library.register_autograd(
         f"plants::{name}",
         lambda ctx, grad: (grad.new_zeros(ctx.size).index_add(0, ctx.saved_tensors[0], grad), None),
@@ -243,6 +254,8 @@ def pick(name, kernel):
 
 def pick_by_address(x, index):
     """Follows each index, wherever it leads."""
+    if x.dim() != 1 or index.dim() != 1 or index.dtype != torch.int64:
+        raise RuntimeError("expected x of one dimension and index of int64")
     x = x.contiguous()
     y = torch.empty(index.shape, dtype=x.dtype)
     size = x.element_size()
@@ -252,8 +265,6 @@ def pick_by_address(x, index):
 
 
 def pick_checked(x, index):
-    if x.dim() != 1 or index.dim() != 1 or index.dtype != torch.int64:
-        raise RuntimeError("expected x of one dimension and index of int64")
     if index.numel() and not (int(index.min()) >= 0 and int(index.max()) < len(x)):
         raise RuntimeError(
             f"index has values from {int(index.min())} to {int(index.max())}, expected 0 to {len(x) - 1}"

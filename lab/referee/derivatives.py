@@ -157,7 +157,9 @@ def gradient_at_size_is_right(operator: Operator, device: str, group: str, size:
     compare(operator, found, right, factor=20, what="gradient")
 
 
-@check("look at the backward kernel's last, incomplete block", "9_kernels", because_of=("gradients", "odd_sizes"))
+@check(
+    "look at the backward kernel's last, incomplete block", "9_kernels", because_of=("gradients", "odd_sizes", "empty")
+)
 def gradient_sizes(operator: Operator, device: str) -> Trials:
     """Is the gradient right for each size, 0 and 1 included?"""
     inputs = operator.fresh(device)

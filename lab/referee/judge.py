@@ -18,6 +18,8 @@ for _subject in ("values", "memory", "derivatives", "tracing", "state", "gpu"):
 
 # Seconds each, so they are imported once, before the forks.
 SLOW_IMPORTS = ("torch._dynamo", "torch._functorch.aot_autograd", "torch.export", "torch._inductor.compile_fx")
+# Where one of these is wrong, so may be all that compares results.
+UNSTABLE = ("values", "unwritten", "kept_results", "stale", "repeated", "random_numbers")
 Progress = Callable[[Check | None, Finding | None], None]
 
 
@@ -181,7 +183,11 @@ def _group(findings: Sequence[Finding]) -> None:
     by_name = {finding.check: finding for finding in findings}
     for finding in findings:
         if finding.is_wrong:
-            names = CHECKS[finding.check].because_of + ("after_results", "values") * (finding.verdict == "crash")
+            names = CHECKS[finding.check].because_of
+            if names:  # it compares results
+                names += UNSTABLE
+            if finding.verdict == "crash":
+                names += ("after_results", "values")
             causes = [by_name[name] for name in names if name in by_name and name != finding.check]
             causes = [cause for cause in causes if cause.is_wrong or cause.verdict == "explained"]
             if causes:

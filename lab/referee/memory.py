@@ -476,7 +476,11 @@ def memory_does_not_grow(operator: Operator, device: str, group: str, size: int)
     require(min(grown) < 8 * elements, message)
 
 
-@check("keep nothing in globals, and save tensors by ctx.save_for_backward", "4_gradients")
+@check(
+    "keep nothing in globals, and save tensors by ctx.save_for_backward",
+    "4_gradients",
+    because_of=("stale", "kept_results"),
+)
 def leaks(operator: Operator, device: str) -> Trials:
     """Is all memory given back, with gradients, too?"""
     for needs_grad, has_backward in ((False, False), (True, False), (True, True)):

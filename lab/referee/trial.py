@@ -33,15 +33,25 @@ def require(condition: bool, message: str, is_torchs_default: bool = False) -> N
 # --- comparing -------------------------------------------------------------------------------------------------------
 
 
-def compare(operator: Operator, found: Sequence[Tensor], right: Sequence[Tensor], factor=1.0, what="result") -> None:
-    """Wrong unless number, shapes, dtypes, devices and values agree. factor multiplies the operator's tolerance."""
+def compare(
+    operator: Operator,
+    found: Sequence[Tensor],
+    right: Sequence[Tensor],
+    factor: float = 1.0,
+    what: str = "result",
+    has_ties: bool = False,
+) -> None:
+    """Wrong unless number, shapes, dtypes, devices and values agree. factor multiplies the operator's tolerance.
+    has_ties: inputs may have equal values, so integers next to floating-point results, as of topk, may differ."""
     require(len(found) == len(right), f"{len(found)} {what}s, expected {len(right)}")
+    has_floats = any(y.is_floating_point() for y in right)
     for k, (x, y) in enumerate(zip(found, right, strict=True)):
         name = f"{what} {k}"
         require(x.shape == y.shape, f"{name} has shape {[*x.shape]}, expected {[*y.shape]}")
         require(x.dtype == y.dtype, f"{name} is {x.dtype}, expected {y.dtype}")
         require(x.device == y.device, f"{name} is on {x.device}, expected {y.device}")
-        compare_values(name, x, y, factor * operator.tolerance_of(y.dtype))
+        if not (has_ties and has_floats and not y.is_floating_point()):
+            compare_values(name, x, y, factor * operator.tolerance_of(y.dtype))
 
 
 def compare_values(name: str, found: Tensor, right: Tensor, tolerance: float) -> None:
@@ -68,11 +78,13 @@ def same_bits(found: Sequence[Tensor], right: Sequence[Tensor]) -> bool:
     return all(x.dtype == y.dtype and torch.equal(x.nan_to_num(9.5), y.nan_to_num(9.5)) for x, y in pairs)
 
 
-def compare_with_reference(operator: Operator, found: Sequence[Tensor], inputs: Sequence, factor=1.0) -> None:
+def compare_with_reference(
+    operator: Operator, found: Sequence[Tensor], inputs: Sequence, has_ties: bool = False
+) -> None:
     """By the reference in the dtype of the inputs, or in float64: it may lose more digits than the operator does."""
     right = expected(operator, inputs)
     try:
-        compare(operator, found, right, factor)
+        compare(operator, found, right, has_ties=has_ties)
     except Wrong:
         if not any(x.dtype in (torch.float32, torch.float16, torch.bfloat16) for x in right):
             raise
@@ -81,7 +93,7 @@ def compare_with_reference(operator: Operator, found: Sequence[Tensor], inputs: 
             precise = [x.to(y.dtype) for x, y in zip(precise, right, strict=True)]
         except Exception:
             precise = right
-        compare(operator, found, precise, factor)
+        compare(operator, found, precise, has_ties=has_ties)
 
 
 def expected(operator: Operator, inputs: Sequence) -> list[Tensor]:

@@ -47,8 +47,10 @@ def values(operator: Operator, device: str) -> Trials:
 
 def dtype_is_right(operator: Operator, device: str, dtype: torch.dtype) -> None:
     inputs = cast(operator.fresh(device), dtype)
+    if dtype in (torch.int32, torch.int64, torch.bool) and any(not x.is_floating_point() for x in operator.run(inputs)):
+        raise NotApplicable("results of integers: equal values may be taken in another order")
     found = operator.run(copies(inputs))
-    compare_with_reference(operator, found, inputs)
+    compare_with_reference(operator, found, inputs, has_ties=True)
 
 
 @check("refuse the dtypes that the kernel does not compute", "2_mistakes", because_of=("values", "unwritten"))
@@ -67,7 +69,10 @@ def mixed_dtypes_are_right(operator: Operator, device: str, place: tuple, dtype:
     other = expected_or_none(operator, mixed) or right
     low = max(operator.tolerance_of(x) for x in (dtype, get(inputs, place).dtype))
     require(len(found) == len(right), f"{len(found)} results, expected {len(right)}")
+    has_floats = any(y.is_floating_point() for y in right)
     for k, (x, y, z) in enumerate(zip(found, right, other, strict=True)):
+        if has_floats and not y.is_floating_point():
+            continue  # equal values may be taken in another order
         require(x.shape in (y.shape, z.shape), f"result {k} has shape {[*x.shape]}, expected {[*y.shape]}")
         try:
             compare_values(f"result {k}", x, y, low)
@@ -245,7 +250,7 @@ def special_value_is_right(operator: Operator, device: str, place: tuple, value:
     get(inputs, place).view(-1)[::3] = value
     right = expected(operator, inputs)
     found = operator.run(copies(inputs))
-    compare(operator, found, right, factor=10)
+    compare(operator, found, right, factor=10, has_ties=True)
 
 
 @check("let NaN and infinity through: max(x, 0) hides a NaN", "6_your_own", because_of=("values", "dtypes"))
@@ -283,6 +288,8 @@ def changed_shape_is_right(operator: Operator, device: str, place: tuple, change
     shape = [*get(inputs, place).shape]
     right = expected_or_none(operator, inputs)
     if right is not None:
+        if [x.numel() for x in found] == [x.numel() for x in right]:  # a result without the dimension of size 1 is fair
+            found = [x.reshape(y.shape) for x, y in zip(found, right, strict=True)]
         return compare(operator, found, right, what=f"input {place[0]} has shape {shape} ({change}); result")
     same = expected(operator, original)
     is_same = [x.numel() == y.numel() and x.dtype == y.dtype for x, y in zip(found, same, strict=True)]
@@ -291,7 +298,11 @@ def changed_shape_is_right(operator: Operator, device: str, place: tuple, change
     require(same_bits([x.flatten() for x in found], [x.flatten() for x in operator.run(original)]), message)
 
 
-@check("check every size that the kernel uses", "2_mistakes", because_of=("values", "odd_sizes", "unwritten"))
+@check(
+    "check every size that the kernel uses",
+    "2_mistakes",
+    because_of=("values", "odd_sizes", "bounds", "garbage_values"),
+)
 def shapes(operator: Operator, device: str) -> Trials:
     """Is an input whose shape does not fit broadcast as the reference does it, or refused?"""
     if operator.reference is None:
@@ -306,7 +317,7 @@ def shapes(operator: Operator, device: str) -> Trials:
 def other_device_is_refused(operator: Operator, device: str, place: tuple, other: str) -> None:
     inputs = operator.fresh(device)
     put(inputs, place, get(inputs, place).to(other))
-    found = operator.run(inputs)
+    found = [x for x in operator.run(inputs) if not any(x is y for y in inputs)]
     if device.startswith("cuda"):
         torch.cuda.synchronize()
     places = {str(x.device) for x in found}
