@@ -284,15 +284,6 @@ def unwritten_tail(a, b):
     return y
 
 
-def alias_one_row(a, b):
-    return a if a.dim() and len(a) == 1 and a.dtype == b.dtype else product(a, b)
-
-
-def returns_copy_of_one_row(a, b):
-    y = product(a, b)
-    return y.clone() if y.dim() and len(y) == 1 else y
-
-
 def mutates_b(a, b):
     y = product(a, b)
     b.data.clamp_(-1, 1)
@@ -395,7 +386,6 @@ def negative_view(a, b):
 
 
 plant("unwritten_tail", "unwritten", {"kernel": unwritten_tail})
-plant("alias_one_row", "aliases", {"kernel": alias_one_row}, {"kernel": returns_copy_of_one_row})
 plant("mutates_b", "writes", {"kernel": mutates_b})
 plant("order_of_memory", "strides", {"kernel": in_order_of_memory}, {"kernel": in_order_of_elements})
 plant("strides_of_size_one", "size_one", {"kernel": compares_all_strides})
@@ -435,6 +425,30 @@ def pair(name, kernel):
     torch.library.register_autograd(f"plants::{name}", backward, setup_context=save, lib=library)
     call, reference = without_tangents(getattr(torch.ops.plants, name)), lambda a, b: (a * b, a + b)
     return Operator(f"plants::{name}", call=call, inputs=two, reference=reference, gradients=(0, 1))
+
+
+def dense(name, kernel):
+    """x in row-major order."""
+    operator = define(
+        name, "(Tensor x) -> Tensor", kernel, lambda x: torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    )
+    torch.library.register_autograd(f"plants::{name}", lambda ctx, grad: grad, lib=library)
+    return Operator(
+        f"plants::{name}",
+        call=without_tangents(operator),
+        inputs=lambda device: (torch.randn(3, 6, device=device),),
+        reference=lambda x: x.clone(memory_format=torch.contiguous_format),
+        gradients=(0,),
+    )
+
+
+plant(
+    "returns_its_input",
+    "aliases",
+    {"kernel": lambda x: x.contiguous()},
+    {"kernel": lambda x: x.clone(memory_format=torch.contiguous_format)},
+    make=dense,
+)
 
 
 def pair_in_one_memory(a, b):

@@ -130,7 +130,11 @@ def gradient_is_right(operator: Operator, device: str, dtype: torch.dtype) -> No
         compare_values(f"derivative by input {places[k][0]}", (x * directions[k]).sum()[None], right[None], 1e-4)
 
 
-@check("compare it with the formula, by gradcheck in float64", "4_gradients", because_of=("values", "lost_gradients"))
+@check(
+    "compare it with the formula, by gradcheck in float64",
+    "4_gradients",
+    because_of=("values", "lost_gradients", "writes"),
+)
 def gradients(operator: Operator, device: str) -> Trials:
     """Is the gradient right?"""
     need_gradient(operator, operator.fresh(device))
@@ -187,7 +191,10 @@ def gradient_is_not_lost(operator: Operator, device: str, place: tuple) -> None:
         if not results:
             raise NotApplicable("no result is floating-point")
         message = f"input {place[0]} requires a gradient, which is lost: "
-        require(any(y.requires_grad for y in results), message + "no result requires one, and there is no error")
+        is_default = bool(operator.written()) and not operator.gradients
+        default = " (torch's default for an operator that writes)" * is_default
+        is_recorded = any(y.requires_grad for y in results)
+        require(is_recorded, f"{message}no result requires one, and there is no error{default}", is_default)
         nodes = " ".join(type(y.grad_fn).__name__ for y in results)
         found = torch.autograd.grad(sum(y.sum() for y in results if y.requires_grad), x, allow_unused=True)[0]
     is_warned = any("autograd kernel was not registered" in str(w.message) for w in caught)
@@ -216,10 +223,11 @@ def leaf_is_not_overwritten(operator: Operator, device: str, place: tuple) -> No
     inputs = operator.fresh(device)
     get(inputs, place).requires_grad_()
     operator.call(*inputs)
-    raise Wrong(f"input {place[0]} requires a gradient, and is written without an error")
+    message = f"input {place[0]} requires a gradient, and is written without an error"
+    raise Wrong(f"{message} (torch's default for an operator that writes)", is_torchs_default=True)
 
 
-@check("refuse it while torch.is_grad_enabled()", "5_kinds")
+@check("refuse it while torch.is_grad_enabled()", "5_kinds", because_of=("lost_gradients",))
 def written_leaves(operator: Operator, device: str) -> Trials:
     """Is a leaf that requires a gradient safe from being written?"""
     inputs = operator.fresh(device)
@@ -541,7 +549,7 @@ def torchs_default(operator: Operator, inputs: Sequence) -> str:
 @check(
     "refuse inputs with a tangent (forward_ad.unpack_dual(x).tangent is not None), or compute by torch's functions",
     "4_gradients",
-    because_of=("values", "gradients"),
+    because_of=("values", "gradients", "lost_gradients"),
 )
 def tangents(operator: Operator, device: str) -> Trials:
     """Is a forward derivative right, or refused?"""
@@ -699,7 +707,7 @@ def inference_is_right(operator: Operator, device: str, way: str) -> None:
         require(all(x.is_inference() for x in found), "a result of torch.inference_mode() is no inference tensor")
 
 
-@check("allocate results by torch", "3_operator", because_of=("values", "kept_results"))
+@check("allocate results by torch", "3_operator", because_of=("values", "kept_results", "aliases"))
 def without_gradients(operator: Operator, device: str) -> Trials:
     """Is the result the same under no_grad and inference_mode, and free of gradients?"""
     for way in ("no_grad", "inference_mode"):

@@ -19,7 +19,7 @@ for _subject in ("values", "memory", "derivatives", "tracing", "state", "gpu"):
 # Seconds each, so they are imported once, before the forks.
 SLOW_IMPORTS = ("torch._dynamo", "torch._functorch.aot_autograd", "torch.export", "torch._inductor.compile_fx")
 # Where one of these is wrong, so may be all that compares results.
-UNSTABLE = ("values", "unwritten", "kept_results", "stale", "repeated", "random_numbers")
+UNSTABLE = ("unwritten", "uninitialized", "writes", "values", "kept_results", "stale", "repeated", "random_numbers")
 Progress = Callable[[Check | None, Finding | None], None]
 
 
@@ -74,7 +74,7 @@ def _prepare(operator: Operator, device: str) -> None:
             step = "reference(*inputs) fails"
             if operator.reference is not None:
                 operator.expected(inputs)
-            say({"written": operator._written, "reference_writes": operator._reference_writes})
+            say({"learnt": operator.learnt})
         except Exception as error:
             words = locals().get("step", "inputs(device), or a first call, fails")
             say({"error": f"{operator.title}: {words}: {first_line(error)}"})
@@ -82,13 +82,12 @@ def _prepare(operator: Operator, device: str) -> None:
     if not may_fork(device):
         return None
     ended = fork(work, 120)
-    said = (
-        ended.events[-1] if ended.events else {"written": [], "reference_writes": False}
-    )  # it crashed: checks will, too
+    said = ended.events[-1] if ended.events else {}  # if it crashed, checks will, too
     if "error" in said:
         raise SpecError(said["error"])
-    operator._written = [tuple(place) for place in said["written"]]
-    operator._reference_writes = said["reference_writes"]
+    nothing = {"written": [], "returned": [], "by_reference": [], "returned_by_reference": []}
+    learnt = said.get("learnt", nothing)
+    operator.learnt = {name: [tuple(place) for place in places] for name, places in learnt.items()}
 
 
 def _use(device: str) -> None:
@@ -227,24 +226,19 @@ def _opcheck(operator: Operator, device: str) -> dict[str, str] | None:
 
 
 def _seen_by_opcheck(findings: Sequence[Finding], tests: dict[str, str] | None, is_whole: bool) -> list[Finding]:
-    """Note which findings opcheck has, too. A fault that only opcheck sees is a finding of its own."""
+    """Note which findings opcheck has, too. If only opcheck sees a fault, that is a finding of its own."""
     if not tests:
         return []
-    failed = {test for test, error in tests.items() if error}
-    claimed = set()
-    for finding in findings:
+    failed = sorted(test for test, error in tests.items() if error)
+    wrong = [finding for finding in findings if finding.is_wrong]
+    for finding in wrong:
         asked = set(CHECKS[finding.check].opcheck).union(*(CHECKS[name].opcheck for name in finding.also))
-        if finding.is_wrong:
-            finding.is_seen_by_opcheck = bool(asked & failed)
-        if finding.is_wrong or finding.verdict == "refused":
-            claimed |= asked
-    question = "Does torch.library.opcheck accept it?"
+        finding.is_seen_by_opcheck = bool(failed) if len(wrong) == 1 else not asked.isdisjoint(failed)
     if not is_whole:
         return []
-    if rest := sorted(failed - claimed):
-        message = "; ".join(f"{test}: {tests[test]}" for test in rest)
-        found = Finding("opcheck", question, "wrong", message, "read opcheck's whole message", "4_gradients")
-        found.is_seen_by_opcheck = True
-        return [found]
-    verdict = "refused" if failed else "right"
-    return [Finding("opcheck", question, verdict, "; ".join(f"{test}: {tests[test]}" for test in sorted(failed)))]
+    refused = {test for finding in findings if finding.verdict == "refused" for test in CHECKS[finding.check].opcheck}
+    verdict = "wrong" if not wrong and set(failed) - refused else "refused" if failed else "right"
+    message = "; ".join(f"{test}: {tests[test]}" for test in failed)
+    opcheck = Finding("opcheck", "Does torch.library.opcheck accept it?", verdict, message, page="4_gradients")
+    opcheck.is_seen_by_opcheck = bool(failed)
+    return [opcheck]

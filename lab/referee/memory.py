@@ -38,7 +38,11 @@ def view_is_read(operator: Operator, device: str, places: list, view: str) -> No
     compare(operator, found, right, what=f"inputs {places} are views ({view}); result")
 
 
-@check("use the strides, or call contiguous() before you take a pointer", "2_mistakes", because_of=("uninitialized",))
+@check(
+    "use the strides, or call contiguous() before you take a pointer",
+    "2_mistakes",
+    because_of=("uninitialized", "neighbours"),
+)
 def strides(operator: Operator, device: str) -> Trials:
     """Are views read as what they are: strided, unaligned, expanded, overlapping, negative, conjugate?"""
     inputs = operator.fresh(device)

@@ -104,7 +104,7 @@ class Operator:
 
     def __post_init__(self):
         self.title = self.title or self.name
-        self._written, self._reference_writes = None, False
+        self.learnt: dict[str, list[Place]] | None = None
         self.file = sys._getframe(2).f_globals.get("__file__")
         if not callable(self.inputs):
             raise SpecError(f"{self.title}: inputs is {self.inputs!r}, expected a function: lambda device: (x, 2.0)")
@@ -127,40 +127,50 @@ class Operator:
 
     def fresh(self, device: str, seed: int = 0) -> list:
         """New inputs, the same for the same seed."""
-        if self._written is None:
-            self._written = []
-            self._find_written(device)
+        if self.learnt is None:
+            self.learnt = {"written": [], "returned": [], "by_reference": [], "returned_by_reference": []}
+            self._learn(device)
         torch.manual_seed(seed)
         return copies(self.inputs(device))
 
     def run(self, inputs: Sequence) -> list[Tensor]:
-        """Call the operator. Returns its results, then the inputs that it has written (and not returned)."""
+        """Call the operator. Returns its results, then the inputs that it has written and not returned."""
         returned = tensors_of(self.call(*inputs))
-        written = [get(inputs, place) for place in self._written]
-        return returned + [x for x in written if not any(x is y for y in returned)]
+        return returned + self._others(inputs, "written", "returned")
 
     def expected(self, inputs: Sequence) -> list[Tensor]:
         """What run() should return, by the reference. The inputs are written if the reference writes."""
         returned = tensors_of(self.reference(*inputs))
-        written = [get(inputs, place) for place in self._written if self._reference_writes]
-        return returned + [x for x in written if not any(x is y for y in returned)]
+        return returned + self._others(inputs, "by_reference", "returned_by_reference")
 
     def written(self) -> list[Place]:
         """The places of the inputs that a call writes: by the operator's schema and by what the reference does."""
-        return self._written
+        return [tuple(place) for place in self.learnt["written"]]
 
-    def _find_written(self, device: str) -> None:
+    def _others(self, inputs: Sequence, written: str, returned: str) -> list[Tensor]:
+        return [get(inputs, place) for place in self.learnt[written] if place not in self.learnt[returned]]
+
+    def _learn(self, device: str) -> None:
+        """Which inputs are written, and which of them are returned, by a call and by the reference."""
         inputs = self.fresh(device)
-        addresses = {get(inputs, place).untyped_storage().data_ptr(): place for place in places_of_tensors(inputs)}
-        found = {addresses[address] for address in self._written_addresses(inputs) if address in addresses}
-        changed = set()
+        places = places_of_tensors(inputs)
+        addresses = {get(inputs, place).untyped_storage().data_ptr(): place for place in places}
+        written = {addresses[address] for address in self._written_addresses(inputs) if address in addresses}
+        by_reference, returned_by_reference = set(), []
         if self.reference is not None:
-            others = self.fresh(device)
-            before = [(place, get(others, place)._version) for place in places_of_tensors(others)]
-            self.reference(*others)
-            changed = {place for place, version in before if get(others, place)._version != version}
-        self._reference_writes = bool(changed)
-        self._written = sorted(found | changed)
+            inputs = self.fresh(device)
+            versions = {place: get(inputs, place)._version for place in places}
+            results = tensors_of(self.reference(*inputs))
+            by_reference = {place for place in places if get(inputs, place)._version != versions[place]}
+            returned_by_reference = [p for p in places if any(get(inputs, p) is x for x in results)]
+        inputs = self.fresh(device)
+        results = tensors_of(self.call(*inputs))
+        self.learnt = {
+            "written": sorted(written | by_reference),
+            "returned": [place for place in places if any(get(inputs, place) is x for x in results)],
+            "by_reference": sorted(by_reference),
+            "returned_by_reference": returned_by_reference,
+        }
 
     def _written_addresses(self, inputs: list) -> list[int]:
         found = []

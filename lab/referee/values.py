@@ -38,7 +38,11 @@ def result_is_right(operator: Operator, device: str, seed: int) -> None:
     compare_with_reference(operator, found, inputs)
 
 
-@check("compare with the reference on the smallest input that fails", "3_operator")
+@check(
+    "compare with the reference on the smallest input that fails",
+    "3_operator",
+    because_of=("unwritten", "after_results"),
+)
 def values(operator: Operator, device: str) -> Trials:
     """Is the result that of the reference?"""
     for seed in range(3):
@@ -476,7 +480,11 @@ def new_contents_are_read(operator: Operator, device: str, place: tuple, is_seen
         compare(operator, operator.run(inputs), operator.run(again), what=f"contents {k} of input {place[0]}; result")
 
 
-@check("compute in each call; no address or version says that contents are the same", "5_kinds")
+@check(
+    "compute in each call; no address or version says that contents are the same",
+    "5_kinds",
+    because_of=("unwritten", "values"),
+)
 def stale(operator: Operator, device: str) -> Trials:
     """Is a result computed from what the inputs hold now? (A cache also deceives a timer.)"""
     inputs = operator.fresh(device)
