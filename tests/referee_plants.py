@@ -76,10 +76,18 @@ def two(device):
 
 
 def multiply(
-    name, kernel=product, fake=product_fake, setup=save, backward=product_backward, vmap=None, wrap=None, **facts
+    name,
+    kernel=product,
+    fake=product_fake,
+    setup=save,
+    backward=product_backward,
+    vmap=None,
+    wrap=None,
+    key="CPU",
+    **facts,
 ):
     """a * b with a gradient."""
-    operator = define(name, "(Tensor a, Tensor b) -> Tensor", kernel, fake)
+    operator = define(name, "(Tensor a, Tensor b) -> Tensor", kernel, fake, key)
     torch.library.register_autograd(f"plants::{name}", backward, setup_context=setup, lib=library)
     if vmap:
         torch.library.register_vmap(f"plants::{name}", vmap, lib=library)

@@ -20,6 +20,8 @@ for _subject in ("values", "memory", "derivatives", "tracing", "state", "gpu"):
 SLOW_IMPORTS = ("torch._dynamo", "torch._functorch.aot_autograd", "torch.export", "torch._inductor.compile_fx")
 # Where one of these is wrong, so may be all that compares results.
 UNSTABLE = ("unwritten", "uninitialized", "writes", "values", "kept_results", "stale", "repeated", "random_numbers")
+# If the plain call crashes, only these are asked: they may say why.
+WHY_CRASH = ("neighbours", "page_ends", "after_results", "unwritten")
 Progress = Callable[[Check | None, Finding | None], None]
 
 
@@ -41,16 +43,17 @@ def judge(
     for module in SLOW_IMPORTS:
         importlib.import_module(module)
     _prepare(operator, device)
-    findings, opchecked = [], None
+    findings = []
     for check in chosen:
+        has_crashed = any(finding.check == "values" and finding.verdict == "crash" for finding in findings)
+        if has_crashed and check.name not in WHY_CRASH:
+            continue
         progress(check, None)
-        finding = ask(operator, device, check)
-        findings.append(finding)
-        progress(check, finding)
-    if checks is None or any(finding.is_wrong for finding in findings):
-        opchecked = _opcheck(operator, device)
+        findings.append(ask(operator, device, check))
+        progress(check, findings[-1])
     _group(findings)
-    findings += _seen_by_opcheck(findings, opchecked, is_whole=checks is None)
+    if checks is None:
+        findings += _seen_by_opcheck(findings, _opcheck(operator, device))
     return in_order(findings)
 
 
@@ -59,7 +62,8 @@ def _chosen(names: Sequence[str] | None, device: str, compile: bool) -> list[Che
         raise SpecError(f"no such check: {', '.join(unknown)}; there are {', '.join(CHECKS)}")
     kind = device.split(":")[0]
     found = [CHECKS[name] for name in names or CHECKS]
-    return [check for check in found if kind in check.on and (names or compile or not check.compiles)]
+    found = [check for check in found if kind in check.on]
+    return found if names else [c for c in found if kind in c.unasked_on and (compile or not c.compiles)]
 
 
 def _prepare(operator: Operator, device: str) -> None:
@@ -180,25 +184,32 @@ def _finding(operator: Operator, device: str, check: Check, ended: Ended) -> Fin
 def _group(findings: Sequence[Finding]) -> None:
     """A check that is wrong because of another one is no finding of its own."""
     by_name = {finding.check: finding for finding in findings}
+    root_of: dict[str, Finding] = {}
     for finding in findings:
         if finding.is_wrong:
-            names = CHECKS[finding.check].because_of
-            if names:  # it compares results
-                names += UNSTABLE
-            if finding.verdict == "crash":
-                names += ("after_results", "values")
-            causes = [by_name[name] for name in names if name in by_name and name != finding.check]
-            causes = [cause for cause in causes if cause.is_wrong or cause.verdict == "explained"]
-            if causes:
-                root = causes[0]
-                while root.verdict == "explained":
-                    root = by_name[root.message]
-                root.also.append(finding.check)
-                finding.verdict, finding.message = "explained", root.check
-    for finding in findings:
-        if finding.verdict == "explained":
-            finding.verdict, finding.message = "not applicable", f"wrong, because of {finding.message}"
-            finding.reproducer = finding.cure = finding.page = ""
+            names = [name for name in _causes_of(finding) if name in by_name and by_name[name].is_wrong]
+            if names:
+                root_of[finding.check] = by_name[names[0]]
+    for name in list(root_of):
+        root, seen = root_of[name], {name}
+        while root.check in root_of and root.check not in seen:
+            seen.add(root.check)
+            root = root_of[root.check]
+        if root.check != name and root.check not in root_of:
+            root.also.append(name)
+            finding = by_name[name]
+            finding.message, finding.reproducer = f"wrong, because of {root.check}", ""
+            finding.cure = finding.page = ""
+            finding.verdict = "not applicable"
+
+
+def _causes_of(finding: Finding) -> tuple[str, ...]:
+    names = CHECKS[finding.check].because_of
+    if names:  # it compares results
+        names += UNSTABLE
+    if finding.verdict == "crash" and finding.check != "after_results":
+        names += ("after_results", "values")
+    return tuple(name for name in names if name != finding.check)
 
 
 def _opcheck(operator: Operator, device: str) -> dict[str, str] | None:
@@ -225,7 +236,7 @@ def _opcheck(operator: Operator, device: str) -> dict[str, str] | None:
     return ended.events[-1].get("tests") if ended.events else {"test_schema": _told(ended)}
 
 
-def _seen_by_opcheck(findings: Sequence[Finding], tests: dict[str, str] | None, is_whole: bool) -> list[Finding]:
+def _seen_by_opcheck(findings: Sequence[Finding], tests: dict[str, str] | None) -> list[Finding]:
     """Note which findings opcheck has, too. If only opcheck sees a fault, that is a finding of its own."""
     if not tests:
         return []
@@ -234,8 +245,6 @@ def _seen_by_opcheck(findings: Sequence[Finding], tests: dict[str, str] | None, 
     for finding in wrong:
         asked = set(CHECKS[finding.check].opcheck).union(*(CHECKS[name].opcheck for name in finding.also))
         finding.is_seen_by_opcheck = bool(failed) if len(wrong) == 1 else not asked.isdisjoint(failed)
-    if not is_whole:
-        return []
     refused = {test for finding in findings if finding.verdict == "refused" for test in CHECKS[finding.check].opcheck}
     verdict = "wrong" if not wrong and set(failed) - refused else "refused" if failed else "right"
     message = "; ".join(f"{test}: {tests[test]}" for test in failed)

@@ -200,10 +200,10 @@ def load(file: str | Path, title: str | None = None) -> Operator | list[Operator
     path = Path(file).resolve()
     if not path.is_file():
         raise SpecError(f"{file}: no such file")
-    name = path.stem.replace("-", "_")
+    name = f"description_in_{path.stem}"
     if str(path.parent) not in sys.path:
-        sys.path.insert(0, str(path.parent))
-    if name not in sys.modules or getattr(sys.modules[name], "__file__", None) != str(path):
+        sys.path.append(str(path.parent))  # last: the file may be called as what it describes
+    if getattr(sys.modules.get(name), "__file__", None) != str(path):
         spec = importlib.util.spec_from_file_location(name, path)
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module

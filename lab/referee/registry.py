@@ -27,6 +27,7 @@ class Check:
     opcheck: tuple[str, ...]
     compiles: bool
     on: tuple[str, ...]
+    unasked_on: tuple[str, ...]
     seconds: int
 
     @property
@@ -42,6 +43,7 @@ def check(
     opcheck: tuple[str, ...] = (),
     compiles: bool = False,
     on: tuple[str, ...] = ("cpu", "cuda"),
+    unasked_on: tuple[str, ...] = ("cpu", "cuda"),
     seconds: int = 60,
 ) -> Callable:
     """Register a function as a check, under its own name.
@@ -49,12 +51,12 @@ def check(
     cure: one sentence for the author of the operator. page: the page of docs/ to read.
     because_of: checks which, if they are wrong, explain why this one is wrong: it is then no finding of its own.
     opcheck: tests of torch.library.opcheck that ask for the same. compiles: left out by compile=False.
-    on: device types. seconds: the time limit.
+    on: device types; unasked_on: those where it runs without being named. seconds: the time limit.
     """
 
     def register(trials: Callable) -> Callable:
         name = trials.__name__
-        CHECKS[name] = Check(name, trials, cure, page, because_of, opcheck, compiles, on, seconds)
+        CHECKS[name] = Check(name, trials, cure, page, because_of, opcheck, compiles, on, unasked_on, seconds)
         return trials
 
     return register

@@ -157,9 +157,10 @@ def resize(operator: Operator, inputs: Sequence, group: str, size: int) -> list:
         for place in places_of_tensors(found):
             if place[0] == i:
                 x = get(found, place)
-                times = math.ceil(size / max(x.shape[dim], 1))
-                repeated = torch.cat([x] * times, dim) if times > 1 else x
-                put(found, place, repeated.narrow(dim, 0, size).clone())
+                times = [1] * x.dim()
+                times[dim] = math.ceil(size / max(x.shape[dim], 1))
+                longer = x.repeat(times).narrow(dim, 0, size) if times[dim] > 1 else x.narrow(dim, 0, size)
+                put(found, place, longer if longer.numel() > 2**28 else longer.clone())
     return found
 
 

@@ -217,10 +217,11 @@ def _free_memory(device: str) -> int:
     "use int64_t for lengths, indices and products of sizes",
     "2_mistakes",
     because_of=("values", "odd_sizes", "large"),
+    unasked_on=("cuda",),  # a CPU takes minutes
     seconds=300,
 )
 def huge(operator: Operator, device: str) -> Trials:
-    """Is it right beyond 2^31 elements? (Only where memory allows.)"""
+    """Is it right beyond 2^31 elements? (Where memory allows; on a CPU only if it is named.)"""
     inputs = operator.fresh(device)
     dtype = next((d for d in (torch.float16, torch.float32) if accepts(operator, cast(inputs, d))), None)
     if dtype is None or not groups_of(operator, inputs) or operator.written():
