@@ -183,6 +183,26 @@ def reuses_buffer(a, b):
     return BUFFERS.setdefault((y.shape, y.dtype), torch.empty_like(y)).copy_(y)
 
 
+def off_by_little(a, b):
+    return (a * b * 1.001).to(torch.promote_types(a.dtype, b.dtype)).contiguous()
+
+
+def forgets_incomplete_block(a, b):
+    y = product(a, b)
+    rest = y.numel() % 32
+    if y.numel() > 32 and rest:
+        y.view(-1)[-rest:] = 0
+    return y
+
+
+def one_address_is_a_square(a, b):
+    """Takes equal addresses for a square, and forgets a factor."""
+    return a.clone(memory_format=torch.contiguous_format) if a.data_ptr() == b.data_ptr() else product(a, b)
+
+
+plant("off_by_little", "values", {"kernel": off_by_little})
+plant("incomplete_block", "odd_sizes", {"kernel": forgets_incomplete_block})
+plant("equal_addresses", "same_input", {"kernel": one_address_is_a_square})
 plant("drops_nan", "special_values", {"kernel": drops_nan})
 plant("wrong_beyond_65536", "large", {"kernel": wrong_beyond_65536})
 plant("refuses_empty", "empty", {"kernel": refuses_empty}, {"kernel": refuses_empty_clearly}, verdict="error")
@@ -240,7 +260,7 @@ def pick_by_torch(x, index):
     return x[index]
 
 
-def pick(name, kernel):
+def pick(name, kernel, bounds={1: (0, 6)}):  # noqa: B006
     """y = x[index], for indices on a CPU."""
     operator = define(name, "(Tensor x, Tensor index) -> Tensor", kernel, pick_fake)
     torch.library.register_autograd(
@@ -255,7 +275,7 @@ def pick(name, kernel):
         inputs=lambda device: (torch.randn(7, device=device), torch.tensor([0, 6, 2, 2], device=device)),
         reference=pick_by_torch,
         gradients=(0,),
-        bounds={1: (0, 6)},
+        bounds=bounds,
         sizes={"count": [(1, 0)]},
     )
 
@@ -281,6 +301,42 @@ def pick_checked(x, index):
 
 
 plant("index_unchecked", "bounds", {"kernel": pick_by_address}, {"kernel": pick_checked}, make=pick, verdict="any")
+plant(
+    "garbage_index",
+    "garbage_values",
+    {"kernel": pick_by_address},
+    {"kernel": pick_checked},
+    make=lambda name, kernel: pick(name, kernel, bounds={}),
+    verdict="any",
+)
+
+
+def power(name, is_signed):
+    """x to the power of a whole number."""
+
+    def kernel(x, n):
+        return torch.pow(x, n if is_signed else abs(n)).contiguous()
+
+    operator = define(name, "(Tensor x, int n) -> Tensor", kernel, lambda x, n: x.new_empty(x.shape))
+    torch.library.register_autograd(
+        f"plants::{name}",
+        lambda ctx, grad: (grad * ctx.n * ctx.saved_tensors[0] ** (ctx.n - 1), None),
+        setup_context=save_power,
+        lib=library,
+    )
+
+    def inputs(device):
+        return torch.rand(3, 6, device=device) + 1, 2
+
+    return Operator(f"plants::{name}", without_tangents(operator), inputs, torch.pow, gradients=(0,))
+
+
+def save_power(ctx, inputs, output):
+    x, ctx.n = inputs
+    ctx.save_for_backward(x)
+
+
+plant("negative_power", "arguments", {"is_signed": False}, {"is_signed": True}, make=power)
 
 # --- memory ----------------------------------------------------------------------------------------------------------
 
@@ -473,13 +529,13 @@ plant(
 )
 
 
-def write(name, kernel, raises_version=True):
+def write(name, kernel, raises_version=True, checks_c=True):
     """c[i] = a[i] + a[n - 1 - i], written into c."""
     operator = define(name, "(Tensor(a!) c, Tensor a) -> ()", kernel, lambda c, a: None)
 
     def call(c, a):
         tensors = (c, a)
-        if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
+        if torch.is_grad_enabled() and any(x.requires_grad for x in (tensors if checks_c else (a,))):
             raise RuntimeError("there is no gradient, and an argument requires one")
         if any(forward_ad.unpack_dual(x).tangent is not None for x in tensors):
             raise NotImplementedError("there is no forward derivative")
@@ -540,6 +596,7 @@ plant("overlap", "overlaps", {"kernel": mirror_plainly}, {"kernel": mirror}, mak
 plant("view_of_c", "written_views", {"kernel": mirror_by_address}, {"kernel": mirror_by_address_checked}, make=write)
 plant("resizes_c", "resized_outputs", {"kernel": mirror_resized}, {"kernel": mirror}, make=write)
 plant("version_stays", "version", {"raises_version": False}, make=lambda name, **parts: write(name, mirror, **parts))
+plant("writes_a_leaf", "written_leaves", {"checks_c": False}, make=lambda name, **parts: write(name, mirror, **parts))
 
 
 def note(name, schema):
@@ -635,6 +692,16 @@ def casts_gradient(ctx, grad):
     return tuple(x.double() for x in product_backward(ctx, grad))
 
 
+def doubled(ctx, grad):
+    return tuple(2 * x for x in product_backward(ctx, grad))
+
+
+def wrong_for_many(ctx, grad):
+    return tuple(x * (1 if x.numel() < 5000 else 0) for x in product_backward(ctx, grad))
+
+
+plant("gradient_doubled", "gradients", {"backward": doubled})
+plant("gradient_of_many_is_zero", "gradient_sizes", {"backward": wrong_for_many})
 plant("second_is_zero", "second_derivatives", {"backward": second_is_zero}, {"backward": refuses_second})
 plant("half_gradient_wrong", "gradient_dtypes", {"backward": half_gradient_wrong})
 plant("lost_gradient_b", "lost_gradients", {"backward": lost_gradient_b})

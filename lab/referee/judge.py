@@ -72,16 +72,10 @@ def _prepare(operator: Operator, device: str) -> None:
     def work(say):
         try:
             _use(device)
-            inputs = operator.fresh(device)
-            step = "call(*inputs) fails"
-            operator.run(operator.fresh(device))
-            step = "reference(*inputs) fails"
-            if operator.reference is not None:
-                operator.expected(inputs)
+            operator.fresh(device)
             say({"learnt": operator.learnt})
-        except Exception as error:
-            words = locals().get("step", "inputs(device), or a first call, fails")
-            say({"error": f"{operator.title}: {words}: {first_line(error)}"})
+        except SpecError as error:
+            say({"error": str(error)})
 
     if not may_fork(device):
         return None
@@ -208,7 +202,7 @@ def _causes_of(finding: Finding) -> tuple[str, ...]:
     if names:  # it compares results
         names += UNSTABLE
     if finding.verdict == "crash" and finding.check != "after_results":
-        names += ("after_results", "values")
+        names += ("after_results", "dtypes", "bounds", "garbage_values", "shapes", "values")
     return tuple(name for name in names if name != finding.check)
 
 

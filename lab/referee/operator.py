@@ -152,15 +152,16 @@ class Operator:
 
     def _learn(self, device: str) -> None:
         """Which inputs are written, and which of them are returned, by a call and by the reference."""
-        inputs = self.fresh(device)
+        inputs = self._must_work("inputs(device)", lambda: self.fresh(device))
         places = places_of_tensors(inputs)
         addresses = {get(inputs, place).untyped_storage().data_ptr(): place for place in places}
-        written = {addresses[address] for address in self._written_addresses(inputs) if address in addresses}
+        found = self._must_work("call(*inputs)", lambda: self._written_addresses(inputs))
+        written = {addresses[address] for address in found if address in addresses}
         by_reference, returned_by_reference = set(), []
         if self.reference is not None:
             inputs = self.fresh(device)
             versions = {place: get(inputs, place)._version for place in places}
-            results = tensors_of(self.reference(*inputs))
+            results = self._must_work("reference(*inputs)", lambda: tensors_of(self.reference(*inputs)))
             by_reference = {place for place in places if get(inputs, place)._version != versions[place]}
             returned_by_reference = [p for p in places if any(get(inputs, p) is x for x in results)]
         inputs = self.fresh(device)
@@ -171,6 +172,13 @@ class Operator:
             "by_reference": sorted(by_reference),
             "returned_by_reference": returned_by_reference,
         }
+
+    def _must_work(self, what: str, function: Callable):
+        try:
+            return function()
+        except Exception as error:
+            words = str(error).strip().splitlines()[:1]
+            raise SpecError(f"{self.title}: {what} fails: {type(error).__name__}: {' '.join(words)}") from error
 
     def _written_addresses(self, inputs: list) -> list[int]:
         found = []

@@ -33,11 +33,16 @@ def add_all(c, a, b):
     add2.torch_launch_add2(c, a, b, a.numel())
 
 
+def write_sum(c, a, b):
+    n = a.numel()
+    c.view(-1)[:n] = a.flatten() + b.flatten()[:n]
+
+
 launch = Operator(
     "add2::torch_launch_add2",
     call=add_all,
     inputs=lambda device: (torch.zeros(6, 3, device=device), *(torch.randn(6, 3, device=device) for _ in "ab")),
-    reference=lambda c, a, b: c.view(-1)[: a.numel()].copy_((a + b).flatten()) and None,
+    reference=write_sum,
     sizes={"rows": [(0, 0), (1, 0), (2, 0)]},
     tolerance=EXACT,
     wrong={
