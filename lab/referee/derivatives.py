@@ -22,11 +22,11 @@ from .trial import (
     filled,
     floating,
     groups_of,
+    is_affordable,
     places_with_gradient,
     require,
     resize,
     same_bits,
-    size_of,
 )
 
 OURS, THEIRS = "the operator", "the reference"
@@ -170,7 +170,7 @@ def gradient_sizes(operator: Operator, device: str) -> Trials:
     need_gradient(operator, inputs)
     for group in groups_of(operator, inputs):
         for size in (0, 1, 2, 5, 8, 33, 129, 1023, 4099):
-            if size * size_of(operator, inputs, group)[1] < 2**20:
+            if is_affordable(operator, inputs, group, 2 * size):
                 yield trial(gradient_at_size_is_right, group=group, size=size)
 
 

@@ -11,15 +11,15 @@ from .processes import Ended, fork, may_fork, start
 from .registry import CHECKS, Check
 from .report import Finding, in_order, reproducer
 from .trial import NotApplicable, Wrong, first_line, is_unclear
-from .values import values  # noqa: F401  (the first check)
 
 for _subject in ("values", "memory", "derivatives", "tracing", "state", "gpu"):
     importlib.import_module(f".{_subject}", __package__)
 
 # Seconds each, so they are imported once, before the forks.
 SLOW_IMPORTS = ("torch._dynamo", "torch._functorch.aot_autograd", "torch.export", "torch._inductor.compile_fx")
-# Where one of these is wrong, so may be all that compares results.
-UNSTABLE = ("unwritten", "uninitialized", "writes", "values", "kept_results", "stale", "repeated", "random_numbers")
+# Where one of these is wrong, so may be all that compares results; each of them because of those before it.
+UNSTABLE = ("after_results", "unwritten", "uninitialized", "writes", "random_numbers", "repeated")
+UNSTABLE += ("kept_results", "stale", "values")
 # If the plain call crashes, only these are asked: they may say why.
 WHY_CRASH = ("neighbours", "page_ends", "after_results", "unwritten")
 Progress = Callable[[Check | None, Finding | None], None]
@@ -199,9 +199,11 @@ def _group(findings: Sequence[Finding]) -> None:
 
 def _causes_of(finding: Finding) -> tuple[str, ...]:
     names = CHECKS[finding.check].because_of
-    if names:  # it compares results
+    if finding.check in UNSTABLE:
+        names = UNSTABLE[: UNSTABLE.index(finding.check)]
+    elif names:  # it compares results
         names += UNSTABLE
-    if finding.verdict == "crash" and finding.check != "after_results":
+    if finding.verdict == "crash" and finding.check not in UNSTABLE:
         names += ("after_results", "dtypes", "bounds", "garbage_values", "shapes", "values")
     return tuple(name for name in names if name != finding.check)
 

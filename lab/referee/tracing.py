@@ -116,7 +116,7 @@ def _is_accepted(operator: Operator, inputs: Sequence) -> bool:
     "give the fake kernel's result the shape, dtype, device and strides of the real one: same call, same layout",
     "6_your_own",
     opcheck=("test_faketensor", "test_aot_dispatch_dynamic"),
-    because_of=("values", "aliases"),
+    because_of=("values", "aliases", "plain_results"),
 )
 def fake(operator: Operator, device: str) -> Trials:
     """Does the fake kernel say what the real one returns: shape, dtype, device, strides?"""

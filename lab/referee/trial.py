@@ -208,6 +208,17 @@ def size_of(operator: Operator, inputs: Sequence, group: str) -> tuple[int, int]
     return max(sizes), max(elements)
 
 
+def is_affordable(operator: Operator, inputs: Sequence, group: str, size: int) -> bool:
+    """Whether a call with this size takes less than two seconds, by a call with a smaller one, and its memory is small.
+    A loop in Python, or a matrix product, is slow without being wrong."""
+    if size * max(size_of(operator, inputs, group)[1], 1) > 2**24:
+        return False
+    sample = resize(operator, inputs, group, min(size, 257))
+    start = time.monotonic()
+    accepts(operator, sample)
+    return (time.monotonic() - start) * max(size / 257, 1) < 2
+
+
 def small_sizes(operator: Operator, device: str, largest: int = 9) -> list[tuple[str, int]]:
     """Pairs of a group and a size from 1 on."""
     inputs = operator.fresh(device)
@@ -266,13 +277,3 @@ def _is_raised_by_torch(error: BaseException) -> bool:
     while trace:
         last, trace = trace.tb_frame.f_code.co_filename, trace.tb_next
     return last is not None and str(Path(torch.__file__).parent) in last
-
-
-class Watch:
-    """Seconds since it was made: a check stops before sizes that would take too long."""
-
-    def __init__(self):
-        self.start = time.monotonic()
-
-    def seconds(self) -> float:
-        return time.monotonic() - self.start
