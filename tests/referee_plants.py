@@ -773,6 +773,11 @@ def fake_one_row(a, b):
     return y.new_empty((max(y.shape[0], 1), *y.shape[1:])) if y.dim() else y
 
 
+def fake_anywhere(a, b):
+    return a.new_empty(torch.broadcast_shapes(a.shape, b.shape), dtype=torch.promote_types(a.dtype, b.dtype))
+
+
+plant("fake_anywhere", "devices", {"fake": fake_anywhere})
 plant("fake_strides", "fake", {"fake": fake_strides})
 plant("fake_dtype_half", "fake", {"fake": fake_dtype_half})
 plant("fake_one_row", "fake", {"fake": fake_one_row})

@@ -391,7 +391,15 @@ def overwritten_result_is_noticed(operator: Operator, device: str, of: tuple) ->
     compare(operator, [found], [right], factor=20, what=f"the result was overwritten; gradient of input {of[0]}")
 
 
-@check("save tensors by ctx.save_for_backward, not as attributes of ctx", "4_gradients", because_of=("gradients",))
+@check(
+    "save tensors by ctx.save_for_backward, not as attributes of ctx",
+    "4_gradients",
+    because_of=(
+        "backward_twice",
+        "interleaved",
+        "gradients",
+    ),
+)
 def saved(operator: Operator, device: str) -> Trials:
     """Is a saved tensor that is overwritten before the backward pass noticed?"""
     inputs = operator.fresh(device)
@@ -434,7 +442,11 @@ def checkpointed_is_the_same(operator: Operator, device: str, use_reentrant: boo
     )
 
 
-@check("keep no state between forward and backward but ctx", "4_gradients", because_of=("gradients", "repeated"))
+@check(
+    "keep no state between forward and backward but ctx",
+    "4_gradients",
+    because_of=("backward_twice", "interleaved", "gradients", "repeated"),
+)
 def checkpoints(operator: Operator, device: str) -> Trials:
     """Is the gradient the same under torch.utils.checkpoint and with hooks on saved tensors?"""
     need_gradient(operator, operator.fresh(device))
@@ -460,7 +472,11 @@ def two_graphs_do_not_mix(operator: Operator, device: str) -> None:
         compare(operator, found, rights, factor=20, what="after another call; gradient")
 
 
-@check("save what backward needs on ctx, not in a global", "4_gradients", because_of=("gradients", "kept_results"))
+@check(
+    "save what backward needs on ctx, not in a global",
+    "4_gradients",
+    because_of=("backward_twice", "gradients", "kept_results"),
+)
 def interleaved(operator: Operator, device: str) -> Trials:
     """Do two calls whose backward passes come later keep their own gradients?"""
     need_gradient(operator, operator.fresh(device))
@@ -495,7 +511,10 @@ def second_is_right(operator: Operator, device: str) -> None:
 @check(
     "write backward with operators that have a gradient, or mark it once_differentiable",
     "4_gradients",
-    because_of=("gradients",),
+    because_of=(
+        "backward_twice",
+        "gradients",
+    ),
 )
 def second_derivatives(operator: Operator, device: str) -> Trials:
     """Is the second derivative right, or refused?"""
@@ -613,7 +632,7 @@ TRANSFORMS = ("grad", "vjp", "vmap of grad", "grad of vmap", "jacrev", "jacfwd",
 @check(
     "take autograd.Function with setup_context, or a function at the Autograd key",
     "4_gradients",
-    because_of=("gradients", "tangents", "second_derivatives", "vmap"),
+    because_of=("backward_twice", "gradients", "tangents", "second_derivatives", "vmap"),
 )
 def transforms(operator: Operator, device: str) -> Trials:
     """Are the derivatives of torch.func right, or refused?"""

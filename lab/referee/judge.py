@@ -9,7 +9,7 @@ import torch
 from .operator import Operator, SpecError
 from .processes import Ended, fork, may_fork, start
 from .registry import CHECKS, Check
-from .report import Finding, in_order, reproducer
+from .report import Finding, in_order, literal, reproducer
 from .trial import NotApplicable, Wrong, first_line, is_unclear
 
 for _subject in ("values", "memory", "derivatives", "tracing", "state", "gpu"):
@@ -116,7 +116,7 @@ def run_trials(operator: Operator, device: str, check: Check, say: Callable[[dic
     try:
         for each in check.trials(operator, device):
             name = {"function": each.func.__name__, "module": each.func.__module__}
-            name["arguments"] = ", ".join(f"{key}={value!r}" for key, value in each.keywords.items())
+            name["arguments"] = ", ".join(f"{key}={literal(value)}" for key, value in each.keywords.items())
             say({"begins": name})
             verdict, message, is_default = attempt(each, operator, device)
             if verdict == "wrong":

@@ -484,7 +484,7 @@ def memory_does_not_grow(operator: Operator, device: str, group: str, size: int)
 @check(
     "keep nothing in globals, and save tensors by ctx.save_for_backward",
     "4_gradients",
-    because_of=("stale", "kept_results"),
+    because_of=("stale", "kept_results", "interleaved"),
 )
 def leaks(operator: Operator, device: str) -> Trials:
     """Is all memory given back, with gradients, too?"""

@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import math
 import sys
 import textwrap
 import types
@@ -99,6 +100,11 @@ def reproducer(operator: Operator, device: str, function: Callable, arguments: s
     lines += ["", f"operator = {where}", "", "", source.rstrip(), "", ""]
     lines.append(f"{function.__name__}(operator, {device!r}{', ' if arguments else ''}{arguments})")
     return "\n".join(lines) + "\n"
+
+
+def literal(value: object) -> str:
+    """As Python reads it: its repr, but for NaN and infinity."""
+    return repr(value) if not isinstance(value, float) or math.isfinite(value) else f'float("{value}")'
 
 
 def _imports(function: Callable, package: str) -> list[str]:

@@ -196,7 +196,7 @@ def setting_does_not_matter(operator: Operator, device: str, setting: str) -> No
 @check(
     "name dtype and device for each tensor that you make",
     "6_your_own",
-    because_of=("values", "gradients", "repeated", "uninitialized", "unwritten"),
+    because_of=("backward_twice", "interleaved", "values", "gradients", "repeated", "uninitialized", "unwritten"),
 )
 def callers_settings(operator: Operator, device: str) -> Trials:
     """Is the result the same with other settings: default dtype and device, threads, deterministic algorithms?"""
@@ -245,7 +245,7 @@ def threads_do_not_mix(operator: Operator, device: str, has_backward: bool) -> N
 @check(
     "keep no buffer, and no state, that two calls share",
     "5_kinds",
-    because_of=("values", "kept_results", "repeated", "leaks"),
+    because_of=("backward_twice", "interleaved", "values", "kept_results", "repeated", "leaks"),
 )
 def threads(operator: Operator, device: str) -> Trials:
     """Is it right in several threads at once, with backward passes, too?"""

@@ -192,7 +192,18 @@ def compiled_is_the_same(operator: Operator, device: str, backend: str, has_neig
 @check(
     "let the schema say what is written and what is new: the compiler plans memory by it",
     "5_kinds",
-    because_of=("values", "aliases", "writes", "fake", "gradients", "lost_gradients", "stale", "repeated", "traced"),
+    because_of=(
+        "backward_twice",
+        "values",
+        "aliases",
+        "writes",
+        "fake",
+        "gradients",
+        "lost_gradients",
+        "stale",
+        "repeated",
+        "traced",
+    ),
     opcheck=("test_aot_dispatch_dynamic",),
 )
 def traced_compiled(operator: Operator, device: str) -> Trials:
@@ -204,7 +215,17 @@ def traced_compiled(operator: Operator, device: str) -> Trials:
 @check(
     "let the schema say what is written and what is new: the compiler plans memory by it",
     "5_kinds",
-    because_of=("values", "aliases", "writes", "fake", "gradients", "lost_gradients", "traced", "traced_compiled"),
+    because_of=(
+        "backward_twice",
+        "values",
+        "aliases",
+        "writes",
+        "fake",
+        "gradients",
+        "lost_gradients",
+        "traced",
+        "traced_compiled",
+    ),
     compiles=True,
     seconds=240,
 )
