@@ -15,8 +15,7 @@ from .trial import NotApplicable, Wrong, first_line, is_unclear
 for _subject in ("values", "memory", "derivatives", "tracing", "state", "gpu"):
     importlib.import_module(f".{_subject}", __package__)
 
-# Seconds each, so they are imported once, before the forks.
-SLOW_IMPORTS = ("torch._dynamo", "torch._functorch.aot_autograd", "torch.export", "torch._inductor.compile_fx")
+SLOW_IMPORTS = ("torch._functorch.aot_autograd", "torch.export", "torch._inductor.compile_fx")
 # Where one of these is wrong, so may be all that compares results; each of them because of those before it.
 UNSTABLE = ("after_results", "unwritten", "uninitialized", "writes", "random_numbers", "repeated")
 UNSTABLE += ("kept_results", "stale", "values")
@@ -40,9 +39,10 @@ def judge(
     Raises SpecError if the call, its reference or its inputs fail as described: then there is nothing to judge.
     """
     chosen = _chosen(checks, device, compile)
-    for module in SLOW_IMPORTS:
-        importlib.import_module(module)
+    importlib.import_module("torch._dynamo")  # takes a second, so not in each fork
     _prepare(operator, device)
+    for module in SLOW_IMPORTS if checks is None else ():
+        importlib.import_module(module)
     findings = []
     for check in chosen:
         has_crashed = any(finding.check == "values" and finding.verdict == "crash" for finding in findings)

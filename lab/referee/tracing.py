@@ -739,6 +739,8 @@ def _call_by(operator: Operator, inputs: list, way: str) -> None:
         if not xs or operator.written():
             raise NotApplicable("nothing to batch")
         many = tuple(torch.stack([x, x]) for x in xs)
+        if accepts(operator, filled(operator, inputs, places, [x[0] for x in many])):
+            raise NotApplicable("a batch of it is not wrong: its members are contiguous, for example")
         torch.vmap(lambda *ys: operator.run(filled(operator, inputs, places, ys)))(*many)
     elif way == "compiled":
         torch.compile(lambda *ys: operator.call(*filled(operator, inputs, places, ys)), backend="eager")(*xs)
