@@ -95,12 +95,14 @@ def _fake_trials(operator: Operator, device: str, function: Callable) -> Trials:
                 yield some(group=group, size=size)
     places = [place for place in places_of_tensors(inputs) if place not in operator.written()]
     for view in VIEWS:
+        if view in ("rows far apart", "negative bit", "conjugate bit"):
+            continue
         fitting = [place for place in places if view_of(get(inputs, place), view) is not None]
         for several in [[place] for place in fitting] + [fitting] * (len(fitting) > 1):
             viewed = copies(inputs)
             for place in several:
                 put(viewed, place, view_of(get(viewed, place), view))
-            if view not in ("rows far apart", "negative bit", "conjugate bit") and _is_accepted(operator, viewed):
+            if _is_accepted(operator, viewed):
                 yield some(view=view, places=several)
 
 
