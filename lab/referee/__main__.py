@@ -60,8 +60,11 @@ def check_options(parser: argparse.ArgumentParser, args: argparse.Namespace) -> 
 
 def serve(args: argparse.Namespace) -> int:
     """Run one check in this process, and write events to a pipe."""
-    operator = load(args.file, args.operator)
-    run_trials(operator, args.device, CHECKS[args.check[0]], _say(args.events))
+    say = _say(args.events)
+    try:
+        run_trials(load(args.file, args.operator), args.device, CHECKS[args.check[0]], say)
+    except SpecError as error:
+        say({"error": str(error)})
     return 0
 
 

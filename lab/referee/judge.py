@@ -103,6 +103,8 @@ def ask(operator: Operator, device: str, check: Check) -> Finding:
     else:
         options = ["--operator", operator.title, "--device", device, "--check", check.name]
         ended = start([operator.file, *options], check.seconds + 60)
+    if ended.events and "error" in ended.events[-1]:
+        raise SpecError(ended.events[-1]["error"])
     finding = _finding(operator, device, check, ended)
     finding.seconds = round(time.monotonic() - before, 2)
     return finding
@@ -117,7 +119,7 @@ def run_trials(operator: Operator, device: str, check: Check, say: Callable[[dic
         for each in check.trials(operator, device):
             name = {"function": each.func.__name__, "module": each.func.__module__}
             name["arguments"] = ", ".join(f"{key}={literal(value)}" for key, value in each.keywords.items())
-            say({"begins": name})
+            say({"begins": name, "at": time.monotonic()})
             verdict, message, is_default = attempt(each, operator, device)
             if verdict == "wrong":
                 return say({"verdict": verdict, "message": message, "trial": name, "is_default": is_default})
@@ -127,6 +129,8 @@ def run_trials(operator: Operator, device: str, check: Check, say: Callable[[dic
                 break  # CUDA then refuses all that follows
     except NotApplicable as error:
         firsts.setdefault("not applicable", {"verdict": "not applicable", "message": str(error)})
+    except Exception as error:  # the check asks the operator, too, before a trial begins
+        firsts.setdefault("error", {"verdict": "error", "message": f"a plain call fails: {first_line(error)}"})
     for verdict in ("error", "right", "refused", "not applicable"):
         if verdict in firsts:
             said = dict(firsts[verdict])
@@ -165,7 +169,9 @@ def _finding(operator: Operator, device: str, check: Check, ended: Ended) -> Fin
         verdict, message, trial = last["verdict"], last["message"], last.get("trial")
     else:
         verdict, message, trial = "crash", _told(ended), last.get("begins")
-        if trial:
+        if ended.problem.startswith("no answer") and time.monotonic() - last.get("at", 0) < check.seconds / 2:
+            verdict, message = "not applicable", f"too slow for {check.seconds} s: {len(ended.events)} cases were tried"
+        elif trial:
             message += f", in {trial['function']}({trial['arguments']})"
         elif ended.problem.startswith("the process ended"):
             verdict = "error"
