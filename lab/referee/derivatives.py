@@ -107,19 +107,23 @@ def need_gradient(operator: Operator, inputs: Sequence) -> list:
 # --- the gradient ----------------------------------------------------------------------------------------------------
 
 
-def gradient_is_right(operator: Operator, device: str, dtype: torch.dtype) -> None:
-    """As the reference's gradient, or else the difference quotient."""
-    inputs = cast(operator.fresh(device), dtype)
+def gradient_is_right(operator: Operator, device: str, dtype: torch.dtype | None) -> None:
+    """As the reference's gradient, or else the difference quotient. dtype None: the inputs as they are."""
+    inputs = operator.fresh(device) if dtype is None else cast(operator.fresh(device), dtype)
     if not accepts(operator, inputs):
         raise NotApplicable(f"{dtype} is refused")
     places = places_with_gradient(operator, inputs)
     found = gradients_of(function_of(operator, inputs, places), leaves_of(inputs, places))
     for place, x in zip(places, found, strict=True):
-        require(x.dtype == dtype, f"the gradient of input {place[0]} is {x.dtype}, expected {dtype}")
+        own = get(inputs, place).dtype
+        require(x.dtype == own, f"the gradient of input {place[0]} is {x.dtype}, expected {own}")
     if operator.reference is not None:
         precise = cast(inputs, torch.float64)
+        if expected_or_none(operator, precise) is None:
+            precise = inputs
         right = gradients_of(function_of(operator, precise, places, THEIRS), leaves_of(precise, places))
-        return compare(operator, found, [x.to(dtype) for x in right], factor=20, what="gradient")
+        right = [x.to(y.dtype) for x, y in zip(right, found, strict=True)]
+        return compare(operator, found, right, factor=20, what="gradient")
     if dtype != torch.float64:
         raise NotApplicable("no reference")
     function, xs = function_of(operator, inputs, places), [get(inputs, place) for place in places]
@@ -139,7 +143,7 @@ def gradient_is_right(operator: Operator, device: str, dtype: torch.dtype) -> No
 def gradients(operator: Operator, device: str) -> Trials:
     """Is the gradient right?"""
     need_gradient(operator, operator.fresh(device))
-    for dtype in (torch.float64, torch.float32):
+    for dtype in (None, torch.float64, torch.float32):
         yield trial(gradient_is_right, dtype=dtype)
 
 

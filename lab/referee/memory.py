@@ -1,7 +1,9 @@
 """Memory: strides, neighbours, aliases, what is written, what is kept."""
 
+import copy
 import ctypes
 import gc
+import pickle
 import weakref
 
 import torch
@@ -506,6 +508,9 @@ def result_is_ordinary(operator: Operator, device: str) -> None:
         require(not x.is_neg() and not x.is_conj(), f"result {k} has a sign or conjugation still to be applied")
         last = sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True)) + 1
         needed = (x.storage_offset() + last) * x.element_size()
+        copied = [copy.deepcopy(x.detach()), pickle.loads(pickle.dumps(x.detach()))]
+        is_same = all(same_bits([each], [x.detach()]) for each in copied)
+        require(is_same, f"result {k} changes by copy.deepcopy or pickle")
         has_memory = not x.numel() or x.untyped_storage().nbytes() >= needed
         require(has_memory, f"result {k} needs {needed} bytes and has {x.untyped_storage().nbytes()}")
 

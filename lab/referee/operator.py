@@ -105,7 +105,10 @@ class Operator:
     def __post_init__(self):
         self.title = self.title or self.name
         self.learnt: dict[str, list[Place]] | None = None
-        self.file = sys._getframe(2).f_globals.get("__file__")
+        frame = sys._getframe(2)
+        while frame is not None and frame.f_code.co_name != "<module>":
+            frame = frame.f_back
+        self._home = frame.f_globals if frame else {}
         if not callable(self.inputs):
             raise SpecError(f"{self.title}: inputs is {self.inputs!r}, expected a function: lambda device: (x, 2.0)")
         if self.call is None:
@@ -121,6 +124,11 @@ class Operator:
         """torch.ops.NAMESPACE.NAME, or None if the dispatcher does not know it."""
         namespace, _, name = self.name.replace("::", ".").partition(".")
         return getattr(getattr(torch.ops, namespace), name.split(".")[0], None) if name else None
+
+    @property
+    def file(self) -> str | None:
+        """The file that describes it, if load() can find it there."""
+        return self._home.get("__file__") if any(each is self for each in operators_in(self._home)) else None
 
     def tolerance_of(self, dtype: torch.dtype) -> float:
         return self.tolerance.get(dtype, DEFAULT_TOLERANCE.get(dtype, 0.0))
@@ -202,6 +210,12 @@ def bound_arguments(function, args: Sequence, kwargs: Mapping) -> list[tuple]:
     return pairs + [(each, kwargs[each.name]) for each in arguments[len(args) :] if each.name in kwargs]
 
 
+def operators_in(names: Mapping[str, object]) -> list[Operator]:
+    """Those among the global names of a file, also in lists, tuples and dicts."""
+    values = [x for value in list(names.values()) if isinstance(value, (list, tuple, dict)) for x in tree_leaves(value)]
+    return [x for x in [*names.values(), *values] if isinstance(x, Operator)]
+
+
 def load(file: str | Path, title: str | None = None) -> Operator | list[Operator]:
     """Run a Python file that describes operators. Returns all of them, or the one with this title. SpecError if there
     is none. They may be global names of the file, or lie in global lists and dicts."""
@@ -216,11 +230,10 @@ def load(file: str | Path, title: str | None = None) -> Operator | list[Operator
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module
         spec.loader.exec_module(module)
-    found = {}
-    for value in vars(sys.modules[name]).values():
-        for each in tree_leaves(value) if isinstance(value, (list, tuple, dict)) else [value]:
-            if isinstance(each, Operator) and found.setdefault(each.title, each) is not each:
-                raise SpecError(f"{file}: two operators are called {each.title!r}; give one a title=")
+    found: dict[str, Operator] = {}
+    for each in operators_in(vars(sys.modules[name])):
+        if found.setdefault(each.title, each) is not each:
+            raise SpecError(f"{file}: two operators are called {each.title!r}; give one a title=")
     if not found:
         raise SpecError(f"{file}: describes no operator; expected a global name such as `spec = Operator(...)`")
     if title is None:

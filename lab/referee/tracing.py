@@ -159,7 +159,11 @@ def contents_are_not_baked_in(operator: Operator, device: str) -> None:
         compare(operator, list(graph(*others)), right, what="a trace replayed with other contents; result")
 
 
-@check("decide nothing by the contents of a tensor in Python", "5_kinds", because_of=("values", "repeated"))
+@check(
+    "decide nothing by the contents of a tensor in Python",
+    "5_kinds",
+    because_of=("values", "repeated", "modes_and_subclasses"),
+)
 def traced(operator: Operator, device: str) -> Trials:
     """Does a trace hold for other contents?"""
     yield trial(contents_are_not_baked_in)
