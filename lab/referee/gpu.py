@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from .derivatives import function_of, leaves_of, weight
+from .gradients import function_of, leaves_of, weight
 from .operator import Operator, copies, get, places_of_tensors, put
 from .registry import Trials, check, trial
 from .trial import (

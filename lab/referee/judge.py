@@ -12,8 +12,20 @@ from .registry import CHECKS, Check
 from .report import Finding, in_order, literal, reproducer
 from .trial import NotApplicable, Refused, Wrong, first_line, is_unclear
 
-for _subject in ("values", "memory", "derivatives", "tracing", "state", "gpu"):
-    importlib.import_module(f".{_subject}", __package__)
+SUBJECTS = (
+    "values",
+    "arguments",
+    "memory",
+    "writing",
+    "gradients",
+    "derivatives",
+    "tracing",
+    "export",
+    "modes",
+    "state",
+)
+for _subject in (*SUBJECTS, "gpu"):
+    importlib.import_module(f".{_subject}", __package__)  # registers its checks
 
 SLOW_IMPORTS = ("torch._functorch.aot_autograd", "torch.export", "torch._inductor.compile_fx")
 # Where one of these is wrong, so may be all that compares results; each of them because of those before it.

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import torch
 
-from .derivatives import function_of, gradients_of, leaves_of
+from .gradients import function_of, gradients_of, leaves_of
 from .operator import Operator, copies, get, places_of_tensors, put
 from .registry import Trials, check, trial
 from .trial import NotApplicable, Wrong, compare, floating, places_with_gradient, require, same_bits

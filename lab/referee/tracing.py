@@ -1,32 +1,24 @@
-"""Tracing: fake kernels, torch.compile, torch.export, AOTInductor, autocast, modes and subclasses."""
+"""Tracing: fake kernels and torch.compile."""
 
 import functools
-import io
-import tempfile
-import warnings
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.autograd import forward_ad
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
-from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
-from .derivatives import function_of, gradients_of, leaves_of, loss, tangents_of, weight
-from .operator import Operator, Spy, copies, get, places_of_tensors, put
+from .derivatives import tangents_of
+from .gradients import THEIRS, function_of, gradients_of, leaves_of, loss, weight
+from .operator import Operator, copies, get, places_of_tensors, put
 from .registry import Trials, check, trial
 from .trial import (
     NotApplicable,
-    Wrong,
     accepts,
     cast,
     compare,
-    compare_values,
-    expected_or_none,
     filled,
     floating,
     groups_of,
@@ -142,9 +134,6 @@ def meta(operator: Operator, device: str) -> Trials:
         for size in (1, 2, 7):
             if accepts(operator, resize(operator, inputs, group, size)):
                 yield trial(meta_is_like_real, group=group, size=size)
-
-
-# --- one trace, other contents and sizes -----------------------------------------------------------------------------
 
 
 def contents_are_not_baked_in(operator: Operator, device: str) -> None:
@@ -398,7 +387,7 @@ def compiled_derivative_is_right(operator: Operator, device: str, transform: str
     if transform == "grad":
         right = gradients_of(function, leaves_of(inputs, places))
     elif operator.reference is not None and transform in ("jvp", "make_dual"):
-        right = tangents_of(function_of(operator, inputs, places, "the reference"), xs, directions, transform)
+        right = tangents_of(function_of(operator, inputs, places, THEIRS), xs, directions, transform)
     else:
         right = program(*xs)
     found = torch.compile(program, backend="aot_eager", fullgraph=True)(*xs)
@@ -418,345 +407,3 @@ def compiled_derivatives(operator: Operator, device: str) -> Trials:
         raise NotApplicable("no input has a gradient")
     for transform in ("grad", "vmap of grad", "jvp", "make_dual"):
         yield trial(compiled_derivative_is_right, transform=transform)
-
-
-# --- export ----------------------------------------------------------------------------------------------------------
-
-
-def _module(operator: Operator) -> torch.nn.Module:
-    class Module(torch.nn.Module):
-        def forward(self, *inputs):
-            return operator.run(list(inputs))
-
-    return Module()
-
-
-def _dynamic_shapes(operator: Operator, inputs: Sequence) -> tuple:
-    shapes = [{} for _ in inputs]
-    for k, pairs in enumerate(groups_of(operator, inputs).values()):
-        size = torch.export.Dim(f"size_{k}", min=2)
-        for i, dim in pairs:
-            shapes[i][dim] = size
-    filled = [
-        None if not isinstance(x, (Tensor, list)) else [dict(s) for _ in x] if isinstance(x, list) else s
-        for x, s in zip(inputs, shapes, strict=True)
-    ]
-    return (tuple(filled),)
-
-
-def _exported(operator: Operator, inputs: Sequence, is_dynamic: bool):
-    shapes = _dynamic_shapes(operator, inputs) if is_dynamic else None
-    return torch.export.export(_module(operator), tuple(copies(inputs)), dynamic_shapes=shapes)
-
-
-def _other_sizes(operator: Operator, inputs: Sequence) -> list:
-    """The inputs, and some with each group of another size."""
-    found = [list(inputs)]
-    for group in groups_of(operator, inputs):
-        size = size_of(operator, inputs, group)[0]
-        found.append(resize(operator, inputs, group, size + 3))
-    return [x for x in found if accepts(operator, x)]
-
-
-def exported_is_the_same(operator: Operator, device: str, is_dynamic: bool) -> None:
-    """Exported, saved, loaded, and called with other contents and sizes."""
-    inputs = operator.fresh(device)
-    file = io.BytesIO()
-    torch.export.save(_exported(operator, inputs, is_dynamic), file)
-    file.seek(0)
-    program = torch.export.load(file).module()
-    others = _other_sizes(operator, operator.fresh(device, 1)) if is_dynamic else [operator.fresh(device, 1)]
-    for each in others:
-        right = [x.clone() for x in operator.run(copies(each))]
-        compare(operator, list(program(*each)), right, what="exported; result")
-
-
-@check(
-    "give it a fake kernel that computes with symbols",
-    "21_shipping",
-    because_of=("values", "fake", "traced", "traced_compiled", "dynamic_sizes", "aliases", "writes"),
-    seconds=120,
-)
-def exported(operator: Operator, device: str) -> Trials:
-    """Is it right by torch.export, saved and loaded?"""
-    for is_dynamic in (False, True) if groups_of(operator, operator.fresh(device)) else (False,):
-        yield trial(exported_is_the_same, is_dynamic=is_dynamic)
-
-
-def ahead_of_time_is_the_same(operator: Operator, device: str, is_dynamic: bool) -> None:
-    """Compiled to a package by AOTInductor, loaded, and called with other contents and sizes."""
-    from torch._inductor import aoti_compile_and_package, aoti_load_package
-
-    inputs = operator.fresh(device)
-    with tempfile.TemporaryDirectory() as folder, torch.no_grad():
-        program = _exported(operator, inputs, is_dynamic)
-        package = aoti_compile_and_package(program, package_path=str(Path(folder, "operator.pt2")))
-        loaded = aoti_load_package(package)
-        others = _other_sizes(operator, operator.fresh(device, 1)) if is_dynamic else [operator.fresh(device, 1)]
-        for each in others:
-            right = [x.clone() for x in operator.run(copies(each))]
-            found = loaded(*each)
-            compare(operator, list(found), right, what="by AOTInductor; result")
-
-
-@check(
-    "give it a fake kernel that computes with symbols",
-    "21_shipping",
-    because_of=("values", "fake", "traced", "compiled", "exported", "dynamic_sizes", "aliases", "writes"),
-    compiles=True,
-    seconds=240,
-)
-def ahead_of_time(operator: Operator, device: str) -> Trials:
-    """Is it right by AOTInductor?"""
-    yield trial(ahead_of_time_is_the_same, is_dynamic=bool(groups_of(operator, operator.fresh(device))))
-
-
-# --- autocast, modes, subclasses -------------------------------------------------------------------------------------
-
-
-def autocast_is_right(operator: Operator, device: str, dtypes: list) -> None:
-    """Values as the reference's under autocast (or as without it); gradients of the dtypes of the inputs; and a fake
-    kernel that knows the dtype."""
-    inputs = operator.fresh(device)
-    places = floating(inputs)
-    for place, dtype in zip(places, dtypes, strict=True):
-        put(inputs, place, get(inputs, place).to(dtype))
-    with torch.autocast(device.split(":")[0], torch.bfloat16):
-        found = operator.run(copies(inputs))
-        right = expected_or_none(operator, inputs)
-    plain = expected_or_none(operator, cast(inputs, torch.float32))
-    if right is None and plain is None:
-        if operator.reference is not None:
-            raise NotApplicable("the reference refuses")
-        plain = [x.float() for x in operator.run(cast(inputs, torch.float32))]
-    for k, x in enumerate(found):
-        candidates = [each[k] for each in (right, plain) if each is not None]
-        _compare_with_any(f"under autocast, inputs {dtypes}; result {k}", x, candidates)
-    with_gradient = [place for place in places_with_gradient(operator, inputs) if place not in operator.written()]
-    if with_gradient:
-        with torch.autocast(device.split(":")[0], torch.bfloat16):
-            gradients = gradients_of(function_of(operator, inputs, with_gradient), leaves_of(inputs, with_gradient))
-        for place, x in zip(with_gradient, gradients, strict=True):
-            y = get(inputs, place)
-            require(
-                x.dtype == y.dtype, f"under autocast the gradient of input {place[0]} is {x.dtype}, expected {y.dtype}"
-            )
-
-
-def _compare_with_any(name: str, found: Tensor, candidates: Sequence[Tensor]) -> None:
-    for k, right in enumerate(candidates):
-        try:
-            require(found.shape == right.shape, f"{name} has shape {[*found.shape]}, expected {[*right.shape]}")
-            return compare_values(name, found, right, 0.06)
-        except Wrong:
-            if k == len(candidates) - 1:
-                raise
-
-
-def fake_knows_autocast(operator: Operator, device: str) -> None:
-    """The dtype of the result under autocast, by the fake and by the real kernel."""
-    inputs = operator.fresh(device)
-    with torch.autocast(device.split(":")[0], torch.bfloat16):
-        real = operator.run(copies(inputs))
-        with FakeTensorMode() as mode:
-            fake_inputs = tree_map(lambda x: mode.from_tensor(x) if isinstance(x, Tensor) else x, inputs)
-            compare_with_fake(operator.run(fake_inputs), real)
-
-
-@check(
-    "register a function at the keys AutocastCPU and AutocastCUDA that casts first, or refuse mixed dtypes",
-    "6_your_own",
-    because_of=("values", "mixed_dtypes", "fake", "gradients", "gradient_dtypes", "dtypes"),
-)
-def autocast(operator: Operator, device: str) -> Trials:
-    """Is it right, or refused, under torch.autocast, with inputs of one dtype and of two?"""
-    inputs = operator.fresh(device)
-    places = floating(inputs)
-    if not places:
-        raise NotApplicable("no input is floating-point")
-    wide, half = torch.float32, torch.bfloat16
-    for k in range(-1, len(places)):
-        yield trial(autocast_is_right, dtypes=[half if j == k else wide for j in range(len(places))])
-    yield trial(autocast_is_right, dtypes=[half] * len(places))
-    yield trial(fake_knows_autocast)
-
-
-class Wrapper(torch.Tensor):
-    """A subclass without values of its own: it holds a tensor, and passes each operator on."""
-
-    @staticmethod
-    def __new__(cls, inner: Tensor):
-        options = {"dtype": inner.dtype, "device": inner.device, "strides": inner.stride()}
-        made = torch.Tensor._make_wrapper_subclass(cls, inner.shape, storage_offset=inner.storage_offset(), **options)
-        made.inner = inner
-        return made
-
-    @classmethod
-    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
-        unwrapped = tree_map(lambda x: x.inner if isinstance(x, cls) else x, (args, kwargs or {}))
-        results = function(*unwrapped[0], **unwrapped[1])
-        return tree_map(lambda x: cls(x) if isinstance(x, Tensor) else x, results)
-
-
-class Named(torch.Tensor):
-    """A subclass with nothing but a name."""
-
-
-def wrapped_is_right(operator: Operator, device: str) -> None:
-    """Tensors of a subclass with __torch_dispatch__, as DTensor and quantized tensors are."""
-    inputs = operator.fresh(device)
-    right = [x.clone() for x in operator.run(copies(inputs))]
-    wrapped = [tree_map(lambda x: Wrapper(x) if isinstance(x, Tensor) else x, x) for x in inputs]
-    found = operator.run(wrapped)
-    kinds = {type(x).__name__ for x in found}
-    require(kinds <= {"Wrapper"}, f"inputs of a subclass with __torch_dispatch__ give a result of type {kinds}")
-    compare(operator, [x.inner for x in found], right, what="of a subclass with __torch_dispatch__; result")
-
-
-def named_is_kept(operator: Operator, device: str) -> None:
-    """A result of torch's own functions has the subclass of the inputs. A Parameter gives a tensor."""
-    inputs = operator.fresh(device)
-    right = [x.clone() for x in operator.run(copies(inputs))]
-    named = [tree_map(lambda x: x.as_subclass(Named) if isinstance(x, Tensor) else x, x) for x in copies(inputs)]
-    found = operator.run(named)
-    kinds = {type(x).__name__ for x in found}
-    require(kinds <= {"Named"}, f"inputs of a subclass give {', '.join(kinds)}, not the subclass")
-    compare(operator, [x.as_subclass(Tensor) for x in found], right, what="of a subclass; result")
-    parameters = copies(inputs)
-    for place in floating(parameters):
-        if place not in operator.written():
-            put(parameters, place, torch.nn.Parameter(get(parameters, place), requires_grad=False))
-    found = [x for x in operator.run(parameters) if not any(x is get(parameters, p) for p in operator.written())]
-    require(all(type(x) is Tensor for x in found), "a Parameter gives a result that is no plain tensor")
-
-
-def modes_see_it(operator: Operator, device: str) -> None:
-    """A dispatch mode and a function mode see a call of the operator, and leave the result as it is."""
-    inputs = operator.fresh(device)
-    right = [x.clone() for x in operator.run(copies(inputs))]
-    seen = []
-
-    class Functions(TorchFunctionMode):
-        def __torch_function__(self, function, types, args=(), kwargs=None):
-            seen.append(function)
-            return function(*args, **(kwargs or {}))
-
-    with Spy(operator.packet) as spy:
-        found = operator.run(copies(inputs))
-    compare(operator, found, right, what="under a dispatch mode; result")
-    require(bool(spy.calls), f"a dispatch mode sees no call of {operator.name}; does `call` call it?")
-    with Functions():
-        found = operator.run(copies(inputs))
-    compare(operator, found, right, what="under a function mode; result")
-
-
-def functionalized_is_right(operator: Operator, device: str) -> None:
-    """torch.func.functionalize replaces writes by new values."""
-    inputs = operator.fresh(device)
-    places = places_of_tensors(inputs)
-    right = [x.clone() for x in operator.run(copies(inputs))]
-    function = torch.func.functionalize(lambda *xs: operator.run(filled(operator, inputs, places, xs)))
-    found = function(*(get(inputs, place) for place in places))
-    compare(operator, list(found), right, what="functionalized; result")
-
-
-@check(
-    "send a call with subclasses or modes through the dispatcher",
-    "3_operator",
-    because_of=("values", "fake", "aliases", "writes", "repeated"),
-)
-def modes_and_subclasses(operator: Operator, device: str) -> Trials:
-    """Is it right with tensor subclasses, under modes, and functionalized?"""
-    if operator.packet is None:
-        raise NotApplicable("not an operator of the dispatcher")
-    if not operator.calls(operator.fresh(device)):
-        for overload in operator.packet.overloads():
-            if torch._C._dispatch_has_kernel_for_dispatch_key(
-                getattr(operator.packet, overload).name(), "CompositeImplicitAutograd"
-            ):
-                raise NotApplicable("made of other operators, which modes see instead")
-    for function in (wrapped_is_right, named_is_kept, modes_see_it, functionalized_is_right):
-        yield trial(function)
-
-
-# --- refusals --------------------------------------------------------------------------------------------------------
-
-WAYS = (
-    "a plain call",
-    "no_grad",
-    "inference_mode",
-    "with gradients",
-    "jvp",
-    "grad",
-    "vmap",
-    "compiled",
-    "a dispatch mode",
-)
-
-
-def wrong_arguments_are_refused(operator: Operator, device: str, words: str, way: str) -> None:
-    """In the same words in every way, before anything is written."""
-    import re
-
-    inputs = operator.fresh(device)
-    for i, change in operator.wrong[words].items():
-        inputs[i] = change(inputs[i]) if callable(change) else change
-    before = copies(inputs)
-    message = f"wrong[{words!r}] is accepted by {way}"
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            _call_by(operator, inputs, way)
-    except NotApplicable:
-        raise
-    except Exception as error:
-        is_said = way in ("compiled", "vmap", "jvp", "grad") or re.search(words, str(error))
-        require(bool(is_said), f"wrong[{words!r}] is refused with other words: {error}")
-        message = ""
-    require(not message, message)
-    for x, y in zip(inputs, before, strict=True):
-        is_kept = not isinstance(x, Tensor) or x.dtype not in (torch.float32, torch.float64) or torch.equal(x, y)
-        require(is_kept, f"wrong[{words!r}] is refused after something was written")
-
-
-def _call_by(operator: Operator, inputs: list, way: str) -> None:
-    places = [p for p in floating(inputs) if p not in operator.written()]
-    xs = [get(inputs, place) for place in places]
-    needed = [p for p in places if p[0] in operator.gradients]
-    if way in ("jvp", "grad", "with gradients") and (not needed or operator.written()):
-        raise NotApplicable("no gradient")
-    if way == "a plain call":
-        operator.call(*inputs)
-    elif way in ("no_grad", "inference_mode"):
-        with getattr(torch, way)():
-            operator.call(*inputs)
-    elif way == "with gradients":
-        function_of(operator, inputs, needed)(*leaves_of(inputs, needed))
-    elif way == "a dispatch mode":
-        operator.calls(inputs)
-    elif way == "jvp":
-        with forward_ad.dual_level():
-            function_of(operator, inputs, needed)(
-                *(forward_ad.make_dual(get(inputs, p), get(inputs, p)) for p in needed)
-            )
-    elif way == "grad":
-        torch.func.grad(loss(function_of(operator, inputs, needed)))(*(get(inputs, p) for p in needed))
-    elif way == "vmap":
-        if not xs or operator.written():
-            raise NotApplicable("nothing to batch")
-        many = tuple(torch.stack([x, x]) for x in xs)
-        if accepts(operator, filled(operator, inputs, places, [x[0] for x in many])):
-            raise NotApplicable("a batch of it is not wrong: its members are contiguous, for example")
-        torch.vmap(lambda *ys: operator.run(filled(operator, inputs, places, ys)))(*many)
-    elif way == "compiled":
-        torch.compile(lambda *ys: operator.call(*filled(operator, inputs, places, ys)), backend="eager")(*xs)
-
-
-@check("check once, in C++ or before each branch, so that every way to the operator passes the checks", "3_operator")
-def refusals(operator: Operator, device: str) -> Trials:
-    """Are the arguments of `wrong` refused in every way of calling, before anything is written?"""
-    if not operator.wrong:
-        raise NotApplicable("the description has no `wrong`")
-    for words in operator.wrong:
-        for way in WAYS:
-            yield trial(wrong_arguments_are_refused, words=words, way=way)
