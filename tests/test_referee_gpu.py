@@ -147,18 +147,18 @@ def cached(a, b):
 
 
 def test_waiting_is_noticed():
-    operator = multiply("waits", kernel=waits)
+    operator = multiply("stand_in_waits", kernel=waits)
     with pytest.raises(Wrong, match="the host waits"):
         gpu.host_goes_on(operator, "cpu", has_backward=False)
 
 
 def test_a_result_that_a_graph_does_not_compute_is_noticed():
-    operator = multiply("captured", kernel=takes_the_last_result)
+    operator = multiply("stand_in_captured", kernel=takes_the_last_result)
     with pytest.raises(Wrong, match="a CUDA graph, replayed"):
         gpu.replay_reads_new_contents(operator, "cpu", has_backward=False)
 
 
 def test_a_cache_is_noticed():
-    operator = multiply("cached_by_address", kernel=cached)
+    operator = multiply("stand_in_cached", kernel=cached)
     with pytest.raises(Wrong, match="of a series"):
         gpu.work_is_in_the_call(operator, "cpu")

@@ -12,19 +12,8 @@ from .registry import CHECKS, Check
 from .report import Finding, in_order, literal, reproducer
 from .trial import NotApplicable, Refused, Wrong, first_line, is_unclear
 
-SUBJECTS = (
-    "values",
-    "arguments",
-    "memory",
-    "writing",
-    "gradients",
-    "derivatives",
-    "tracing",
-    "export",
-    "modes",
-    "state",
-)
-for _subject in (*SUBJECTS, "gpu"):
+SUBJECTS = ("values", "arguments", "memory", "writing", "gradients", "derivatives", "tracing", "export", "modes")
+for _subject in (*SUBJECTS, "state", "gpu"):
     importlib.import_module(f".{_subject}", __package__)  # registers its checks
 
 SLOW_IMPORTS = ("torch._functorch.aot_autograd", "torch.export", "torch._inductor.compile_fx")
