@@ -136,12 +136,14 @@ def test_command_with_a_fault(copied, run):
         (("lambda d: (", "lambda d: (d + 1, "), "inputs(device) fails: TypeError"),
         (("aten::mul.Tensor", "aten::no_such"), "torch.ops has no such operator"),
         (("spec = Operator(", "Operator("), "describes no operator"),
+        (("gradients=(0, 1))", "gradients=(0, 1))\n{package}.judge(spec)"), "if __name__ == '__main__':"),
     ],
 )
 def test_mistakes_in_a_description(tmp_path, change, words):
     """The command prints this line, and ends with exit status 2, as below."""
     spec = tmp_path / "spec.py"
-    spec.write_text(GOOD.format(package="lab.referee").replace(*change))
+    text = GOOD.replace(*change).replace("import torch", "import torch\nimport {package}")
+    spec.write_text(text.format(package="lab.referee"))
     with pytest.raises(SpecError, match=re.escape(words)):
         judge(load(spec)[0], checks=["values"])
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from .operator import Operator, SpecError
+from .operator import Operator, SpecError, files_being_loaded
 from .processes import Ended, fork, may_fork, start
 from .registry import CHECKS, Check
 from .report import Finding, in_order, literal, reproducer
-from .trial import NotApplicable, Refused, Wrong, first_line, is_unclear
+from .trial import NotApplicable, Refused, Unclear, Wrong, first_line, is_unclear
 
 SUBJECTS = ("values", "arguments", "memory", "writing", "gradients", "derivatives", "tracing", "export", "modes")
 for _subject in (*SUBJECTS, "state", "gpu"):
@@ -39,6 +39,9 @@ def judge(
     compiler or Triton. progress is called before each check, and with its finding after it.
     Raises SpecError if the call, its reference or its inputs fail as described: then there is nothing to judge.
     """
+    if files_being_loaded:
+        cure = "put the call below `if __name__ == '__main__':`"
+        raise SpecError(f"{files_being_loaded[-1]} calls judge() while it is loaded as a description; {cure}")
     chosen = _chosen(checks, device, compile)
     importlib.import_module("torch._dynamo")  # takes a second, so not in each fork
     _prepare(operator, device)
@@ -153,6 +156,8 @@ def attempt(each, operator: Operator, device: str) -> tuple[str, str, bool]:
         return "not applicable", str(error), False
     except Refused as error:
         return "refused", str(error), False
+    except Unclear as error:
+        return "error", str(error), False
     except Exception as error:
         return ("error" if is_unclear(error) else "refused"), first_line(error), False
     return "right", "", False

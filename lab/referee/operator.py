@@ -17,6 +17,9 @@ DEFAULT_TOLERANCE = {torch.float64: 1e-8, torch.float32: 1e-4, torch.float16: 5e
 DEFAULT_TOLERANCE |= {torch.complex128: 1e-8, torch.complex64: 1e-4}
 
 
+files_being_loaded: list[str] = []
+
+
 class SpecError(Exception):
     """The description of an operator is wrong, so the operator cannot be judged."""
 
@@ -229,7 +232,11 @@ def load(file: str | Path, title: str | None = None) -> Operator | list[Operator
         spec = importlib.util.spec_from_file_location(name, path)
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module
-        spec.loader.exec_module(module)
+        files_being_loaded.append(str(path))
+        try:
+            spec.loader.exec_module(module)
+        finally:
+            files_being_loaded.pop()
     found: dict[str, Operator] = {}
     for each in operators_in(vars(sys.modules[name])):
         if found.setdefault(each.title, each) is not each:

@@ -29,6 +29,10 @@ class Refused(Exception):
     """The operator cannot be used in this way, and says so."""
 
 
+class Unclear(Exception):
+    """The operator refuses, but does not say what is wrong."""
+
+
 def require(condition: bool, message: str, is_torchs_default: bool = False) -> None:
     if not condition:
         raise Wrong(message, is_torchs_default)
