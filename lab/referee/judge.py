@@ -1,6 +1,7 @@
 """judge(): ask all checks of an operator, each in a process of its own, and put findings of one cause together."""
 
 import importlib
+import os
 import time
 from collections.abc import Callable, Sequence
 
@@ -43,9 +44,10 @@ def judge(
         cure = "put the call below `if __name__ == '__main__':`"
         raise SpecError(f"{files_being_loaded[-1]} calls judge() while it is loaded as a description; {cure}")
     chosen = _chosen(checks, device, compile)
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")  # torch.cuda.is_available() then leaves CUDA to forks
     importlib.import_module("torch._dynamo")  # takes a second, so not in each fork
     _prepare(operator, device)
-    for module in SLOW_IMPORTS if checks is None else ():
+    for module in SLOW_IMPORTS if checks is None and device == "cpu" else ():
         importlib.import_module(module)
     findings = []
     for check in chosen:
@@ -117,6 +119,7 @@ def ask(operator: Operator, device: str, check: Check) -> Finding:
 def run_trials(operator: Operator, device: str, check: Check, say: Callable[[dict], None]) -> None:
     """Run a check here, until something is wrong. Says which trial begins, so that a crash has a name, and the end."""
     _use(device)
+    operator.fresh(device)  # learns what is written
     counts = {"right": 0, "refused": 0, "not applicable": 0, "error": 0}
     firsts: dict[str, dict] = {}
     try:

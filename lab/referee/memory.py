@@ -166,7 +166,10 @@ def unwritten_elements_show(operator: Operator, device: str, group: str | None, 
     right = [x.clone() for x in operator.run(copies(inputs))]
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.utils.deterministic.fill_uninitialized_memory = True
-    found = operator.run(copies(inputs))
+    try:
+        found = operator.run(copies(inputs))
+    finally:
+        torch.use_deterministic_algorithms(False)
     for k, (x, y) in enumerate(zip(found, right, strict=True)):
         most = (
             torch.iinfo(x.dtype).max

@@ -77,6 +77,9 @@ def _become_child(output, reader: int) -> None:
     gc.freeze()  # what is there already is not looked through again
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, signal.SIG_DFL)
+    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # no pool of compilers, which would outlive this process
+    if config := sys.modules.get("torch._inductor.config"):
+        config.compile_threads = 1
     if len(os.listdir(f"/proc/{os.getppid()}/task")) > 1:
         torch.set_num_threads(1)  # threads of OpenMP do not survive a fork; one thread needs none
 
