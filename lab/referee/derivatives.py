@@ -1,0 +1,750 @@
+"""Derivatives: gradients, tangents, second derivatives, torch.func. Refusing one is right; losing one is not."""
+
+import itertools
+import warnings
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+from torch.utils.checkpoint import checkpoint
+
+from .operator import Operator, copies, get, places_of_tensors
+from .registry import Trials, check, trial
+from .trial import (
+    NotApplicable,
+    Wrong,
+    accepts,
+    cast,
+    compare,
+    compare_values,
+    expected_or_none,
+    filled,
+    floating,
+    groups_of,
+    is_affordable,
+    places_with_gradient,
+    require,
+    resize,
+    same_bits,
+)
+
+OURS, THEIRS = "the operator", "the reference"
+
+
+def function_of(operator: Operator, inputs: Sequence, places: Sequence, which: str = OURS) -> Callable:
+    """The floating-point results, as a function of some of the inputs."""
+
+    def function(*xs: Tensor) -> list[Tensor]:
+        some = filled(operator, inputs, places, xs)
+        results = operator.run(some) if which is OURS else operator.expected(some)
+        return [y for y in results if y.is_floating_point()]
+
+    return function
+
+
+def leaves_of(inputs: Sequence, places: Sequence) -> list[Tensor]:
+    return [get(inputs, place).detach().clone().requires_grad_() for place in places]
+
+
+def weight(y: Tensor) -> Tensor:
+    """A gradient that arrives at y: other numbers for each element, in any dtype."""
+    return torch.arange(y.numel(), device=y.device).add(1).double().cos().to(y.dtype).view(y.shape)
+
+
+def loss(function: Callable) -> Callable:
+    return lambda *xs: sum((y * weight(y)).sum() for y in function(*xs))
+
+
+def gradients_of(function: Callable, leaves: Sequence[Tensor], **options) -> list[Tensor]:
+    """Of the weighted sum of the results; zeros where there is none."""
+    results = [y for y in function(*leaves) if y.requires_grad]
+    require(bool(results), "no result requires a gradient, although the inputs do")
+    found = torch.autograd.grad(results, leaves, [weight(y) for y in results], allow_unused=True, **options)
+    return [torch.zeros_like(x) if g is None else g for x, g in zip(leaves, found, strict=True)]
+
+
+def second_derivatives_of(function: Callable, leaves: Sequence[Tensor]) -> list[Tensor]:
+    first = torch.autograd.grad(sum(y.square().sum() for y in function(*leaves)), leaves, create_graph=True)
+    total = sum((x * weight(x)).sum() for x in first)
+    if not total.requires_grad:
+        return [torch.zeros_like(x) for x in leaves]
+    found = torch.autograd.grad(total, leaves, allow_unused=True)
+    return [torch.zeros_like(x) if g is None else g for x, g in zip(leaves, found, strict=True)]
+
+
+def difference_quotient(function: Callable, xs: Sequence[Tensor], directions: Sequence[Tensor]) -> list[Tensor]:
+    """(f(x + h v) - f(x - h v)) / 2h, for inputs in float64. NotApplicable where another h gives another value."""
+    quotients = []
+    for h in (1e-5, 1e-6):
+        above = function(*(x + h * v for x, v in zip(xs, directions, strict=True)))
+        below = function(*(x - h * v for x, v in zip(xs, directions, strict=True)))
+        quotients.append([(a.double() - b.double()) / (2 * h) for a, b in zip(above, below, strict=True)])
+    for a, b in zip(*quotients, strict=True):
+        try:
+            compare_values("quotient", a, b, 1e-3)
+        except Wrong:
+            raise NotApplicable("no reference, and the difference quotient does not settle") from None
+    return quotients[0]
+
+
+def precise_inputs(operator: Operator, device: str) -> list:
+    """In float64 if the operator takes it: otherwise a difference quotient drowns in rounding."""
+    inputs = cast(operator.fresh(device), torch.float64)
+    if operator.reference is None and not accepts(operator, inputs):
+        raise NotApplicable("no reference, and float64 is refused")
+    return inputs if accepts(operator, inputs) else operator.fresh(device)
+
+
+def need_gradient(operator: Operator, inputs: Sequence) -> list:
+    places = places_with_gradient(operator, inputs)
+    if not places:
+        raise NotApplicable("no input has a gradient")
+    return places
+
+
+# --- the gradient ----------------------------------------------------------------------------------------------------
+
+
+def gradient_is_right(operator: Operator, device: str, dtype: torch.dtype) -> None:
+    """As the reference's gradient, or else the difference quotient."""
+    inputs = cast(operator.fresh(device), dtype)
+    if not accepts(operator, inputs):
+        raise NotApplicable(f"{dtype} is refused")
+    places = places_with_gradient(operator, inputs)
+    found = gradients_of(function_of(operator, inputs, places), leaves_of(inputs, places))
+    for place, x in zip(places, found, strict=True):
+        require(x.dtype == dtype, f"the gradient of input {place[0]} is {x.dtype}, expected {dtype}")
+    if operator.reference is not None:
+        precise = cast(inputs, torch.float64)
+        right = gradients_of(function_of(operator, precise, places, THEIRS), leaves_of(precise, places))
+        return compare(operator, found, [x.to(dtype) for x in right], factor=20, what="gradient")
+    if dtype != torch.float64:
+        raise NotApplicable("no reference")
+    function, xs = function_of(operator, inputs, places), [get(inputs, place) for place in places]
+    for k, x in enumerate(found):
+        directions = [torch.zeros_like(y) for y in found]
+        directions[k] = weight(x)
+        changes = difference_quotient(function, xs, directions)
+        right = sum((y * weight(y)).sum() for y in changes)
+        compare_values(f"derivative by input {places[k][0]}", (x * directions[k]).sum()[None], right[None], 1e-4)
+
+
+@check(
+    "compare it with the formula, by gradcheck in float64",
+    "4_gradients",
+    because_of=("values", "lost_gradients", "writes"),
+)
+def gradients(operator: Operator, device: str) -> Trials:
+    """Is the gradient right?"""
+    need_gradient(operator, operator.fresh(device))
+    for dtype in (torch.float64, torch.float32):
+        yield trial(gradient_is_right, dtype=dtype)
+
+
+@check("a kernel for another dtype is other code: compare each", "4_gradients", because_of=("gradients", "dtypes"))
+def gradient_dtypes(operator: Operator, device: str) -> Trials:
+    """Is the gradient right in float16 and bfloat16, and has it the dtype of the input?"""
+    need_gradient(operator, operator.fresh(device))
+    for dtype in (torch.float16, torch.bfloat16):
+        yield trial(gradient_is_right, dtype=dtype)
+
+
+def gradient_at_size_is_right(operator: Operator, device: str, group: str, size: int) -> None:
+    """As at other sizes; the backward pass often is a kernel of its own."""
+    inputs = resize(operator, operator.fresh(device), group, size)
+    places = places_with_gradient(operator, inputs)
+    if expected_or_none(operator, inputs) is None:
+        raise NotApplicable("no reference")
+    found = gradients_of(function_of(operator, inputs, places), leaves_of(inputs, places))
+    right = gradients_of(function_of(operator, inputs, places, THEIRS), leaves_of(inputs, places))
+    compare(operator, found, right, factor=20, what="gradient")
+
+
+@check(
+    "look at the backward kernel's last, incomplete block", "9_kernels", because_of=("gradients", "odd_sizes", "empty")
+)
+def gradient_sizes(operator: Operator, device: str) -> Trials:
+    """Is the gradient right for each size, 0 and 1 included?"""
+    inputs = operator.fresh(device)
+    need_gradient(operator, inputs)
+    for group in groups_of(operator, inputs):
+        for size in (0, 1, 2, 5, 8, 33, 129, 1023, 4099):
+            if is_affordable(operator, inputs, group, 2 * size):
+                yield trial(gradient_at_size_is_right, group=group, size=size)
+
+
+def gradient_is_not_lost(operator: Operator, device: str, place: tuple) -> None:
+    """If the result depends on the input, its gradient is there, or an error is raised."""
+    inputs = operator.fresh(device)
+    if operator.reference is not None:
+        try:
+            right = gradients_of(function_of(operator, inputs, [place], THEIRS), leaves_of(inputs, [place]))[0]
+        except (Wrong, RuntimeError):
+            raise NotApplicable("the reference has no gradient either") from None
+        if not right.abs().sum() > 0:
+            raise NotApplicable("the reference does not depend on it")
+    x = leaves_of(inputs, [place])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        results = function_of(operator, inputs, [place])(*x)
+        if not results:
+            raise NotApplicable("no result is floating-point")
+        message = f"input {place[0]} requires a gradient, which is lost: "
+        is_default = bool(operator.written()) and not operator.gradients
+        default = " (torch's default for an operator that writes)" * is_default
+        is_recorded = any(y.requires_grad for y in results)
+        require(is_recorded, f"{message}no result requires one, and there is no error{default}", is_default)
+        nodes = " ".join(type(y.grad_fn).__name__ for y in results)
+        found = torch.autograd.grad(sum(y.sum() for y in results if y.requires_grad), x, allow_unused=True)[0]
+    is_warned = any("autograd kernel was not registered" in str(w.message) for w in caught)
+    is_default = is_warned or "NotImplemented" in nodes
+    default = " (torch's default for an operator without a gradient: only a warning)" * is_default
+    require(found is not None, f"{message}it is None{default}", is_default)
+    is_there = place[0] in operator.gradients or found.abs().sum() > 0
+    require(is_there, f"{message}it is 0{default}", is_default)
+
+
+@check(
+    "register a gradient, or refuse inputs that require one",
+    "4_gradients",
+    opcheck=("test_autograd_registration",),
+)
+def lost_gradients(operator: Operator, device: str) -> Trials:
+    """Does each input that requires a gradient get it, or an error?"""
+    inputs = operator.fresh(device)
+    for place in floating(inputs):
+        if place not in operator.written():
+            yield trial(gradient_is_not_lost, place=place)
+
+
+def leaf_is_not_overwritten(operator: Operator, device: str, place: tuple) -> None:
+    """torch's own in-place functions refuse a leaf that requires a gradient, and add(out=) any argument that does."""
+    inputs = operator.fresh(device)
+    get(inputs, place).requires_grad_()
+    operator.call(*inputs)
+    message = f"input {place[0]} requires a gradient, and is written without an error"
+    raise Wrong(f"{message} (torch's default for an operator that writes)", is_torchs_default=True)
+
+
+@check("refuse it while torch.is_grad_enabled()", "5_kinds", because_of=("lost_gradients",))
+def written_leaves(operator: Operator, device: str) -> Trials:
+    """Is a leaf that requires a gradient safe from being written?"""
+    inputs = operator.fresh(device)
+    places = [place for place in operator.written() if get(inputs, place).is_floating_point()]
+    if not places:
+        raise NotApplicable("writes none of its floating-point inputs")
+    for place in places:
+        yield trial(leaf_is_not_overwritten, place=place)
+
+
+def gradient_of_some(operator: Operator, device: str, places: list, results: list) -> None:
+    """Only some inputs require a gradient, and only some results are used: the others' gradients are None."""
+    inputs = operator.fresh(device)
+    everything = places_with_gradient(operator, inputs)
+    leaves = leaves_of(inputs, everything)
+    ys = function_of(operator, inputs, everything)(*leaves)
+    used = [ys[k] for k in results if ys[k].requires_grad]
+    if not used:
+        raise NotApplicable("the result has no gradient")
+    weights = [weight(y) for y in used]
+    wanted = [leaves[everything.index(place)] for place in places]
+    right = torch.autograd.grad(used, wanted, weights, allow_unused=True, retain_graph=True)
+    others = [weight(y) if k in results else torch.zeros_like(y) for k, y in enumerate(ys) if y.requires_grad]
+    every = torch.autograd.grad([y for y in ys if y.requires_grad], wanted, others, allow_unused=True)
+    some = leaves_of(inputs, places)
+    ys = function_of(operator, inputs, places)(*some)
+    used = [ys[k] for k in results if ys[k].requires_grad]
+    require(bool(used), f"only inputs {places} require a gradient, and the result does not")
+    found = torch.autograd.grad(used, some, weights[: len(used)], allow_unused=True)
+    for place, x, y, z in zip(places, found, right, every, strict=True):
+        filled = [torch.zeros_like(get(inputs, place)) if g is None else g for g in (x, y, z)]
+        what = f"only inputs {places} require a gradient and only results {results} are used; gradient of {place[0]}"
+        compare(operator, filled[:1], filled[1:2], factor=20, what=what)
+        compare(operator, filled[:1], filled[2:], factor=20, what=what)
+
+
+@check(
+    "use ctx.needs_input_grad, and expect None for a result that is not used",
+    "4_gradients",
+    because_of=("gradients", "backward_twice"),
+)
+def gradient_subsets(operator: Operator, device: str) -> Trials:
+    """Is the gradient right if only some inputs require one, or only some results are used?"""
+    inputs = operator.fresh(device)
+    places = need_gradient(operator, inputs)
+    count = len(function_of(operator, inputs, [])())
+    for some in [[place] for place in places] + [places]:
+        for results in [[k] for k in range(count)] + [[*range(count)]] * (count > 1):
+            yield trial(gradient_of_some, places=some, results=results)
+
+
+ARRIVING = {  # gradients that are not contiguous
+    "expanded from one element": lambda w: w.new_full((), 0.7).expand(w.shape),
+    "expanded from one row": lambda w: w[:1].expand(w.shape) if w.dim() else w,
+    "transposed": lambda w: w.permute([*range(w.dim())][::-1]).contiguous().permute([*range(w.dim())][::-1]),
+    "with gaps": lambda w: torch.stack([w, w.new_full(w.shape, float("nan"))], -1)[..., 0],
+    "not aligned": lambda w: torch.cat([w.new_zeros(1), w.flatten()])[1:].view(w.shape),
+}
+
+
+def arriving_gradient_is_read(operator: Operator, device: str, arriving: str) -> None:
+    """sum().backward() sends an expanded gradient, a transposition a transposed one. Backward must leave it alone."""
+    inputs = operator.fresh(device)
+    places = places_with_gradient(operator, inputs)
+    leaves = leaves_of(inputs, places)
+    results = [y for y in function_of(operator, inputs, places)(*leaves) if y.requires_grad]
+    weights = [ARRIVING[arriving](weight(y)) for y in results]
+    plain = [x.clone(memory_format=torch.contiguous_format) for x in weights]
+    before = [x.clone() for x in plain]
+    right = torch.autograd.grad(results, leaves, [x.clone() for x in plain], retain_graph=True, allow_unused=True)
+    right = [torch.zeros_like(x) if g is None else g.clone() for x, g in zip(leaves, right, strict=True)]
+    found = torch.autograd.grad(results, leaves, weights, allow_unused=True)
+    found = [torch.zeros_like(x) if g is None else g for x, g in zip(leaves, found, strict=True)]
+    compare(operator, found, right, factor=20, what=f"the arriving gradient is {arriving}; gradient")
+    require(same_bits(weights, before), "backward changes the gradient that arrives")
+
+
+@check(
+    "call contiguous() on the gradient that arrives, and do not write into it",
+    "4_gradients",
+    because_of=("gradients", "backward_twice"),
+)
+def arriving_gradients(operator: Operator, device: str) -> Trials:
+    """Is a gradient read that is expanded or transposed, and left as it is?"""
+    need_gradient(operator, operator.fresh(device))
+    for arriving in ARRIVING:
+        yield trial(arriving_gradient_is_read, arriving=arriving)
+
+
+def second_backward_is_the_same(operator: Operator, device: str) -> None:
+    """With retain_graph: what was saved, the results and the gradient that arrives must stay."""
+    inputs = operator.fresh(device)
+    places = places_with_gradient(operator, inputs)
+    leaves = leaves_of(inputs, places)
+    results = [y for y in function_of(operator, inputs, places)(*leaves) if y.requires_grad]
+    weights = [weight(y) for y in results]
+    kept = [x.detach().clone() for x in [*leaves, *results, *weights]]
+    first = torch.autograd.grad(results, leaves, weights, retain_graph=True, allow_unused=True)
+    first = [None if x is None else x.clone() for x in first]
+    require(
+        same_bits([x.detach() for x in [*leaves, *results]], kept[: len(leaves) + len(results)]),
+        "backward changes an input or a result of the operator",
+    )
+    require(same_bits(weights, kept[-len(weights) :]), "backward changes the gradient that arrives")
+    for x in first:
+        if x is not None:
+            x.mul_(1)
+    again = torch.autograd.grad(results, leaves, weights, retain_graph=True, allow_unused=True)
+    for x, y in zip(again, first, strict=True):
+        if x is not None:
+            compare(operator, [x], [y], what="second backward pass; gradient")
+    torch.autograd.backward(results, weights)
+    for x, y in zip(leaves, first, strict=True):
+        if x.grad is not None and y is not None:
+            compare(operator, [x.grad], [y], what="third backward pass; gradient")
+
+
+@check("do not write into saved tensors, nor into the gradient that arrives", "4_gradients", because_of=("gradients",))
+def backward_twice(operator: Operator, device: str) -> Trials:
+    """Does a second backward pass give the same, and does backward leave all else as it is?"""
+    need_gradient(operator, operator.fresh(device))
+    yield trial(second_backward_is_the_same)
+
+
+def overwritten_input_is_noticed(operator: Operator, device: str, place: tuple, of: tuple) -> None:
+    """Written after the call, before the backward pass: an error, or the gradient of the old values."""
+    inputs = operator.fresh(device)
+    leaf = leaves_of(inputs, [of])
+    results = [y for y in function_of(operator, inputs, [of])(*leaf) if y.requires_grad]
+    weights = [weight(y) for y in results]
+    right = torch.autograd.grad(results, leaf, weights, retain_graph=True, allow_unused=True)[0]
+    if right is None:
+        raise NotApplicable("no gradient")
+    right = right.clone()
+    with torch.no_grad():
+        target = leaf[0] if place == of else get(inputs, place)
+        target.copy_(target * 3 + 1 if target.is_floating_point() else target.flatten().roll(1).view(target.shape))
+    found = torch.autograd.grad(results, leaf, weights, allow_unused=True)[0]
+    compare(
+        operator,
+        [found],
+        [right],
+        factor=20,
+        what=f"input {place[0]} was overwritten after the call; gradient of {of[0]}",
+    )
+
+
+def overwritten_result_is_noticed(operator: Operator, device: str, of: tuple) -> None:
+    inputs = operator.fresh(device)
+    leaf = leaves_of(inputs, [of])
+    results = [y for y in function_of(operator, inputs, [of])(*leaf) if y.requires_grad]
+    weights = [weight(y) for y in results]
+    right = torch.autograd.grad(results, leaf, weights, retain_graph=True, allow_unused=True)[0]
+    if right is None:
+        raise NotApplicable("no gradient")
+    right = right.clone()
+    with torch.no_grad():
+        for y in results:
+            y.mul_(3).add_(1)
+    found = torch.autograd.grad(results, leaf, weights, allow_unused=True)[0]
+    compare(operator, [found], [right], factor=20, what=f"the result was overwritten; gradient of input {of[0]}")
+
+
+@check(
+    "save tensors by ctx.save_for_backward, not as attributes of ctx",
+    "4_gradients",
+    because_of=(
+        "backward_twice",
+        "interleaved",
+        "gradients",
+    ),
+)
+def saved(operator: Operator, device: str) -> Trials:
+    """Is a saved tensor that is overwritten before the backward pass noticed?"""
+    inputs = operator.fresh(device)
+    for of in need_gradient(operator, inputs):
+        for place in places_of_tensors(inputs):
+            if place not in operator.written():
+                yield trial(overwritten_input_is_noticed, place=place, of=of)
+        yield trial(overwritten_result_is_noticed, of=of)
+
+
+def hooks_see_what_is_saved(operator: Operator, device: str) -> None:
+    """Hooks move saved tensors elsewhere, as save_on_cpu and offloading do; here as float64 numbers."""
+    inputs = operator.fresh(device)
+    places = places_with_gradient(operator, inputs)
+    function = function_of(operator, inputs, places)
+    right = gradients_of(function, leaves_of(inputs, places))
+    packed = []
+
+    def pack(x: Tensor) -> tuple:
+        packed.append(x)
+        return x.device, x.detach().clone()
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda pair: pair[1].to(pair[0])):
+        found = gradients_of(function, leaves_of(inputs, places))
+    compare(operator, found, right, factor=20, what="with saved_tensors_hooks; gradient")
+
+
+def checkpointed_is_the_same(operator: Operator, device: str, use_reentrant: bool) -> None:
+    """torch.utils.checkpoint calls the operator again in the backward pass."""
+    inputs = operator.fresh(device)
+    places = places_with_gradient(operator, inputs)
+    function = function_of(operator, inputs, places)
+
+    def checkpointed(*xs: Tensor) -> list[Tensor]:
+        return list(checkpoint(lambda *ys: tuple(function(*(y * 1 for y in ys))), *xs, use_reentrant=use_reentrant))
+
+    right = gradients_of(function, leaves_of(inputs, places))
+    compare(
+        operator, gradients_of(checkpointed, leaves_of(inputs, places)), right, factor=20, what="checkpointed; gradient"
+    )
+
+
+@check(
+    "keep no state between forward and backward but ctx",
+    "4_gradients",
+    because_of=("backward_twice", "interleaved", "gradients", "repeated"),
+)
+def checkpoints(operator: Operator, device: str) -> Trials:
+    """Is the gradient the same under torch.utils.checkpoint and with hooks on saved tensors?"""
+    need_gradient(operator, operator.fresh(device))
+    yield trial(hooks_see_what_is_saved)
+    for use_reentrant in (False, True):
+        yield trial(checkpointed_is_the_same, use_reentrant=use_reentrant)
+
+
+def two_graphs_do_not_mix(operator: Operator, device: str) -> None:
+    """Two calls, then both backward passes, the first call's first."""
+    inputs = [operator.fresh(device, seed) for seed in (0, 1)]
+    places = places_with_gradient(operator, inputs[0])
+    functions = [function_of(operator, each, places) for each in inputs]
+    for each in inputs:
+        for place in places:
+            get(each, place).mul_(1.5)
+    right = [gradients_of(f, leaves_of(x, places)) for f, x in zip(functions, inputs, strict=True)]
+    leaves = [leaves_of(each, places) for each in inputs]
+    results = [[y for y in f(*x) if y.requires_grad] for f, x in zip(functions, leaves, strict=True)]
+    for xs, ys, rights in zip(leaves, results, right, strict=True):
+        found = torch.autograd.grad(ys, xs, [weight(y) for y in ys], allow_unused=True)
+        found = [torch.zeros_like(x) if g is None else g for x, g in zip(xs, found, strict=True)]
+        compare(operator, found, rights, factor=20, what="after another call; gradient")
+
+
+@check(
+    "save what backward needs on ctx, not in a global",
+    "4_gradients",
+    because_of=("backward_twice", "gradients", "kept_results"),
+)
+def interleaved(operator: Operator, device: str) -> Trials:
+    """Do two calls whose backward passes come later keep their own gradients?"""
+    need_gradient(operator, operator.fresh(device))
+    yield trial(two_graphs_do_not_mix)
+
+
+# --- second derivatives, tangents, torch.func ------------------------------------------------------------------------
+
+
+def second_is_right(operator: Operator, device: str) -> None:
+    """The gradient of the gradient: of the reference, or a difference quotient of gradients."""
+    inputs = precise_inputs(operator, device)
+    places = places_with_gradient(operator, inputs)
+    function = function_of(operator, inputs, places)
+    found = second_derivatives_of(function, leaves_of(inputs, places))
+    if operator.reference is not None:
+        theirs = function_of(operator, inputs, places, THEIRS)
+        right = second_derivatives_of(theirs, leaves_of(inputs, places))
+        return compare(operator, found, right, factor=50, what="second derivative by input")
+
+    def first(*xs: Tensor) -> list[Tensor]:
+        leaves = [x.detach().requires_grad_() for x in xs]
+        return list(torch.autograd.grad(sum(y.square().sum() for y in function(*leaves)), leaves))
+
+    xs = [get(inputs, place) for place in places]
+    for k, x in enumerate(found):
+        directions = [weight(y) if j == k else torch.zeros_like(y) for j, y in enumerate(found)]
+        right = sum((y * weight(y)).sum() for y in difference_quotient(first, xs, directions))
+        compare_values(f"second derivative by input {places[k][0]}", (x * directions[k]).sum()[None], right[None], 1e-3)
+
+
+@check(
+    "write backward with operators that have a gradient, or mark it once_differentiable",
+    "4_gradients",
+    because_of=(
+        "backward_twice",
+        "gradients",
+    ),
+)
+def second_derivatives(operator: Operator, device: str) -> Trials:
+    """Is the second derivative right, or refused?"""
+    need_gradient(operator, operator.fresh(device))
+    yield trial(second_is_right)
+
+
+DUALS = ("make_dual", "jvp")
+
+
+def tangents_of(function: Callable, xs: Sequence[Tensor], directions: Sequence[Tensor], way: str) -> list[Tensor]:
+    """Forward derivatives; zeros where a result has none."""
+    if way == "jvp":
+        return list(torch.func.jvp(lambda *ys: tuple(function(*ys)), tuple(xs), tuple(directions))[1])
+    with forward_ad.dual_level():
+        duals = [forward_ad.make_dual(x, v) for x, v in zip(xs, directions, strict=True)]
+        pairs = [forward_ad.unpack_dual(y) for y in function(*duals)]
+        return [torch.zeros_like(y) if tangent is None else tangent.clone() for y, tangent in pairs]
+
+
+def tangent_is_right(operator: Operator, device: str, places: list, way: str) -> None:
+    """As the reference's, or else the difference quotient."""
+    inputs = precise_inputs(operator, device)
+    xs = [get(inputs, place) for place in places]
+    directions = [weight(x) for x in xs]
+    if operator.reference is not None:
+        right = tangents_of(function_of(operator, inputs, places, THEIRS), xs, directions, "make_dual")
+    else:
+        right = difference_quotient(function_of(operator, inputs, places), xs, directions)
+    if not any(x.abs().sum() > 0 for x in right):
+        raise NotApplicable("the result does not depend on it")
+    found = tangents_of(function_of(operator, inputs, places), xs, directions, way)
+    is_lost = not any(x.abs().sum() > 0 for x in found)
+    default = torchs_default(operator, inputs)
+    require(not is_lost, f"the forward derivative by inputs {places} is silently 0{default}", bool(default))
+    compare(operator, found, [x.to(y.dtype) for x, y in zip(right, found, strict=True)], factor=50, what="tangent")
+
+
+def torchs_default(operator: Operator, inputs: Sequence) -> str:
+    """Whether torch's own code has dropped the tangent."""
+    places = floating(inputs)
+    results = function_of(operator, inputs, places)(*leaves_of(inputs, places))
+    nodes = " ".join(type(y.grad_fn).__name__ for y in results)
+    if "GeneratedBackwardFor" in nodes:
+        return " (torch's default: torch.library.register_autograd and custom_op drop forward derivatives)"
+    if "NotImplemented" in nodes:
+        return " (torch's default for an operator without an autograd kernel)"
+    return ""
+
+
+@check(
+    "refuse inputs with a tangent (forward_ad.unpack_dual(x).tangent is not None), or compute by torch's functions",
+    "4_gradients",
+    because_of=("values", "gradients", "lost_gradients"),
+)
+def tangents(operator: Operator, device: str) -> Trials:
+    """Is a forward derivative right, or refused?"""
+    inputs = operator.fresh(device)
+    places = [place for place in floating(inputs) if place not in operator.written()]
+    with_gradient = places_with_gradient(operator, inputs)
+    for some in [[place] for place in places] + [with_gradient] * (len(with_gradient) > 1):
+        for way in DUALS:
+            yield trial(tangent_is_right, places=some, way=way)
+
+
+def transform_is_right(operator: Operator, device: str, transform: str, which: int) -> None:
+    """As the gradient by autograd, or the Jacobian made of its rows."""
+    inputs = operator.fresh(device)
+    places = places_with_gradient(operator, inputs)
+    function, xs = function_of(operator, inputs, places), [get(inputs, place) for place in places]
+    x = xs[which]
+
+    def by_one(y: Tensor) -> Tensor:
+        return loss(function)(*xs[:which], y, *xs[which + 1 :])
+
+    def rows(y: Tensor) -> Tensor:
+        return torch.cat([z.flatten() for z in function(*xs[:which], y, *xs[which + 1 :])])
+
+    many = torch.stack([x, -2 * x])
+    if transform == "grad":
+        found, right = torch.func.grad(by_one)(x), _autograd(by_one, x)
+    elif transform == "vjp":
+        value, backward = torch.func.vjp(by_one, x)
+        found, right = backward(torch.ones_like(value))[0], _autograd(by_one, x)
+    elif transform == "vmap of grad":
+        found, right = torch.vmap(torch.func.grad(by_one))(many), torch.stack([_autograd(by_one, y) for y in many])
+    elif transform == "grad of vmap":
+        found = torch.func.grad(lambda ys: torch.vmap(by_one)(ys).sum())(many)
+        right = torch.stack([_autograd(by_one, y) for y in many])
+    elif transform in ("jacrev", "jacfwd"):
+        found, right = getattr(torch.func, transform)(rows)(x), _jacobian(rows, x)
+    else:
+        found = torch.func.hessian(by_one)(x)
+        right = torch.autograd.functional.hessian(by_one, x)
+    compare(
+        operator, [found], [right], factor=50, what=f"torch.func, {transform}, input {places[which][0]}; derivative"
+    )
+
+
+def _autograd(function: Callable, x: Tensor) -> Tensor:
+    leaf = x.detach().clone().requires_grad_()
+    return torch.autograd.grad(function(leaf), leaf)[0]
+
+
+def _jacobian(rows: Callable, x: Tensor) -> Tensor:
+    leaf = x.detach().clone().requires_grad_()
+    y = rows(leaf)
+    found = [torch.autograd.grad(each, leaf, retain_graph=True)[0] for each in y]
+    return torch.stack(found).view(*y.shape, *x.shape)
+
+
+TRANSFORMS = ("grad", "vjp", "vmap of grad", "grad of vmap", "jacrev", "jacfwd", "hessian")
+
+
+@check(
+    "take autograd.Function with setup_context, or a function at the Autograd key",
+    "4_gradients",
+    because_of=("backward_twice", "gradients", "tangents", "second_derivatives", "vmap"),
+)
+def transforms(operator: Operator, device: str) -> Trials:
+    """Are the derivatives of torch.func right, or refused?"""
+    inputs = operator.fresh(device)
+    places = need_gradient(operator, inputs)
+    for which, transform in itertools.product(range(len(places)), TRANSFORMS):
+        yield trial(transform_is_right, transform=transform, which=which)
+
+
+def batch_is_right(operator: Operator, device: str, in_dims: list, size: int) -> None:
+    """torch.vmap, compared with a loop. in_dims: a dimension, or None, for each tensor among the inputs."""
+    inputs = operator.fresh(device)
+    places = places_of_tensors(inputs)
+
+    def function(*xs: Tensor) -> list[Tensor]:
+        return operator.run(filled(operator, inputs, places, xs))
+
+    many = []
+    for place, dim in zip(places, in_dims, strict=True):
+        x = get(inputs, place)
+        versions = [x * (n + 1) if x.is_floating_point() else x.flatten().roll(n).view(x.shape) for n in range(size)]
+        many.append(x if dim is None else torch.stack(versions, dim))
+    try:
+        rows = []
+        for n in range(size):
+            row = [x if dim is None else x.select(dim, n).clone() for x, dim in zip(many, in_dims, strict=True)]
+            rows.append(function(*row))
+        right = [torch.stack(column) for column in zip(*rows, strict=True)]
+    except RuntimeError as error:
+        raise NotApplicable(f"a loop cannot stack its results: {error}") from None
+    found = list(torch.vmap(lambda *xs: tuple(function(*xs)), tuple(in_dims), randomness="same")(*many))
+    compare(operator, found, right, factor=5, what=f"vmap with in_dims {in_dims}; result")
+
+
+def nested_batch_is_right(operator: Operator, device: str, place: tuple) -> None:
+    inputs = operator.fresh(device)
+
+    def function(x: Tensor) -> list[Tensor]:
+        return operator.run(filled(operator, inputs, [place], [x]))
+
+    x = get(inputs, place)
+    many = torch.stack([torch.stack([x * (n + 3 * m) for n in range(1, 3)]) for m in range(3)])
+    right = [
+        torch.stack([torch.stack([y]) for y in ys])
+        for ys in zip(*(function(y) for y in many.flatten(0, 1)), strict=True)
+    ]
+    found = torch.vmap(torch.vmap(lambda y: tuple(function(y))))(many)
+    compare(
+        operator, [y.flatten(0, 1) for y in found], [y.squeeze(1) for y in right], factor=5, what="vmap of vmap; result"
+    )
+
+
+@check(
+    "register_vmap: move each batch dimension to the front, and expand what has none",
+    "3_operator",
+    because_of=("values", "strides"),
+)
+def vmap(operator: Operator, device: str) -> Trials:
+    """Is a batch by vmap that of a loop, along each dimension of each input, or refused?"""
+    inputs = operator.fresh(device)
+    places = places_of_tensors(inputs)
+    count = len(places)
+    for k in range(count):
+        for dim in range(-1, get(inputs, places[k]).dim() + 1):
+            yield trial(batch_is_right, in_dims=[dim if j == k else None for j in range(count)], size=3)
+    if count > 1:
+        for dim in (0, -1, 1):
+            fits = all(get(inputs, place).dim() >= dim for place in places)
+            if fits:
+                yield trial(batch_is_right, in_dims=[dim] * count, size=3)
+        yield trial(batch_is_right, in_dims=[0, *[-1] * (count - 1)], size=2)
+        yield trial(batch_is_right, in_dims=[0] * count, size=1)
+    for place in floating(inputs):
+        yield trial(nested_batch_is_right, place=place)
+
+
+def inference_is_right(operator: Operator, device: str, way: str) -> None:
+    """The values are those of an ordinary call, and no result requires a gradient."""
+    inputs = operator.fresh(device)
+    right = [x.detach().clone() for x in operator.run(copies(inputs))]
+    places = places_with_gradient(operator, inputs)
+    written = operator.written()
+    for place in places:
+        if place not in written:
+            get(inputs, place).requires_grad_()
+    with torch.inference_mode() if way == "inference_mode" else torch.no_grad():
+        found = operator.run(inputs)
+    require(not any(x.requires_grad for x in found), f"a result requires a gradient under torch.{way}()")
+    compare(operator, found, right, what=f"under torch.{way}(); result")
+    if way == "inference_mode" and not written:
+        require(all(x.is_inference() for x in found), "a result of torch.inference_mode() is no inference tensor")
+
+
+@check("allocate results by torch", "3_operator", because_of=("values", "kept_results", "aliases"))
+def without_gradients(operator: Operator, device: str) -> Trials:
+    """Is the result the same under no_grad and inference_mode, and free of gradients?"""
+    for way in ("no_grad", "inference_mode"):
+        yield trial(inference_is_right, way=way)
+
+
+def integer_result_has_no_gradient(operator: Operator, device: str) -> None:
+    inputs = operator.fresh(device)
+    places = places_with_gradient(operator, inputs)
+    results = operator.run(filled(operator, inputs, places, leaves_of(inputs, places)))
+    if all(y.is_floating_point() for y in results):
+        raise NotApplicable("each result is floating-point")
+    bad = [k for k, y in enumerate(results) if y.requires_grad and not (y.is_floating_point() or y.is_complex())]
+    require(not bad, f"results {bad} are integers and require a gradient")
+
+
+@check("call ctx.mark_non_differentiable for them", "4_gradients")
+def integer_results(operator: Operator, device: str) -> Trials:
+    """Do results of integers require no gradient?"""
+    need_gradient(operator, operator.fresh(device))
+    yield trial(integer_result_has_no_gradient)

@@ -1,0 +1,249 @@
+"""judge(): ask all checks of an operator, each in a process of its own, and put findings of one cause together."""
+
+import importlib
+import time
+from collections.abc import Callable, Sequence
+
+import torch
+
+from .operator import Operator, SpecError
+from .processes import Ended, fork, may_fork, start
+from .registry import CHECKS, Check
+from .report import Finding, in_order, literal, reproducer
+from .trial import NotApplicable, Wrong, first_line, is_unclear
+
+for _subject in ("values", "memory", "derivatives", "tracing", "state", "gpu"):
+    importlib.import_module(f".{_subject}", __package__)
+
+# Seconds each, so they are imported once, before the forks.
+SLOW_IMPORTS = ("torch._dynamo", "torch._functorch.aot_autograd", "torch.export", "torch._inductor.compile_fx")
+# Where one of these is wrong, so may be all that compares results; each of them because of those before it.
+UNSTABLE = ("after_results", "unwritten", "uninitialized", "writes", "random_numbers", "repeated")
+UNSTABLE += ("kept_results", "stale", "values")
+# If the plain call crashes, only these are asked: they may say why.
+WHY_CRASH = ("neighbours", "page_ends", "after_results", "unwritten")
+Progress = Callable[[Check | None, Finding | None], None]
+
+
+def judge(
+    operator: Operator,
+    device: str = "cpu",
+    *,
+    checks: Sequence[str] | None = None,
+    compile: bool = True,
+    progress: Progress = lambda check, finding: None,
+) -> list[Finding]:
+    """Ask the checks of an operator; returns a Finding for each of them, silent faults and crashes first.
+
+    device: "cpu", "cuda" or "cuda:1". checks: names; default: all. compile=False leaves out those that take a C++
+    compiler or Triton. progress is called before each check, and with its finding after it.
+    Raises SpecError if the call, its reference or its inputs fail as described: then there is nothing to judge.
+    """
+    chosen = _chosen(checks, device, compile)
+    for module in SLOW_IMPORTS:
+        importlib.import_module(module)
+    _prepare(operator, device)
+    findings = []
+    for check in chosen:
+        has_crashed = any(finding.check == "values" and finding.verdict == "crash" for finding in findings)
+        if has_crashed and check.name not in WHY_CRASH:
+            continue
+        progress(check, None)
+        findings.append(ask(operator, device, check))
+        progress(check, findings[-1])
+    _group(findings)
+    if checks is None:
+        findings += _seen_by_opcheck(findings, _opcheck(operator, device))
+    return in_order(findings)
+
+
+def _chosen(names: Sequence[str] | None, device: str, compile: bool) -> list[Check]:
+    if unknown := sorted(set(names or ()) - set(CHECKS)):
+        raise SpecError(f"no such check: {', '.join(unknown)}; there are {', '.join(CHECKS)}")
+    kind = device.split(":")[0]
+    found = [CHECKS[name] for name in names or CHECKS]
+    found = [check for check in found if kind in check.on]
+    return found if names else [c for c in found if kind in c.unasked_on and (compile or not c.compiles)]
+
+
+def _prepare(operator: Operator, device: str) -> None:
+    """The plain call has to work. What is learnt about the operator is kept, so that no check has to learn it again."""
+
+    def work(say):
+        try:
+            _use(device)
+            operator.fresh(device)
+            say({"learnt": operator.learnt})
+        except SpecError as error:
+            say({"error": str(error)})
+
+    if not may_fork(device):
+        return None
+    ended = fork(work, 120)
+    said = ended.events[-1] if ended.events else {}  # if it crashed, checks will, too
+    if "error" in said:
+        raise SpecError(said["error"])
+    nothing = {"written": [], "returned": [], "by_reference": [], "returned_by_reference": []}
+    learnt = said.get("learnt", nothing)
+    operator.learnt = {name: [tuple(place) for place in places] for name, places in learnt.items()}
+
+
+def _use(device: str) -> None:
+    if device.startswith("cuda:"):
+        torch.cuda.set_device(device)
+
+
+def ask(operator: Operator, device: str, check: Check) -> Finding:
+    """One check, in a process of its own."""
+    before = time.monotonic()
+    if may_fork(device):
+        ended = fork(lambda say: run_trials(operator, device, check, say), check.seconds)
+    elif operator.file is None:
+        raise SpecError(f"{operator.title}: describe it in a file: CUDA is in use here, so each check loads it anew")
+    else:
+        options = ["--operator", operator.title, "--device", device, "--check", check.name]
+        ended = start([operator.file, *options], check.seconds + 60)
+    finding = _finding(operator, device, check, ended)
+    finding.seconds = round(time.monotonic() - before, 2)
+    return finding
+
+
+def run_trials(operator: Operator, device: str, check: Check, say: Callable[[dict], None]) -> None:
+    """Run a check here, until something is wrong. Says which trial begins, so that a crash has a name, and the end."""
+    _use(device)
+    counts = {"right": 0, "refused": 0, "not applicable": 0, "error": 0}
+    firsts: dict[str, dict] = {}
+    try:
+        for each in check.trials(operator, device):
+            name = {"function": each.func.__name__, "module": each.func.__module__}
+            name["arguments"] = ", ".join(f"{key}={literal(value)}" for key, value in each.keywords.items())
+            say({"begins": name})
+            verdict, message, is_default = attempt(each, operator, device)
+            if verdict == "wrong":
+                return say({"verdict": verdict, "message": message, "trial": name, "is_default": is_default})
+            counts[verdict] += 1
+            firsts.setdefault(verdict, {"verdict": verdict, "message": message, "trial": name})
+    except NotApplicable as error:
+        firsts.setdefault("not applicable", {"verdict": "not applicable", "message": str(error)})
+    for verdict in ("error", "right", "refused", "not applicable"):
+        if verdict in firsts:
+            said = dict(firsts[verdict])
+            if verdict == "right" and counts["refused"]:
+                said["message"] = (
+                    f"{counts['right']} cases right, {counts['refused']} refused: {firsts['refused']['message']}"
+                )
+            return say(said)
+    say({"verdict": "not applicable", "message": "no case fits this operator"})
+
+
+def attempt(each, operator: Operator, device: str) -> tuple[str, str, bool]:
+    """The verdict of one trial, why, and whether it is torch's default."""
+    try:
+        each(operator, device)
+    except Wrong as error:
+        return "wrong", str(error), error.is_torchs_default
+    except NotApplicable as error:
+        return "not applicable", str(error), False
+    except Exception as error:
+        return ("error" if is_unclear(error) else "refused"), first_line(error), False
+    return "right", "", False
+
+
+def _told(ended: Ended) -> str:
+    lines = [line.strip() for line in ended.output.splitlines() if line.strip()]
+    return f"{ended.problem}; {lines[-1]}" if lines and "died" not in ended.problem else ended.problem
+
+
+def _finding(operator: Operator, device: str, check: Check, ended: Ended) -> Finding:
+    """What a process has said, or how it died."""
+    last = ended.events[-1] if ended.events else {}
+    if "verdict" in last:
+        verdict, message, trial = last["verdict"], last["message"], last.get("trial")
+    else:
+        verdict, message, trial = "crash", _told(ended), last.get("begins")
+        if trial:
+            message += f", in {trial['function']}({trial['arguments']})"
+        elif ended.problem.startswith("the process ended"):
+            verdict = "error"
+    finding = Finding(check.name, check.question, verdict, message)
+    if finding.is_wrong:
+        finding.cure, finding.page = check.cure, check.page
+        finding.is_torchs_default = last.get("is_default", False)
+        if trial:
+            function = getattr(importlib.import_module(trial["module"]), trial["function"])
+            finding.reproducer = reproducer(operator, device, function, trial["arguments"], f"{check.name}: {message}")
+    return finding
+
+
+def _group(findings: Sequence[Finding]) -> None:
+    """A check that is wrong because of another one is no finding of its own."""
+    by_name = {finding.check: finding for finding in findings}
+    root_of: dict[str, Finding] = {}
+    for finding in findings:
+        if finding.is_wrong:
+            names = [name for name in _causes_of(finding) if name in by_name and by_name[name].is_wrong]
+            if names:
+                root_of[finding.check] = by_name[names[0]]
+    for name in list(root_of):
+        root, seen = root_of[name], {name}
+        while root.check in root_of and root.check not in seen:
+            seen.add(root.check)
+            root = root_of[root.check]
+        if root.check != name and root.check not in root_of:
+            root.also.append(name)
+            finding = by_name[name]
+            finding.message, finding.reproducer = f"wrong, because of {root.check}", ""
+            finding.cure = finding.page = ""
+            finding.verdict = "not applicable"
+
+
+def _causes_of(finding: Finding) -> tuple[str, ...]:
+    names = CHECKS[finding.check].because_of
+    if finding.check in UNSTABLE:
+        names = UNSTABLE[: UNSTABLE.index(finding.check)]
+    elif names:  # it compares results
+        names += UNSTABLE
+    if finding.verdict == "crash" and finding.check not in UNSTABLE:
+        names += ("after_results", "dtypes", "bounds", "garbage_values", "shapes", "values")
+    return tuple(name for name in names if name != finding.check)
+
+
+def _opcheck(operator: Operator, device: str) -> dict[str, str] | None:
+    """torch.library.opcheck on the calls that the operator makes: for each of its tests "" or the error."""
+
+    def work(say):
+        from torch.library import opcheck
+
+        _use(device)
+        found: dict[str, str] = {}
+        inputs = operator.fresh(device)
+        calls = operator.calls(inputs)
+        for function, args, kwargs in calls[:2]:
+            detached = torch.utils._pytree.tree_map(
+                lambda x: x.detach().clone() if isinstance(x, torch.Tensor) else x, (tuple(args), dict(kwargs))
+            )
+            for test, result in opcheck(function, *detached, raise_exception=False).items():
+                found[test] = found.get(test) or ("" if result == "SUCCESS" else first_line(result))
+        say({"tests": found})
+
+    if operator.packet is None or not may_fork(device):
+        return None
+    ended = fork(work, 120)
+    return ended.events[-1].get("tests") if ended.events else {"test_schema": _told(ended)}
+
+
+def _seen_by_opcheck(findings: Sequence[Finding], tests: dict[str, str] | None) -> list[Finding]:
+    """Note which findings opcheck has, too. If only opcheck sees a fault, that is a finding of its own."""
+    if not tests:
+        return []
+    failed = sorted(test for test, error in tests.items() if error)
+    wrong = [finding for finding in findings if finding.is_wrong]
+    for finding in wrong:
+        asked = set(CHECKS[finding.check].opcheck).union(*(CHECKS[name].opcheck for name in finding.also))
+        finding.is_seen_by_opcheck = bool(failed) if len(wrong) == 1 else not asked.isdisjoint(failed)
+    refused = {test for finding in findings if finding.verdict == "refused" for test in CHECKS[finding.check].opcheck}
+    verdict = "wrong" if not wrong and set(failed) - refused else "refused" if failed else "right"
+    message = "; ".join(f"{test}: {tests[test]}" for test in failed)
+    opcheck = Finding("opcheck", "Does torch.library.opcheck accept it?", verdict, message, page="4_gradients")
+    opcheck.is_seen_by_opcheck = bool(failed)
+    return [opcheck]

@@ -1,0 +1,230 @@
+"""Operator: the facts that the user states about an operator. Nothing here judges it."""
+
+import functools
+import importlib.util
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+Place = tuple[int, ...]  # where a tensor is among the inputs: (1,), or (1, 0) for the first of a list
+DEFAULT_TOLERANCE = {torch.float64: 1e-8, torch.float32: 1e-4, torch.float16: 5e-3, torch.bfloat16: 4e-2}
+DEFAULT_TOLERANCE |= {torch.complex128: 1e-8, torch.complex64: 1e-4}
+
+
+class SpecError(Exception):
+    """The description of an operator is wrong, so the operator cannot be judged."""
+
+
+def get(inputs: Sequence, place: Place):
+    for i in place:
+        inputs = inputs[i]
+    return inputs
+
+
+def put(inputs: list, place: Place, value: object) -> None:
+    get(inputs, place[:-1])[place[-1]] = value
+
+
+def places_of_tensors(inputs: Sequence) -> list[Place]:
+    found = []
+    for i, x in enumerate(inputs):
+        if isinstance(x, Tensor):
+            found.append((i,))
+        elif isinstance(x, (list, tuple)):
+            found += [(i, j) for j, each in enumerate(x) if isinstance(each, Tensor)]
+    return found
+
+
+def copies(inputs: Sequence) -> list:
+    """The same values in new tensors, which require no gradient. Lists are new lists."""
+    return [
+        tree_map(lambda x: x.detach().clone() if isinstance(x, Tensor) else x, list(x) if type(x) is tuple else x)
+        for x in inputs
+    ]
+
+
+def tensors_of(results: object) -> list[Tensor]:
+    """Whatever a call returned, as a flat list of tensors: a number becomes a tensor, all else is left out."""
+    leaves = [x for x in tree_leaves(results) if isinstance(x, (Tensor, int, float, complex))]
+    return [x if isinstance(x, Tensor) else torch.tensor(x) for x in leaves]
+
+
+class Spy(TorchDispatchMode):
+    """Notes each call of an operator: the overload, its arguments, and what `watch` says of each call."""
+
+    def __init__(self, packet, watch: Callable | None = None):
+        super().__init__()
+        self.packet, self.watch, self.calls = packet, watch, []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if self.packet is None or function._overloadpacket is not self.packet:
+            return function(*args, **kwargs)
+        self.calls.append((function, args, kwargs))
+        return self.watch(function, args, kwargs) if self.watch else function(*args, **kwargs)
+
+
+@dataclass(eq=False)
+class Operator:
+    """An operator, and the facts that no tool can find out.
+
+    name: "namespace::name" or "namespace::name.overload"; for a plain function, any name.
+    call: computes with the operator. Default: the operator itself.
+    inputs(device): the arguments of call: tensors on that device, lists of tensors, numbers, strings, None. Small ones:
+        the referee makes larger ones, other dtypes and other strides from them.
+    reference: the same by torch's own functions: takes what call takes. Where call writes into an input, it may write,
+        too, or return the new values. Without it only the operator's agreement with itself is judged.
+    gradients: the numbers of the inputs that have a gradient.
+    sizes: sizes that may change, each as all the (input, dimension) that change together. Default: where all inputs
+        are floating-point, dimensions of equal size are tried together.
+    tolerance: for a dtype, the error allowed for an element, relative to the larger of the element and the root mean
+        square of all elements. Defaults: float64 1e-8, float32 1e-4, float16 5e-3, bfloat16 4e-2.
+    bounds: for an input, the least and the largest value that is allowed in it; all others must be refused.
+    wrong: for words that the error has to contain (a regular expression), what to change: {input: new value}, where a
+        function gets the input and returns the new value. Each must be refused in every way of calling.
+    title: how this operator is called in the report, if a file has the same operator twice. Default: its name.
+    """
+
+    name: str
+    call: Callable | None = None
+    inputs: Callable[[str], Sequence] | None = None
+    reference: Callable | None = None
+    gradients: Sequence[int] = ()
+    sizes: Mapping[str, Sequence[tuple[int, int]]] | None = None
+    tolerance: Mapping[torch.dtype, float] = field(default_factory=dict)
+    bounds: Mapping[int, tuple[float, float]] = field(default_factory=dict)
+    wrong: Mapping[str, Mapping[int, object]] = field(default_factory=dict)
+    title: str = ""
+
+    def __post_init__(self):
+        self.title = self.title or self.name
+        self.learnt: dict[str, list[Place]] | None = None
+        self.file = sys._getframe(2).f_globals.get("__file__")
+        if not callable(self.inputs):
+            raise SpecError(f"{self.title}: inputs is {self.inputs!r}, expected a function: lambda device: (x, 2.0)")
+        if self.call is None:
+            if self.packet is None:
+                raise SpecError(f"{self.title}: torch.ops has no such operator, and there is no call=")
+            self.call = self.packet
+        for name, value in (("call", self.call), ("reference", self.reference)):
+            if value is not None and not callable(value):
+                raise SpecError(f"{self.title}: {name} is {value!r}, expected a function")
+
+    @functools.cached_property
+    def packet(self):
+        """torch.ops.NAMESPACE.NAME, or None if the dispatcher does not know it."""
+        namespace, _, name = self.name.replace("::", ".").partition(".")
+        return getattr(getattr(torch.ops, namespace), name.split(".")[0], None) if name else None
+
+    def tolerance_of(self, dtype: torch.dtype) -> float:
+        return self.tolerance.get(dtype, DEFAULT_TOLERANCE.get(dtype, 0.0))
+
+    def fresh(self, device: str, seed: int = 0) -> list:
+        """New inputs, the same for the same seed."""
+        if self.learnt is None:
+            self.learnt = {"written": [], "returned": [], "by_reference": [], "returned_by_reference": []}
+            self._learn(device)
+        torch.manual_seed(seed)
+        return copies(self.inputs(device))
+
+    def run(self, inputs: Sequence) -> list[Tensor]:
+        """Call the operator. Returns its results, then the inputs that it has written and not returned."""
+        returned = tensors_of(self.call(*inputs))
+        return returned + self._others(inputs, "written", "returned")
+
+    def expected(self, inputs: Sequence) -> list[Tensor]:
+        """What run() should return, by the reference. The inputs are written if the reference writes."""
+        returned = tensors_of(self.reference(*inputs))
+        return returned + self._others(inputs, "by_reference", "returned_by_reference")
+
+    def written(self) -> list[Place]:
+        """The places of the inputs that a call writes: by the operator's schema and by what the reference does."""
+        return [tuple(place) for place in self.learnt["written"]]
+
+    def _others(self, inputs: Sequence, written: str, returned: str) -> list[Tensor]:
+        return [get(inputs, place) for place in self.learnt[written] if place not in self.learnt[returned]]
+
+    def _learn(self, device: str) -> None:
+        """Which inputs are written, and which of them are returned, by a call and by the reference."""
+        inputs = self._must_work("inputs(device)", lambda: self.fresh(device))
+        places = places_of_tensors(inputs)
+        addresses = {get(inputs, place).untyped_storage().data_ptr(): place for place in places}
+        found = self._must_work("call(*inputs)", lambda: self._written_addresses(inputs))
+        written = {addresses[address] for address in found if address in addresses}
+        by_reference, returned_by_reference = set(), []
+        if self.reference is not None:
+            inputs = self.fresh(device)
+            versions = {place: get(inputs, place)._version for place in places}
+            results = self._must_work("reference(*inputs)", lambda: tensors_of(self.reference(*inputs)))
+            by_reference = {place for place in places if get(inputs, place)._version != versions[place]}
+            returned_by_reference = [p for p in places if any(get(inputs, p) is x for x in results)]
+        inputs = self.fresh(device)
+        results = tensors_of(self.call(*inputs))
+        self.learnt = {
+            "written": sorted(written | by_reference),
+            "returned": [place for place in places if any(get(inputs, place) is x for x in results)],
+            "by_reference": sorted(by_reference),
+            "returned_by_reference": returned_by_reference,
+        }
+
+    def _must_work(self, what: str, function: Callable):
+        try:
+            return function()
+        except Exception as error:
+            words = str(error).strip().splitlines()[:1]
+            raise SpecError(f"{self.title}: {what} fails: {type(error).__name__}: {' '.join(words)}") from error
+
+    def _written_addresses(self, inputs: list) -> list[int]:
+        found = []
+        for function, args, kwargs in self.calls(inputs):
+            for argument, value in bound_arguments(function, args, kwargs):
+                if argument.alias_info is not None and argument.alias_info.is_write:
+                    found += [x.untyped_storage().data_ptr() for x in tree_leaves(value) if isinstance(x, Tensor)]
+        return found
+
+    def calls(self, inputs: Sequence) -> list[tuple]:
+        """The calls of the operator itself that call(*inputs) makes: (overload, args, kwargs)."""
+        with Spy(self.packet) as spy:
+            self.call(*inputs)
+        return spy.calls
+
+
+def bound_arguments(function, args: Sequence, kwargs: Mapping) -> list[tuple]:
+    """Pairs of an argument of the schema and its value."""
+    arguments = function._schema.arguments
+    pairs = list(zip(arguments, args, strict=False))
+    return pairs + [(each, kwargs[each.name]) for each in arguments[len(args) :] if each.name in kwargs]
+
+
+def load(file: str | Path, title: str | None = None) -> Operator | list[Operator]:
+    """Run a Python file that describes operators. Returns all of them, or the one with this title. SpecError if there
+    is none. They may be global names of the file, or lie in global lists and dicts."""
+    path = Path(file).resolve()
+    if not path.is_file():
+        raise SpecError(f"{file}: no such file")
+    name = f"description_in_{path.stem}"
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))  # last: the file may be called as what it describes
+    if getattr(sys.modules.get(name), "__file__", None) != str(path):
+        spec = importlib.util.spec_from_file_location(name, path)
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        spec.loader.exec_module(module)
+    found = {}
+    for value in vars(sys.modules[name]).values():
+        for each in tree_leaves(value) if isinstance(value, (list, tuple, dict)) else [value]:
+            if isinstance(each, Operator) and found.setdefault(each.title, each) is not each:
+                raise SpecError(f"{file}: two operators are called {each.title!r}; give one a title=")
+    if not found:
+        raise SpecError(f"{file}: describes no operator; expected a global name such as `spec = Operator(...)`")
+    if title is None:
+        return list(found.values())
+    if title not in found:
+        raise SpecError(f"{file}: has no operator called {title!r}; it has {', '.join(found)}")
+    return found[title]

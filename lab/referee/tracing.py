@@ -1,0 +1,754 @@
+"""Tracing: fake kernels, torch.compile, torch.export, AOTInductor, autocast, modes and subclasses."""
+
+import functools
+import io
+import tempfile
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.autograd import forward_ad
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map
+
+from .derivatives import function_of, gradients_of, leaves_of, loss, tangents_of, weight
+from .operator import Operator, Spy, copies, get, places_of_tensors, put
+from .registry import Trials, check, trial
+from .trial import (
+    NotApplicable,
+    Wrong,
+    accepts,
+    cast,
+    compare,
+    compare_values,
+    expected_or_none,
+    filled,
+    floating,
+    groups_of,
+    places_with_gradient,
+    require,
+    resize,
+    size_of,
+)
+from .views import VIEWS, view_of
+
+
+def _strides(x: Tensor) -> list:
+    """Those that matter: of dimensions with more than one element."""
+    return [stride for size, stride in zip(x.shape, x.stride(), strict=True) if size != 1] if x.numel() else []
+
+
+def compare_with_fake(fake: Sequence[Tensor], real: Sequence[Tensor]) -> None:
+    """Number, shapes, dtypes and strides; the device too, unless the fake one is meta."""
+    require(len(fake) == len(real), f"the fake kernel returns {len(fake)} tensors, the real one {len(real)}")
+    for k, (x, y) in enumerate(zip(fake, real, strict=True)):
+        require(x.dtype == y.dtype, f"result {k} is {y.dtype}; the fake kernel says {x.dtype}")
+        require(x.dim() == y.dim(), f"result {k} has {y.dim()} dimensions; the fake kernel says {x.dim()}")
+        known = [type(size) is int for size in x.shape]
+        for size, right, is_known in zip(x.shape, y.shape, known, strict=True):
+            is_same = not is_known or size == right
+            require(is_same, f"result {k} has shape {[*y.shape]}; the fake kernel says {[*x.shape]}")
+        if all(known):
+            message = f"result {k} has strides {[*y.stride()]}; the fake kernel says {[*x.stride()]}"
+            require(_strides(x) == _strides(y), message)
+        if x.device.type != "meta":
+            require(x.device == y.device, f"result {k} is on {y.device}; the fake kernel says {x.device}")
+
+
+def fake_is_like_real(
+    operator: Operator,
+    device: str,
+    dtype: torch.dtype | None,
+    view: str | None,
+    places: list,
+    group: str | None,
+    size: int,
+) -> None:
+    inputs = operator.fresh(device)
+    inputs = inputs if group is None else resize(operator, inputs, group, size)
+    inputs = inputs if dtype is None else cast(inputs, dtype)
+    for place in places:
+        put(inputs, place, view_of(get(inputs, place), view))
+    with FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=False) as mode:
+        fake_inputs = tree_map(
+            lambda x: mode.from_tensor(x, static_shapes=True) if isinstance(x, Tensor) else x, inputs
+        )
+        fake = operator.run(fake_inputs)
+    compare_with_fake(fake, operator.run(inputs))
+
+
+def _fake_trials(operator: Operator, device: str, function: Callable) -> Trials:
+    inputs = operator.fresh(device)
+    some = functools.partial(trial, function, dtype=None, view=None, places=[], group=None, size=0)
+    yield some()
+    for dtype in (torch.float64, torch.float16, torch.bfloat16):
+        if accepts(operator, cast(inputs, dtype)):
+            yield some(dtype=dtype)
+    for group in groups_of(operator, inputs):
+        for size in (0, 1, 2, 5, 65):
+            if accepts(operator, resize(operator, inputs, group, size)):
+                yield some(group=group, size=size)
+    places = [place for place in places_of_tensors(inputs) if place not in operator.written()]
+    for view in VIEWS:
+        fitting = [place for place in places if view_of(get(inputs, place), view) is not None]
+        for several in [[place] for place in fitting] + [fitting] * (len(fitting) > 1):
+            viewed = copies(inputs)
+            for place in several:
+                put(viewed, place, view_of(get(viewed, place), view))
+            if view not in ("rows far apart", "negative bit", "conjugate bit") and _is_accepted(operator, viewed):
+                yield some(view=view, places=several)
+
+
+def _is_accepted(operator: Operator, inputs: Sequence) -> bool:
+    try:
+        operator.run(inputs)
+    except Exception:
+        return False
+    return True
+
+
+@check(
+    "give the fake kernel's result the shape, dtype, device and strides of the real one: same call, same layout",
+    "6_your_own",
+    opcheck=("test_faketensor", "test_aot_dispatch_dynamic"),
+    because_of=("values", "aliases", "plain_results"),
+)
+def fake(operator: Operator, device: str) -> Trials:
+    """Does the fake kernel say what the real one returns: shape, dtype, device, strides?"""
+    yield from _fake_trials(operator, device, fake_is_like_real)
+
+
+def meta_is_like_real(operator: Operator, device: str, group: str | None, size: int) -> None:
+    inputs = operator.fresh(device)
+    inputs = inputs if group is None else resize(operator, inputs, group, size)
+    meta = [tree_map(lambda x: x.to("meta") if isinstance(x, Tensor) else x, x) for x in inputs]
+    found = operator.run(meta)
+    compare_with_fake(found, operator.run(inputs))
+
+
+@check("register a fake kernel", "3_operator", because_of=("fake",), opcheck=("test_faketensor",))
+def meta(operator: Operator, device: str) -> Trials:
+    """Does a call with tensors on the meta device give what a real one does, without values?"""
+    inputs = operator.fresh(device)
+    yield trial(meta_is_like_real, group=None, size=0)
+    for group in groups_of(operator, inputs):
+        for size in (1, 2, 7):
+            if accepts(operator, resize(operator, inputs, group, size)):
+                yield trial(meta_is_like_real, group=group, size=size)
+
+
+# --- one trace, other contents and sizes -----------------------------------------------------------------------------
+
+
+def contents_are_not_baked_in(operator: Operator, device: str) -> None:
+    """A trace of one call, replayed with other contents."""
+    inputs = operator.fresh(device)
+    graph = make_fx(lambda *xs: operator.run(list(xs)))(*copies(inputs))
+    for seed in (0, 1):
+        others = operator.fresh(device, seed)
+        for place in floating(others):
+            get(others, place).mul_(1 + 0.5 * seed)
+        right = [x.clone() for x in operator.run(copies(others))]
+        compare(operator, list(graph(*others)), right, what="a trace replayed with other contents; result")
+
+
+@check("decide nothing by the contents of a tensor in Python", "5_kinds", because_of=("values", "repeated"))
+def traced(operator: Operator, device: str) -> Trials:
+    """Does a trace hold for other contents?"""
+    yield trial(contents_are_not_baked_in)
+
+
+def compiled_is_the_same(operator: Operator, device: str, backend: str, has_neighbours: bool) -> None:
+    """Results and gradients; between other functions of torch, whose memory the compiler plans together with it."""
+    inputs = operator.fresh(device)
+    places = [place for place in floating(inputs) if place not in operator.written()]
+
+    def program(*xs: Tensor) -> list[Tensor]:
+        if not has_neighbours:
+            return operator.run(filled(operator, inputs, places, xs))
+        results = operator.run(filled(operator, inputs, places, [2 * x for x in xs]))
+        return [*results, *(3 * y for y in results if y.is_floating_point())]
+
+    compiled = torch.compile(program, backend=backend, fullgraph=True)
+    for seed in (0, 1):
+        others = operator.fresh(device, seed)
+        xs = [get(others, place) for place in places]
+        right = [x.detach().clone() for x in program(*xs)]
+        compare(operator, [x.detach() for x in compiled(*xs)], right, factor=5, what="compiled; result")
+    with_gradient = places_with_gradient(operator, inputs)
+    if with_gradient:
+        function = function_of(operator, inputs, with_gradient)
+        again = torch.compile(lambda *xs: tuple(y * 2 for y in function(*xs)), backend=backend, fullgraph=True)
+        right = gradients_of(lambda *xs: [y * 2 for y in function(*xs)], leaves_of(inputs, with_gradient))
+        found = gradients_of(again, leaves_of(inputs, with_gradient))
+        compare(operator, found, right, factor=20, what="compiled; gradient")
+
+
+@check(
+    "let the schema say what is written and what is new: the compiler plans memory by it",
+    "5_kinds",
+    because_of=(
+        "backward_twice",
+        "values",
+        "aliases",
+        "writes",
+        "fake",
+        "gradients",
+        "lost_gradients",
+        "stale",
+        "repeated",
+        "traced",
+    ),
+    opcheck=("test_aot_dispatch_dynamic",),
+)
+def traced_compiled(operator: Operator, device: str) -> Trials:
+    """Is it right, with its gradient, through torch.compile's tracer (backend aot_eager)?"""
+    for has_neighbours in (False, True):
+        yield trial(compiled_is_the_same, backend="aot_eager", has_neighbours=has_neighbours)
+
+
+@check(
+    "let the schema say what is written and what is new: the compiler plans memory by it",
+    "5_kinds",
+    because_of=(
+        "backward_twice",
+        "values",
+        "aliases",
+        "writes",
+        "fake",
+        "gradients",
+        "lost_gradients",
+        "traced",
+        "traced_compiled",
+    ),
+    compiles=True,
+    seconds=240,
+)
+def compiled(operator: Operator, device: str) -> Trials:
+    """Is it right, with its gradient, by torch.compile's default backend?"""
+    yield trial(compiled_is_the_same, backend="inductor", has_neighbours=True)
+
+
+def compiled_clone_is_right(operator: Operator, device: str, place: tuple, other: tuple) -> None:
+    """The written argument is a clone of one that is read. The compiler leaves such a clone out."""
+    inputs = operator.fresh(device)
+
+    def program(x: Tensor) -> Tensor:
+        some = [list(y) if isinstance(y, list) else y for y in inputs]
+        source = x * 2
+        put(some, other, source)
+        put(some, place, source.clone())
+        target = get(some, place)
+        operator.call(*some)
+        return target
+
+    x = get(inputs, other)
+    right = program(x).clone()
+    found = torch.compile(program, fullgraph=True)(x)
+    compare(operator, [found], [right], what=f"compiled, input {place[0]} is a clone of input {other[0]}; result")
+
+
+@check(
+    "refuse arguments that share memory: the compiler makes two arguments one (pytorch issue 198031)",
+    "5_kinds",
+    because_of=("values", "overlaps"),
+    compiles=True,
+    seconds=120,
+)
+def compiled_clones(operator: Operator, device: str) -> Trials:
+    """Is it right where the compiler passes one tensor for two arguments?"""
+    inputs = operator.fresh(device)
+    if not operator.written():
+        raise NotApplicable("writes none of its inputs")
+    for place in operator.written():
+        for other in places_of_tensors(inputs):
+            x, y = get(inputs, place), get(inputs, other)
+            is_alike = (x.shape, x.dtype, x.stride()) == (y.shape, y.dtype, y.stride())
+            if other not in operator.written() and is_alike:
+                yield trial(compiled_clone_is_right, place=place, other=other)
+
+
+def sizes_are_not_baked_in(operator: Operator, device: str, group: str) -> None:
+    """Compiled once with symbols for sizes, then called with others."""
+    inputs = operator.fresh(device)
+    places = places_of_tensors(inputs)
+    compiled = torch.compile(
+        lambda *xs: operator.run(filled(operator, inputs, places, xs)),
+        backend="aot_eager",
+        fullgraph=True,
+        dynamic=True,
+    )
+    now = size_of(operator, inputs, group)[0]
+    for size in dict.fromkeys((max(now, 2), 2 * now + 3, 3, 2, 5)):
+        others = resize(operator, inputs, group, size)
+        if not accepts(operator, others):
+            continue
+        right = [x.clone() for x in operator.run(copies(others))]
+        found = compiled(*(get(others, place) for place in places))
+        compare(operator, list(found), right, factor=5, what=f"compiled with dynamic=True, {group} is {size}; result")
+
+
+def sizes_may_depend_on_data(operator: Operator, device: str, group: str) -> None:
+    """A size that only the run knows: from an item(), and from a mask."""
+    inputs = operator.fresh(device)
+    places = places_of_tensors(inputs)
+    pairs = groups_of(operator, inputs)[group]
+
+    def cut(k: Tensor, *xs: Tensor) -> list[Tensor]:
+        some = filled(operator, inputs, places, [x.clone() for x in xs])
+        for place in places:
+            for i, dim in pairs:
+                if place[0] == i:
+                    put(some, place, get(some, place).narrow(dim, 0, k.item()).clone())
+        return operator.run(some)
+
+    xs = [get(inputs, place) for place in places]
+    k = torch.tensor(size_of(operator, inputs, group)[0] - 1, device=device)
+    right = [x.clone() for x in cut(k, *xs)]
+    with torch._dynamo.config.patch(capture_scalar_outputs=True, capture_dynamic_output_shape_ops=True):
+        found = torch.compile(cut, fullgraph=True, backend="aot_eager")(k, *xs)
+    compare(operator, list(found), right, factor=5, what=f"{group} depends on data; result")
+
+
+@check(
+    "let the fake kernel compute with symbols: no int(), no if; torch._check() where it must hold",
+    "3_operator",
+    because_of=("values", "fake", "odd_sizes", "traced", "traced_compiled"),
+    opcheck=("test_aot_dispatch_dynamic",),
+)
+def dynamic_sizes(operator: Operator, device: str) -> Trials:
+    """Is one compiled graph right for other sizes, and for sizes that depend on data?"""
+    inputs = operator.fresh(device)
+    for group in groups_of(operator, inputs):
+        yield trial(sizes_are_not_baked_in, group=group)
+        if size_of(operator, inputs, group)[0] > 2:
+            yield trial(sizes_may_depend_on_data, group=group)
+
+
+def calls_are_not_removed(operator: Operator, device: str) -> None:
+    """The compiler removes an operator whose results are not used, and that writes nothing."""
+    inputs = operator.fresh(device)
+    count = len(operator.calls(copies(inputs)))
+    graphs = []
+
+    def backend(graph, example_inputs):
+        from torch._dynamo.backends.common import aot_autograd
+
+        def keep(traced, _):
+            traced.graph.eliminate_dead_code()
+            graphs.append(traced)
+            return traced.forward
+
+        return aot_autograd(fw_compiler=keep)(graph, example_inputs)
+
+    places = places_of_tensors(inputs)
+
+    def program(*xs: Tensor) -> Tensor:
+        operator.call(*filled(operator, inputs, places, xs))
+        return xs[0] + 1
+
+    torch.compile(program, backend=backend, fullgraph=True)(*(get(inputs, place) for place in places))
+    left = sum(
+        getattr(node.target, "_overloadpacket", None) is operator.packet for g in graphs for node in g.graph.nodes
+    )
+    require(left >= count, f"of {count} calls that return nothing and write nothing, the compiler keeps {left}")
+
+
+@check("declare what is written, or register an effect", "5_kinds", because_of=("writes",))
+def effects(operator: Operator, device: str) -> Trials:
+    """Does the compiler keep a call that returns nothing?"""
+    calls = operator.calls(operator.fresh(device))
+    schemas = [function._schema for function, *_ in calls]
+    if not calls or any(schema.returns or schema.is_mutable for schema in schemas):
+        raise NotApplicable("returns or writes something")
+    yield trial(calls_are_not_removed)
+
+
+def compiled_derivative_is_right(operator: Operator, device: str, transform: str) -> None:
+    """A transform inside of the compiled function; compared with the same without torch.compile, or autograd."""
+    inputs = operator.fresh(device)
+    places = places_with_gradient(operator, inputs)
+    function, xs = function_of(operator, inputs, places), [get(inputs, place) for place in places]
+    directions = [weight(x) for x in xs]
+
+    def grad(*xs: Tensor) -> list[Tensor]:
+        return list(torch.func.grad(loss(function), tuple(range(len(xs))))(*xs))
+
+    def vmap_of_grad(*xs: Tensor) -> list[Tensor]:
+        many = [torch.stack([x, -2 * x]) for x in xs]
+        return list(torch.vmap(torch.func.grad(loss(function), tuple(range(len(xs)))))(*many))
+
+    def tangent(way: str, *xs: Tensor) -> list[Tensor]:
+        return tangents_of(function, xs, directions, way)
+
+    programs = {"grad": grad, "vmap of grad": vmap_of_grad}
+    programs |= {way: functools.partial(tangent, way) for way in ("jvp", "make_dual")}
+    program = programs[transform]
+    if transform == "grad":
+        right = gradients_of(function, leaves_of(inputs, places))
+    elif operator.reference is not None and transform in ("jvp", "make_dual"):
+        right = tangents_of(function_of(operator, inputs, places, "the reference"), xs, directions, transform)
+    else:
+        right = program(*xs)
+    found = torch.compile(program, backend="aot_eager", fullgraph=True)(*xs)
+    what = f"compiled {transform}; derivative"
+    compare(operator, list(found), [x.detach() for x in right], factor=50, what=what)
+
+
+@check(
+    "refuse or compute derivatives while torch.compiler.is_compiling(), too",
+    "4_gradients",
+    because_of=("gradients", "tangents", "transforms", "traced_compiled"),
+    seconds=120,
+)
+def compiled_derivatives(operator: Operator, device: str) -> Trials:
+    """Are derivatives inside of a compiled function right, or refused: torch.func, make_dual?"""
+    if not places_with_gradient(operator, operator.fresh(device)):
+        raise NotApplicable("no input has a gradient")
+    for transform in ("grad", "vmap of grad", "jvp", "make_dual"):
+        yield trial(compiled_derivative_is_right, transform=transform)
+
+
+# --- export ----------------------------------------------------------------------------------------------------------
+
+
+def _module(operator: Operator) -> torch.nn.Module:
+    class Module(torch.nn.Module):
+        def forward(self, *inputs):
+            return operator.run(list(inputs))
+
+    return Module()
+
+
+def _dynamic_shapes(operator: Operator, inputs: Sequence) -> tuple:
+    shapes = [{} for _ in inputs]
+    for k, pairs in enumerate(groups_of(operator, inputs).values()):
+        size = torch.export.Dim(f"size_{k}", min=2)
+        for i, dim in pairs:
+            shapes[i][dim] = size
+    filled = [
+        None if not isinstance(x, (Tensor, list)) else [dict(s) for _ in x] if isinstance(x, list) else s
+        for x, s in zip(inputs, shapes, strict=True)
+    ]
+    return (tuple(filled),)
+
+
+def _exported(operator: Operator, inputs: Sequence, is_dynamic: bool):
+    shapes = _dynamic_shapes(operator, inputs) if is_dynamic else None
+    return torch.export.export(_module(operator), tuple(copies(inputs)), dynamic_shapes=shapes)
+
+
+def _other_sizes(operator: Operator, inputs: Sequence) -> list:
+    """The inputs, and some with each group of another size."""
+    found = [list(inputs)]
+    for group in groups_of(operator, inputs):
+        size = size_of(operator, inputs, group)[0]
+        found.append(resize(operator, inputs, group, size + 3))
+    return [x for x in found if accepts(operator, x)]
+
+
+def exported_is_the_same(operator: Operator, device: str, is_dynamic: bool) -> None:
+    """Exported, saved, loaded, and called with other contents and sizes."""
+    inputs = operator.fresh(device)
+    file = io.BytesIO()
+    torch.export.save(_exported(operator, inputs, is_dynamic), file)
+    file.seek(0)
+    program = torch.export.load(file).module()
+    others = _other_sizes(operator, operator.fresh(device, 1)) if is_dynamic else [operator.fresh(device, 1)]
+    for each in others:
+        right = [x.clone() for x in operator.run(copies(each))]
+        compare(operator, list(program(*each)), right, what="exported; result")
+
+
+@check(
+    "give it a fake kernel that computes with symbols",
+    "21_shipping",
+    because_of=("values", "fake", "traced", "traced_compiled", "dynamic_sizes", "aliases", "writes"),
+    seconds=120,
+)
+def exported(operator: Operator, device: str) -> Trials:
+    """Is it right by torch.export, saved and loaded?"""
+    for is_dynamic in (False, True) if groups_of(operator, operator.fresh(device)) else (False,):
+        yield trial(exported_is_the_same, is_dynamic=is_dynamic)
+
+
+def ahead_of_time_is_the_same(operator: Operator, device: str, is_dynamic: bool) -> None:
+    """Compiled to a package by AOTInductor, loaded, and called with other contents and sizes."""
+    from torch._inductor import aoti_compile_and_package, aoti_load_package
+
+    inputs = operator.fresh(device)
+    with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+        program = _exported(operator, inputs, is_dynamic)
+        package = aoti_compile_and_package(program, package_path=str(Path(folder, "operator.pt2")))
+        loaded = aoti_load_package(package)
+        others = _other_sizes(operator, operator.fresh(device, 1)) if is_dynamic else [operator.fresh(device, 1)]
+        for each in others:
+            right = [x.clone() for x in operator.run(copies(each))]
+            found = loaded(*each)
+            compare(operator, list(found), right, what="by AOTInductor; result")
+
+
+@check(
+    "give it a fake kernel that computes with symbols",
+    "21_shipping",
+    because_of=("values", "fake", "traced", "compiled", "exported", "dynamic_sizes", "aliases", "writes"),
+    compiles=True,
+    seconds=240,
+)
+def ahead_of_time(operator: Operator, device: str) -> Trials:
+    """Is it right by AOTInductor?"""
+    yield trial(ahead_of_time_is_the_same, is_dynamic=bool(groups_of(operator, operator.fresh(device))))
+
+
+# --- autocast, modes, subclasses -------------------------------------------------------------------------------------
+
+
+def autocast_is_right(operator: Operator, device: str, dtypes: list) -> None:
+    """Values as the reference's under autocast (or as without it); gradients of the dtypes of the inputs; and a fake
+    kernel that knows the dtype."""
+    inputs = operator.fresh(device)
+    places = floating(inputs)
+    for place, dtype in zip(places, dtypes, strict=True):
+        put(inputs, place, get(inputs, place).to(dtype))
+    with torch.autocast(device.split(":")[0], torch.bfloat16):
+        found = operator.run(copies(inputs))
+        right = expected_or_none(operator, inputs)
+    plain = expected_or_none(operator, cast(inputs, torch.float32))
+    if right is None and plain is None:
+        if operator.reference is not None:
+            raise NotApplicable("the reference refuses")
+        plain = [x.float() for x in operator.run(cast(inputs, torch.float32))]
+    for k, x in enumerate(found):
+        candidates = [each[k] for each in (right, plain) if each is not None]
+        _compare_with_any(f"under autocast, inputs {dtypes}; result {k}", x, candidates)
+    with_gradient = [place for place in places_with_gradient(operator, inputs) if place not in operator.written()]
+    if with_gradient:
+        with torch.autocast(device.split(":")[0], torch.bfloat16):
+            gradients = gradients_of(function_of(operator, inputs, with_gradient), leaves_of(inputs, with_gradient))
+        for place, x in zip(with_gradient, gradients, strict=True):
+            y = get(inputs, place)
+            require(
+                x.dtype == y.dtype, f"under autocast the gradient of input {place[0]} is {x.dtype}, expected {y.dtype}"
+            )
+
+
+def _compare_with_any(name: str, found: Tensor, candidates: Sequence[Tensor]) -> None:
+    for k, right in enumerate(candidates):
+        try:
+            require(found.shape == right.shape, f"{name} has shape {[*found.shape]}, expected {[*right.shape]}")
+            return compare_values(name, found, right, 0.06)
+        except Wrong:
+            if k == len(candidates) - 1:
+                raise
+
+
+def fake_knows_autocast(operator: Operator, device: str) -> None:
+    """The dtype of the result under autocast, by the fake and by the real kernel."""
+    inputs = operator.fresh(device)
+    with torch.autocast(device.split(":")[0], torch.bfloat16):
+        real = operator.run(copies(inputs))
+        with FakeTensorMode() as mode:
+            fake_inputs = tree_map(lambda x: mode.from_tensor(x) if isinstance(x, Tensor) else x, inputs)
+            compare_with_fake(operator.run(fake_inputs), real)
+
+
+@check(
+    "register a function at the keys AutocastCPU and AutocastCUDA that casts first, or refuse mixed dtypes",
+    "6_your_own",
+    because_of=("values", "mixed_dtypes", "fake", "gradients", "gradient_dtypes", "dtypes"),
+)
+def autocast(operator: Operator, device: str) -> Trials:
+    """Is it right, or refused, under torch.autocast, with inputs of one dtype and of two?"""
+    inputs = operator.fresh(device)
+    places = floating(inputs)
+    if not places:
+        raise NotApplicable("no input is floating-point")
+    wide, half = torch.float32, torch.bfloat16
+    for k in range(-1, len(places)):
+        yield trial(autocast_is_right, dtypes=[half if j == k else wide for j in range(len(places))])
+    yield trial(autocast_is_right, dtypes=[half] * len(places))
+    yield trial(fake_knows_autocast)
+
+
+class Wrapper(torch.Tensor):
+    """A subclass without values of its own: it holds a tensor, and passes each operator on."""
+
+    @staticmethod
+    def __new__(cls, inner: Tensor):
+        options = {"dtype": inner.dtype, "device": inner.device, "strides": inner.stride()}
+        made = torch.Tensor._make_wrapper_subclass(cls, inner.shape, storage_offset=inner.storage_offset(), **options)
+        made.inner = inner
+        return made
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+        unwrapped = tree_map(lambda x: x.inner if isinstance(x, cls) else x, (args, kwargs or {}))
+        results = function(*unwrapped[0], **unwrapped[1])
+        return tree_map(lambda x: cls(x) if isinstance(x, Tensor) else x, results)
+
+
+class Named(torch.Tensor):
+    """A subclass with nothing but a name."""
+
+
+def wrapped_is_right(operator: Operator, device: str) -> None:
+    """Tensors of a subclass with __torch_dispatch__, as DTensor and quantized tensors are."""
+    inputs = operator.fresh(device)
+    right = [x.clone() for x in operator.run(copies(inputs))]
+    wrapped = [tree_map(lambda x: Wrapper(x) if isinstance(x, Tensor) else x, x) for x in inputs]
+    found = operator.run(wrapped)
+    kinds = {type(x).__name__ for x in found}
+    require(kinds <= {"Wrapper"}, f"inputs of a subclass with __torch_dispatch__ give a result of type {kinds}")
+    compare(operator, [x.inner for x in found], right, what="of a subclass with __torch_dispatch__; result")
+
+
+def named_is_kept(operator: Operator, device: str) -> None:
+    """A result of torch's own functions has the subclass of the inputs. A Parameter gives a tensor."""
+    inputs = operator.fresh(device)
+    right = [x.clone() for x in operator.run(copies(inputs))]
+    named = [tree_map(lambda x: x.as_subclass(Named) if isinstance(x, Tensor) else x, x) for x in copies(inputs)]
+    found = operator.run(named)
+    kinds = {type(x).__name__ for x in found}
+    require(kinds <= {"Named"}, f"inputs of a subclass give {', '.join(kinds)}, not the subclass")
+    compare(operator, [x.as_subclass(Tensor) for x in found], right, what="of a subclass; result")
+    parameters = copies(inputs)
+    for place in floating(parameters):
+        if place not in operator.written():
+            put(parameters, place, torch.nn.Parameter(get(parameters, place), requires_grad=False))
+    found = [x for x in operator.run(parameters) if not any(x is get(parameters, p) for p in operator.written())]
+    require(all(type(x) is Tensor for x in found), "a Parameter gives a result that is no plain tensor")
+
+
+def modes_see_it(operator: Operator, device: str) -> None:
+    """A dispatch mode and a function mode see a call of the operator, and leave the result as it is."""
+    inputs = operator.fresh(device)
+    right = [x.clone() for x in operator.run(copies(inputs))]
+    seen = []
+
+    class Functions(TorchFunctionMode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            seen.append(function)
+            return function(*args, **(kwargs or {}))
+
+    with Spy(operator.packet) as spy:
+        found = operator.run(copies(inputs))
+    compare(operator, found, right, what="under a dispatch mode; result")
+    require(bool(spy.calls), f"a dispatch mode sees no call of {operator.name}; does `call` call it?")
+    with Functions():
+        found = operator.run(copies(inputs))
+    compare(operator, found, right, what="under a function mode; result")
+
+
+def functionalized_is_right(operator: Operator, device: str) -> None:
+    """torch.func.functionalize replaces writes by new values."""
+    inputs = operator.fresh(device)
+    places = places_of_tensors(inputs)
+    right = [x.clone() for x in operator.run(copies(inputs))]
+    function = torch.func.functionalize(lambda *xs: operator.run(filled(operator, inputs, places, xs)))
+    found = function(*(get(inputs, place) for place in places))
+    compare(operator, list(found), right, what="functionalized; result")
+
+
+@check(
+    "send a call with subclasses or modes through the dispatcher",
+    "3_operator",
+    because_of=("values", "fake", "aliases", "writes", "repeated"),
+)
+def modes_and_subclasses(operator: Operator, device: str) -> Trials:
+    """Is it right with tensor subclasses, under modes, and functionalized?"""
+    if operator.packet is None:
+        raise NotApplicable("not an operator of the dispatcher")
+    if not operator.calls(operator.fresh(device)):
+        for overload in operator.packet.overloads():
+            if torch._C._dispatch_has_kernel_for_dispatch_key(
+                getattr(operator.packet, overload).name(), "CompositeImplicitAutograd"
+            ):
+                raise NotApplicable("made of other operators, which modes see instead")
+    for function in (wrapped_is_right, named_is_kept, modes_see_it, functionalized_is_right):
+        yield trial(function)
+
+
+# --- refusals --------------------------------------------------------------------------------------------------------
+
+WAYS = (
+    "a plain call",
+    "no_grad",
+    "inference_mode",
+    "with gradients",
+    "jvp",
+    "grad",
+    "vmap",
+    "compiled",
+    "a dispatch mode",
+)
+
+
+def wrong_arguments_are_refused(operator: Operator, device: str, words: str, way: str) -> None:
+    """In the same words in every way, before anything is written."""
+    import re
+
+    inputs = operator.fresh(device)
+    for i, change in operator.wrong[words].items():
+        inputs[i] = change(inputs[i]) if callable(change) else change
+    before = copies(inputs)
+    message = f"wrong[{words!r}] is accepted by {way}"
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            _call_by(operator, inputs, way)
+    except NotApplicable:
+        raise
+    except Exception as error:
+        is_said = way in ("compiled", "vmap", "jvp", "grad") or re.search(words, str(error))
+        require(bool(is_said), f"wrong[{words!r}] is refused with other words: {error}")
+        message = ""
+    require(not message, message)
+    for x, y in zip(inputs, before, strict=True):
+        is_kept = not isinstance(x, Tensor) or x.dtype not in (torch.float32, torch.float64) or torch.equal(x, y)
+        require(is_kept, f"wrong[{words!r}] is refused after something was written")
+
+
+def _call_by(operator: Operator, inputs: list, way: str) -> None:
+    places = [p for p in floating(inputs) if p not in operator.written()]
+    xs = [get(inputs, place) for place in places]
+    needed = [p for p in places if p[0] in operator.gradients]
+    if way in ("jvp", "grad", "with gradients") and (not needed or operator.written()):
+        raise NotApplicable("no gradient")
+    if way == "a plain call":
+        operator.call(*inputs)
+    elif way in ("no_grad", "inference_mode"):
+        with getattr(torch, way)():
+            operator.call(*inputs)
+    elif way == "with gradients":
+        function_of(operator, inputs, needed)(*leaves_of(inputs, needed))
+    elif way == "a dispatch mode":
+        operator.calls(inputs)
+    elif way == "jvp":
+        with forward_ad.dual_level():
+            function_of(operator, inputs, needed)(
+                *(forward_ad.make_dual(get(inputs, p), get(inputs, p)) for p in needed)
+            )
+    elif way == "grad":
+        torch.func.grad(loss(function_of(operator, inputs, needed)))(*(get(inputs, p) for p in needed))
+    elif way == "vmap":
+        if not xs or operator.written():
+            raise NotApplicable("nothing to batch")
+        many = tuple(torch.stack([x, x]) for x in xs)
+        torch.vmap(lambda *ys: operator.run(filled(operator, inputs, places, ys)))(*many)
+    elif way == "compiled":
+        torch.compile(lambda *ys: operator.call(*filled(operator, inputs, places, ys)), backend="eager")(*xs)
+
+
+@check("check once, in C++ or before each branch, so that every way to the operator passes the checks", "3_operator")
+def refusals(operator: Operator, device: str) -> Trials:
+    """Are the arguments of `wrong` refused in every way of calling, before anything is written?"""
+    if not operator.wrong:
+        raise NotApplicable("the description has no `wrong`")
+    for words in operator.wrong:
+        for way in WAYS:
+            yield trial(wrong_arguments_are_refused, words=words, way=way)

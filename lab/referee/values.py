@@ -1,0 +1,471 @@
+"""Values: is the result right, for every dtype, size and value, and for arguments that do not belong together?"""
+
+import math
+
+import torch
+
+from .operator import Operator, copies, get, places_of_tensors, put
+from .registry import Trials, check, trial
+from .trial import (
+    FLOATS,
+    NotApplicable,
+    Wrong,
+    accepts,
+    cast,
+    compare,
+    compare_values,
+    compare_with_reference,
+    expected,
+    expected_or_none,
+    floating,
+    groups_of,
+    is_affordable,
+    require,
+    resize,
+    same_bits,
+    size_of,
+    write_unseen,
+)
+
+OTHER_DTYPES = (*FLOATS, torch.int32, torch.int64, torch.bool, torch.complex64)
+SPECIAL = (math.nan, math.inf, -math.inf, 0.0)
+OTHER_NUMBERS = {int: (0, 1, -1, 2, 3), float: (0.0, 1.0, -1.5, math.inf, math.nan), bool: (False, True)}
+
+
+def result_is_right(operator: Operator, device: str, seed: int) -> None:
+    inputs = operator.fresh(device, seed)
+    found = operator.run(copies(inputs))
+    compare_with_reference(operator, found, inputs)
+
+
+@check(
+    "compare with the reference on the smallest input that fails",
+    "3_operator",
+    because_of=("unwritten", "after_results"),
+)
+def values(operator: Operator, device: str) -> Trials:
+    """Is the result that of the reference?"""
+    for seed in range(3):
+        yield trial(result_is_right, seed=seed)
+
+
+def dtype_is_right(operator: Operator, device: str, dtype: torch.dtype) -> None:
+    inputs = cast(operator.fresh(device), dtype)
+    if dtype in (torch.int32, torch.int64, torch.bool) and any(not x.is_floating_point() for x in operator.run(inputs)):
+        raise NotApplicable("results of integers: equal values may be taken in another order")
+    found = operator.run(copies(inputs))
+    compare_with_reference(operator, found, inputs, has_ties=True)
+
+
+@check("refuse the dtypes that the kernel does not compute", "2_mistakes", because_of=("values", "unwritten"))
+def dtypes(operator: Operator, device: str) -> Trials:
+    """Is each dtype computed or refused: floating-point, integers, bool, complex?"""
+    for dtype in OTHER_DTYPES:
+        yield trial(dtype_is_right, dtype=dtype)
+
+
+def mixed_dtypes_are_right(operator: Operator, device: str, place: tuple, dtype: torch.dtype) -> None:
+    """As the reference, or as if the input had been converted to the dtype of the others first."""
+    inputs = operator.fresh(device)
+    mixed = cast(inputs, dtype, only=place)
+    found = operator.run(copies(mixed))
+    right = expected(operator, cast(mixed, get(inputs, place).dtype, only=place))
+    other = expected_or_none(operator, mixed) or right
+    low = max(operator.tolerance_of(x) for x in (dtype, get(inputs, place).dtype))
+    require(len(found) == len(right), f"{len(found)} results, expected {len(right)}")
+    has_floats = any(y.is_floating_point() for y in right)
+    for k, (x, y, z) in enumerate(zip(found, right, other, strict=True)):
+        if has_floats and not y.is_floating_point():
+            continue  # equal values may be taken in another order
+        require(x.shape in (y.shape, z.shape), f"result {k} has shape {[*x.shape]}, expected {[*y.shape]}")
+        try:
+            compare_values(f"result {k}", x, y, low)
+        except Wrong:
+            compare_values(f"result {k}", x, z, low)
+
+
+@check(
+    "check that all dtypes agree before the kernel reads a pointer", "2_mistakes", because_of=("values", "unwritten")
+)
+def mixed_dtypes(operator: Operator, device: str) -> Trials:
+    """Is an input of another dtype than the rest converted or refused?"""
+    inputs = operator.fresh(device)
+    for place in places_of_tensors(inputs):
+        is_float = get(inputs, place).is_floating_point()
+        for dtype in (
+            (torch.float64, torch.float16, torch.int32) if is_float else (torch.int32, torch.int64, torch.int16)
+        ):
+            if dtype != get(inputs, place).dtype:
+                yield trial(mixed_dtypes_are_right, place=place, dtype=dtype)
+
+
+def long_sum_is_right(operator: Operator, device: str, dtype: torch.dtype, group: str, size: int, scale: float) -> None:
+    """Sums that leave the range or the precision of a 16-bit type on the way, while the result does not."""
+    inputs = cast(resize(operator, operator.fresh(device), group, size), torch.float64)
+    for place in floating(inputs):
+        put(inputs, place, (get(inputs, place).abs() * scale).to(dtype))
+    found = operator.run(copies(inputs))
+    right = [x.to(dtype) for x in expected(operator, cast(inputs, torch.float64))]
+    theirs = expected(operator, inputs)
+    is_finite = all(x.isfinite().all() for x in [*right, *theirs] if x.is_floating_point())
+    if not is_finite:
+        raise NotApplicable("the reference leaves the range, too")
+    for factor in (1, 2):  # the reference, in the same dtype, has to be near for the question to be fair
+        try:
+            compare(operator, theirs, right, factor)
+        except Wrong:
+            continue
+        return compare(operator, found, right, 2 * factor)
+    raise NotApplicable("the reference loses these digits, too")
+
+
+@check("compute in float32 and round once, at the end", "6_your_own", because_of=("values", "dtypes", "odd_sizes"))
+def long_sums(operator: Operator, device: str) -> Trials:
+    """Do float16 and bfloat16 survive long sums and large numbers?"""
+    inputs = operator.fresh(device)
+    for dtype in (torch.float16, torch.bfloat16):
+        if accepts(operator, cast(inputs, dtype)):
+            for group in groups_of(operator, inputs):
+                for scale in (1.0, 100.0) if is_affordable(operator, inputs, group, 4099) else ():
+                    yield trial(long_sum_is_right, dtype=dtype, group=group, size=4099, scale=scale)
+
+
+ODD_SIZES = (1, 2, 3, 4, 5, 7, 8, 9, 15, 17, 31, 32, 33, 63, 65, 127, 129, 255, 257, 511, 513, 1023, 1025, 4099)
+
+
+def size_is_right(operator: Operator, device: str, group: str, size: int) -> None:
+    inputs = resize(operator, operator.fresh(device), group, size)
+    found = operator.run(copies(inputs))
+    compare_with_reference(operator, found, inputs)
+
+
+@check("look at the last, incomplete block or vector", "9_kernels", because_of=("values", "unwritten"))
+def odd_sizes(operator: Operator, device: str) -> Trials:
+    """Is each size right: 1, odd ones, those around powers of two?"""
+    inputs = operator.fresh(device)
+    for group in groups_of(operator, inputs):
+        for size in ODD_SIZES:
+            if is_affordable(operator, inputs, group, size):
+                yield trial(size_is_right, group=group, size=size)
+
+
+@check(
+    "count in 64 bits, and give large grids a loop",
+    "2_mistakes",
+    because_of=("values", "unwritten", "odd_sizes"),
+    seconds=120,
+)
+def large(operator: Operator, device: str) -> Trials:
+    """Is it right beyond 65,536 elements, and beyond 65,535 rows (the most that a grid's y and z allow)?"""
+    inputs = operator.fresh(device)
+    for group in groups_of(operator, inputs):
+        unit = max(size_of(operator, inputs, group)[1], 1)
+        for size in sorted({70_001 // unit + 1, 70_001}):
+            if is_affordable(operator, inputs, group, size):
+                yield trial(size_is_right, group=group, size=size)
+
+
+def huge_is_right(operator: Operator, device: str, group: str, dtype: torch.dtype) -> None:
+    """The last elements, at least, of tensors with more than 2^31 elements."""
+    small = cast(operator.fresh(device), dtype)
+    unit = size_of(operator, small, group)[1]
+    size = 2**31 // max(unit, 1) + 5
+    inputs = resize(operator, small, group, size)
+    found = operator.run(inputs)
+    right = operator.expected(inputs)
+    for x, y in zip(found, right, strict=True):
+        x, y = x.flatten(), y.flatten()
+        require(x.shape == y.shape, f"{x.numel()} elements, expected {y.numel()}")
+        for start in range(0, x.numel(), 2**27):
+            pieces = [each[start : start + 2**27] for each in (x, y)]
+            compare_values(f"from element {start} on", *pieces, operator.tolerance_of(y.dtype))
+
+
+def _free_memory(device: str) -> int:
+    if device.startswith("cuda"):
+        return torch.cuda.mem_get_info()[0]
+    with open("/proc/meminfo") as file:
+        return next(int(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable"))
+
+
+@check(
+    "use int64_t for lengths, indices and products of sizes",
+    "2_mistakes",
+    because_of=("values", "odd_sizes", "large"),
+    unasked_on=("cuda",),  # a CPU takes minutes
+    seconds=300,
+)
+def huge(operator: Operator, device: str) -> Trials:
+    """Is it right beyond 2^31 elements? (Where memory allows; on a CPU only if it is named.)"""
+    inputs = operator.fresh(device)
+    dtype = next((d for d in (torch.float16, torch.float32) if accepts(operator, cast(inputs, d))), None)
+    if dtype is None or not groups_of(operator, inputs) or operator.written():
+        raise NotApplicable("needs a size that may change, and an operator that writes no input")
+    group = max(groups_of(operator, inputs), key=lambda name: len(groups_of(operator, inputs)[name]))
+    needed, free = 2**31 * dtype.itemsize * (3 * len(floating(inputs)) + 4), _free_memory(device)
+    if needed > free:
+        raise NotApplicable(f"needs {needed / 2**30:.0f} GiB of memory, {free / 2**30:.0f} are free")
+    yield trial(huge_is_right, group=group, dtype=dtype)
+
+
+def empty_is_right(operator: Operator, device: str, group: str) -> None:
+    inputs = resize(operator, operator.fresh(device), group, 0)
+    right = expected(operator, inputs)
+    found = operator.run(copies(inputs))
+    compare(operator, found, right)
+    if device.startswith("cuda"):  # a launch of no blocks leaves an error for the next line
+        torch.cuda.synchronize()
+        torch.ones(1, device=device).add_(1).item()
+
+
+@check("return the empty result before the launch: a grid of no blocks is an error", "6_your_own")
+def empty(operator: Operator, device: str) -> Trials:
+    """Are tensors without elements computed as torch does, or refused clearly?"""
+    for group in groups_of(operator, operator.fresh(device)):
+        yield trial(empty_is_right, group=group)
+
+
+def special_value_is_right(operator: Operator, device: str, place: tuple, value: float, dtype: torch.dtype) -> None:
+    inputs = cast(operator.fresh(device), dtype)
+    get(inputs, place).view(-1)[::3] = value
+    right = expected(operator, inputs)
+    found = operator.run(copies(inputs))
+    compare(operator, found, right, factor=10, has_ties=True)
+
+
+@check("let NaN and infinity through: max(x, 0) hides a NaN", "6_your_own", because_of=("values", "dtypes"))
+def special_values(operator: Operator, device: str) -> Trials:
+    """Do NaN, infinity and 0 in an input come out as the reference has them?"""
+    inputs = operator.fresh(device)
+    for dtype in (torch.float32, torch.float16):
+        if accepts(operator, cast(inputs, dtype)):
+            for place in floating(inputs):
+                if get(inputs, place).is_contiguous() and get(inputs, place).numel():
+                    for value in SPECIAL:
+                        yield trial(special_value_is_right, place=place, value=value, dtype=dtype)
+
+
+CHANGES = {  # of a tensor's shape
+    "the last row less": lambda x: x.narrow(0, 0, x.shape[0] - 1) if x.dim() and x.shape[0] > 1 else None,
+    "the last column less": lambda x: x[..., :-1] if x.dim() > 1 and x.shape[-1] > 1 else None,
+    "the first row only": lambda x: x[:1] if x.dim() and x.shape[0] > 1 else None,
+    "the first column only": lambda x: x[..., :1] if x.dim() > 1 and x.shape[-1] > 1 else None,
+    "the first row, without the dimension": lambda x: x[0] if x.dim() and x.shape[0] > 1 else None,
+    "the first element": lambda x: x.flatten()[0] if x.dim() and x.numel() > 1 else None,
+    "twice as many rows": lambda x: torch.cat([x, x]) if x.dim() else None,
+    "one more dimension": lambda x: x[None],
+    "flat": lambda x: x.flatten() if x.dim() > 1 else None,
+    "transposed": lambda x: x.mT.contiguous() if x.dim() > 1 and x.shape[-1] != x.shape[-2] else None,
+}
+
+
+def changed_shape_is_right(operator: Operator, device: str, place: tuple, change: str) -> None:
+    """Right are: the reference's result; an error; or that of the original shape, if no element was added or lost."""
+    original = operator.fresh(device)
+    inputs = copies(original)
+    put(inputs, place, CHANGES[change](get(inputs, place)).clone())
+    found = operator.run(copies(inputs))
+    shape = [*get(inputs, place).shape]
+    right = expected_or_none(operator, inputs)
+    if right is not None:
+        if [x.numel() for x in found] == [x.numel() for x in right]:  # a result without the dimension of size 1 is fair
+            found = [x.reshape(y.shape) for x, y in zip(found, right, strict=True)]
+        return compare(operator, found, right, what=f"input {place[0]} has shape {shape} ({change}); result")
+    same = expected(operator, original)
+    is_same = [x.numel() == y.numel() and x.dtype == y.dtype for x, y in zip(found, same, strict=True)]
+    message = f"input {place[0]} of shape {shape} ({change}) is accepted; the reference refuses it"
+    require(get(inputs, place).numel() >= get(original, place).numel() and all(is_same), message)
+    require(same_bits([x.flatten() for x in found], [x.flatten() for x in operator.run(original)]), message)
+
+
+@check(
+    "check every size that the kernel uses",
+    "2_mistakes",
+    because_of=("values", "odd_sizes", "bounds", "garbage_values", "resized_outputs"),
+)
+def shapes(operator: Operator, device: str) -> Trials:
+    """Is an input whose shape does not fit broadcast as the reference does it, or refused?"""
+    if operator.reference is None:
+        raise NotApplicable("no reference")
+    inputs = operator.fresh(device)
+    for place in places_of_tensors(inputs):
+        for change, function in CHANGES.items():
+            if function(get(inputs, place)) is not None:
+                yield trial(changed_shape_is_right, place=place, change=change)
+
+
+def other_device_is_refused(operator: Operator, device: str, place: tuple, other: str) -> None:
+    inputs = operator.fresh(device)
+    put(inputs, place, get(inputs, place).to(other))
+    found = [x for x in operator.run(inputs) if not any(x is y for y in inputs)]
+    if device.startswith("cuda"):
+        torch.cuda.synchronize()
+    places = {str(x.device) for x in found}
+    message = f"input {place[0]} is on {other}, and the call returns a result on {', '.join(places)}"
+    if other == "meta":
+        message += " (torch's default: with a tensor on meta a call goes to the fake kernel)"
+    require(places <= {"meta"}, message, is_torchs_default=other == "meta")
+
+
+@check("compare the devices of all tensors, in the fake kernel, too", "6_your_own")
+def devices(operator: Operator, device: str) -> Trials:
+    """Is one tensor on another device than the rest refused?"""
+    inputs = operator.fresh(device)
+    places = [place for place in places_of_tensors(inputs) if get(inputs, place).dim()]
+    if len(places) < 2:
+        raise NotApplicable("needs two tensors with dimensions")
+    for place in places:
+        for other in ["meta"] + ["cpu"] * device.startswith("cuda"):
+            yield trial(other_device_is_refused, place=place, other=other)
+
+
+def argument_is_refused_or_right(operator: Operator, device: str, position: int, value: object) -> None:
+    inputs = operator.fresh(device)
+    inputs[position] = value
+    found = operator.run(copies(inputs))
+    right = expected_or_none(operator, inputs)
+    message = f"input {position} is {value!r}, which is accepted; the reference refuses it"
+    require(right is not None or operator.reference is None, message)
+    if right is not None:
+        compare(operator, found, right, what=f"input {position} is {value!r}; result")
+
+
+@check("check arguments before you use them", "3_operator", because_of=("values",))
+def arguments(operator: Operator, device: str) -> Trials:
+    """Are None, other numbers and other strings as arguments refused, or computed as the reference does it?"""
+    if operator.reference is None:
+        raise NotApplicable("no reference")
+    for i, x in enumerate(operator.fresh(device)):
+        others = OTHER_NUMBERS.get(type(x), ())
+        if isinstance(x, (torch.Tensor, list)):
+            others = (None,)
+        elif isinstance(x, str):
+            others = ("no such value", "")
+        for value in others:
+            if value != x:
+                yield trial(argument_is_refused_or_right, position=i, value=value)
+
+
+def value_is_refused(operator: Operator, device: str, position: int, value: float) -> None:
+    """One element of the input lies outside the bounds."""
+    inputs = operator.fresh(device)
+    for place in places_of_tensors(inputs):
+        if place[0] == position:
+            x = get(inputs, place).contiguous()
+            x.view(-1)[-1:] = value
+            put(inputs, place, x)
+    if not isinstance(inputs[position], (torch.Tensor, list)):
+        inputs[position] = value
+    operator.run(inputs)
+    if device.startswith("cuda"):
+        torch.cuda.synchronize()  # an assert in a kernel shows now
+    raise Wrong(f"input {position} holds {value}, outside of its bounds {operator.bounds[position]}, and is accepted")
+
+
+@check("check the values that become addresses, or clamp them and say so", "3_operator")
+def bounds(operator: Operator, device: str) -> Trials:
+    """Are values outside their bounds refused?"""
+    inputs = operator.fresh(device)
+    for i, (low, high) in operator.bounds.items():
+        places = [place for place in places_of_tensors(inputs) if place[0] == i]
+        is_float = any(get(inputs, place).is_floating_point() for place in places) or isinstance(inputs[i], float)
+        for value in (low - 1, high + 1, -(10**6), 10**6, *([math.nan] if is_float else [])):
+            if not low <= value <= high:
+                yield trial(value_is_refused, position=i, value=value)
+
+
+def large_integers_are_right(operator: Operator, device: str, place: tuple, value: int) -> None:
+    """They may be places in another tensor. A crash is the finding; or a result where the reference refuses."""
+    inputs = operator.fresh(device)
+    get(inputs, place).view(-1)[-1:] = value
+    right = expected_or_none(operator, inputs)
+    found = operator.run(copies(inputs))
+    if device.startswith("cuda"):
+        torch.cuda.synchronize()
+    message = f"input {place[0]} holds {value}, which is accepted; the reference refuses it"
+    require(right is not None or operator.reference is None, message)
+    if right is not None:
+        compare(operator, found, right, what=f"input {place[0]} holds {value}; result")
+
+
+@check("check the values that become addresses, or state their bounds", "3_operator", because_of=("values", "bounds"))
+def garbage_values(operator: Operator, device: str) -> Trials:
+    """Does an integer input survive numbers that are far too large or negative?"""
+    inputs = operator.fresh(device)
+    for place in places_of_tensors(inputs):
+        x = get(inputs, place)
+        is_integer = not x.is_floating_point() and x.dtype != torch.bool and not x.is_complex()
+        if is_integer and x.numel() and x.is_contiguous() and place[0] not in operator.bounds:
+            for value in (torch.iinfo(x.dtype).max, torch.iinfo(x.dtype).min, -1):
+                yield trial(large_integers_are_right, place=place, value=value)
+
+
+def two_calls_agree(operator: Operator, device: str, group: str | None, size: int) -> None:
+    inputs = operator.fresh(device) if group is None else resize(operator, operator.fresh(device), group, size)
+    first = [x.clone() for x in operator.run(copies(inputs))]
+    for _ in range(5):
+        require(same_bits(operator.run(copies(inputs)), first), "two calls with the same inputs differ")
+
+
+@check(
+    "add in a fixed order, or tag the operator nondeterministic",
+    "11_reduction",
+    because_of=("unwritten", "values", "stale", "uninitialized"),
+)
+def repeated(operator: Operator, device: str) -> Trials:
+    """Do two calls with the same inputs give the same bits?"""
+    tags = [tag for function, *_ in operator.calls(operator.fresh(device)) for tag in function.tags]
+    if torch.Tag.nondeterministic_seeded in tags:
+        raise NotApplicable("the operator is tagged nondeterministic_seeded")
+    yield trial(two_calls_agree, group=None, size=0)
+    inputs = operator.fresh(device)
+    for group in groups_of(operator, inputs):
+        if is_affordable(operator, inputs, group, 4099):
+            yield trial(two_calls_agree, group=group, size=4099)
+
+
+def earlier_result_is_kept(operator: Operator, device: str, seed: int) -> None:
+    first = operator.run(operator.fresh(device))
+    kept = [x.clone() for x in first]
+    others = operator.fresh(device, seed)
+    for place in floating(others):
+        get(others, place).mul_(0.5)
+    operator.run(others)
+    require(same_bits(first, kept), "a later call changes the result of an earlier one")
+
+
+@check("allocate the result in each call", "5_kinds")
+def kept_results(operator: Operator, device: str) -> Trials:
+    """Does a result stay as it is when the operator is called again?"""
+    for seed in (0, 1):
+        yield trial(earlier_result_is_kept, seed=seed)
+
+
+def new_contents_are_read(operator: Operator, device: str, place: tuple, is_seen: bool) -> None:
+    """The same tensors with other contents, written as a kernel writes them or by torch. 20 times, as a cache may
+    begin late."""
+    inputs = operator.fresh(device)
+    for k in range(20):
+        old = get(inputs, place)
+        new = old * (0.5 + 0.05 * k) if old.is_floating_point() else old.flatten().roll(1).view(old.shape)
+        if is_seen:
+            old.copy_(new)
+        else:
+            write_unseen(old, new)
+        again = copies(inputs)
+        compare(operator, operator.run(inputs), operator.run(again), what=f"contents {k} of input {place[0]}; result")
+
+
+@check(
+    "compute in each call; no address or version says that contents are the same",
+    "5_kinds",
+    because_of=("unwritten", "values"),
+)
+def stale(operator: Operator, device: str) -> Trials:
+    """Is a result computed from what the inputs hold now? (A cache also deceives a timer.)"""
+    inputs = operator.fresh(device)
+    written = operator.written()
+    for place in places_of_tensors(inputs):
+        if place not in written:
+            for is_seen in (True, False):
+                yield trial(new_contents_are_read, place=place, is_seen=is_seen)
