@@ -23,6 +23,7 @@ from .trial import (
     floating,
     groups_of,
     is_affordable,
+    other_values,
     places_with_gradient,
     require,
     resize,
@@ -364,7 +365,7 @@ def overwritten_input_is_noticed(operator: Operator, device: str, place: tuple, 
     right = right.clone()
     with torch.no_grad():
         target = leaf[0] if place == of else get(inputs, place)
-        target.copy_(target * 3 + 1 if target.is_floating_point() else target.flatten().roll(1).view(target.shape))
+        target.copy_(target * 3 + 1 if target.is_floating_point() else other_values(operator, place, target, n=1))
     found = torch.autograd.grad(results, leaf, weights, allow_unused=True)[0]
     compare(
         operator,
@@ -653,7 +654,7 @@ def batch_is_right(operator: Operator, device: str, in_dims: list, size: int) ->
     many = []
     for place, dim in zip(places, in_dims, strict=True):
         x = get(inputs, place)
-        versions = [x * (n + 1) if x.is_floating_point() else x.flatten().roll(n).view(x.shape) for n in range(size)]
+        versions = [other_values(operator, place, x, n) for n in range(size)]
         many.append(x if dim is None else torch.stack(versions, dim))
     try:
         rows = []

@@ -10,13 +10,12 @@ from .operator import Operator, SpecError
 from .processes import Ended, fork, may_fork, start
 from .registry import CHECKS, Check
 from .report import Finding, in_order, literal, reproducer
-from .trial import NotApplicable, Wrong, first_line, is_unclear
+from .trial import NotApplicable, Refused, Wrong, first_line, is_unclear
 
 for _subject in ("values", "memory", "derivatives", "tracing", "state", "gpu"):
     importlib.import_module(f".{_subject}", __package__)
 
-# Seconds each, so they are imported once, before the forks.
-SLOW_IMPORTS = ("torch._dynamo", "torch._functorch.aot_autograd", "torch.export", "torch._inductor.compile_fx")
+SLOW_IMPORTS = ("torch._functorch.aot_autograd", "torch.export", "torch._inductor.compile_fx")
 # Where one of these is wrong, so may be all that compares results; each of them because of those before it.
 UNSTABLE = ("after_results", "unwritten", "uninitialized", "writes", "random_numbers", "repeated")
 UNSTABLE += ("kept_results", "stale", "values")
@@ -40,9 +39,10 @@ def judge(
     Raises SpecError if the call, its reference or its inputs fail as described: then there is nothing to judge.
     """
     chosen = _chosen(checks, device, compile)
-    for module in SLOW_IMPORTS:
-        importlib.import_module(module)
+    importlib.import_module("torch._dynamo")  # takes a second, so not in each fork
     _prepare(operator, device)
+    for module in SLOW_IMPORTS if checks is None else ():
+        importlib.import_module(module)
     findings = []
     for check in chosen:
         has_crashed = any(finding.check == "values" and finding.verdict == "crash" for finding in findings)
@@ -123,6 +123,8 @@ def run_trials(operator: Operator, device: str, check: Check, say: Callable[[dic
                 return say({"verdict": verdict, "message": message, "trial": name, "is_default": is_default})
             counts[verdict] += 1
             firsts.setdefault(verdict, {"verdict": verdict, "message": message, "trial": name})
+            if "CUDA error" in message:
+                break  # CUDA then refuses all that follows
     except NotApplicable as error:
         firsts.setdefault("not applicable", {"verdict": "not applicable", "message": str(error)})
     for verdict in ("error", "right", "refused", "not applicable"):
@@ -144,6 +146,8 @@ def attempt(each, operator: Operator, device: str) -> tuple[str, str, bool]:
         return "wrong", str(error), error.is_torchs_default
     except NotApplicable as error:
         return "not applicable", str(error), False
+    except Refused as error:
+        return "refused", str(error), False
     except Exception as error:
         return ("error" if is_unclear(error) else "refused"), first_line(error), False
     return "right", "", False

@@ -25,6 +25,10 @@ class NotApplicable(Exception):
     """The question makes no sense for this operator, or cannot be asked here."""
 
 
+class Refused(Exception):
+    """The operator cannot be used in this way, and says so."""
+
+
 def require(condition: bool, message: str, is_torchs_default: bool = False) -> None:
     if not condition:
         raise Wrong(message, is_torchs_default)
@@ -140,6 +144,13 @@ def cast(inputs: Sequence, dtype: torch.dtype, only: Place | None = None) -> lis
     for place in [only] if only else floating(inputs):
         put(found, place, get(found, place).to(dtype))
     return found
+
+
+def other_values(operator: Operator, place: Place, x: Tensor, n: int) -> Tensor:
+    """Other numbers, for n > 0. Integers may be offsets that must ascend: only those with bounds are permuted."""
+    if x.is_floating_point():
+        return x * (n + 1)
+    return x.flatten().roll(n).view(x.shape) if place[0] in operator.bounds else x.clone()
 
 
 def accepts(operator: Operator, inputs: Sequence) -> bool:
@@ -266,6 +277,8 @@ UNCLEAR_WORDS = (
 def is_unclear(error: BaseException) -> bool:
     """The operator broke instead of saying what is wrong. Errors from inside torch count as refusals."""
     message = str(error)
+    if "device-side assert" in message:  # how torch's own kernels refuse an index
+        return False
     if not message.strip() or any(words in message for words in UNCLEAR_WORDS):
         return True
     is_about_none = "'NoneType'" in message  # says at least that something is None

@@ -20,6 +20,7 @@ from .trial import (
     floating,
     groups_of,
     is_affordable,
+    other_values,
     require,
     resize,
     same_bits,
@@ -447,7 +448,7 @@ def new_contents_are_read(operator: Operator, device: str, place: tuple, is_seen
     inputs = operator.fresh(device)
     for k in range(20):
         old = get(inputs, place)
-        new = old * (0.5 + 0.05 * k) if old.is_floating_point() else old.flatten().roll(1).view(old.shape)
+        new = old * (0.5 + 0.05 * k) if old.is_floating_point() else other_values(operator, place, old, n=1)
         if is_seen:
             old.copy_(new)
         else:

@@ -1,0 +1,229 @@
+"""The referee by itself: its command, its processes, and what it says of our operators and of the careless ones."""
+
+import dataclasses
+import json
+import os
+import shutil
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from lab.referee import Operator, SpecError, judge, load
+from lab.referee import processes as own_processes
+from lab.referee.judge import ask
+from lab.referee.registry import CHECKS
+
+ROOT = Path(__file__).parents[1]
+REFEREE = ROOT / "lab/referee"
+SPECS = ROOT / "tests/specs"
+GOOD = """
+import torch
+from {package} import Operator
+spec = Operator("aten::mul.Tensor", inputs=lambda d: (torch.randn(3, 6, device=d), torch.randn(3, 6, device=d)),
+                reference=lambda a, b: a * b, gradients=(0, 1))
+"""
+
+
+def wrong_in(findings):
+    return [finding for finding in findings if finding.is_wrong]
+
+
+# --- our operators ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("title", ["add2.add2", "add2::torch_launch_add2"])
+@pytest.mark.thorough
+def test_add2(add2, title):
+    """Without a compiler. (A GPU is judged below, by the command.)"""
+    findings = judge(load(SPECS / "add2.py", title), compile=False)
+    assert not wrong_in(findings)
+    assert {finding.check: finding.verdict for finding in findings}["values"] == "right"
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("title", ["add2.add2", "torch.ops.add2.add2", "add2::torch_launch_add2"])
+def test_add2_compiled(add2, title):
+    assert not wrong_in(judge(load(SPECS / "add2.py", title)))
+
+
+@pytest.mark.thorough
+def test_add2_on_a_gpu(cuda, build, run):
+    """By the command, whose process leaves CUDA alone, so that each check takes a fork."""
+    run("-m", "lab.referee", SPECS / "add2.py", "--device", "cuda")
+
+
+@pytest.mark.thorough
+def test_minimal(lesson):
+    """What page 1 leaves to others: a tangent through torch.ops, but not through its function."""
+    assert not wrong_in(judge(load(SPECS / "minimal.py")[0], compile=False))
+
+
+CARELESS = {
+    ("kinds", "kinds::same"): {"aliases"},
+    ("kinds", "kinds::mirror_into"): {"overlaps", "version"},
+    ("kinds", "kinds::checked_into"): {"version"},
+    ("kinds", "kinds::note"): {"effects"},
+    ("mistakes", "mistakes::careless"): {"strides", "shapes", "mixed_dtypes", "lost_gradients"},
+    ("mistakes", "mistakes::careless_mirror"): {"overlaps"},
+}
+
+
+@pytest.mark.parametrize(("file", "title"), [pytest.param(*each, marks=pytest.mark.thorough) for each in CARELESS])
+def test_careless_operators(file, title, own_jit_cache):
+    """Pages 2 and 5 say what is wrong with them."""
+    expected = CARELESS[file, title]
+    found = {finding.check for finding in wrong_in(judge(load(SPECS / f"{file}.py", title), checks=sorted(expected)))}
+    assert found == expected
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("file", "title", "checks"),
+    [
+        ("kinds", "kinds::copied", ["aliases"]),
+        ("kinds", "kinds::checked_into", ["overlaps"]),
+        ("kinds", "kinds::note_in", ["effects"]),
+        ("mistakes", "mistakes::careful", ["strides", "shapes", "mixed_dtypes", "lost_gradients"]),
+        ("mistakes", "mistakes::careful_mirror", ["overlaps"]),
+    ],
+)
+def test_careful_operators(file, title, checks, own_jit_cache):
+    assert not wrong_in(judge(load(SPECS / f"{file}.py", title), checks=checks))
+
+
+# --- the command -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def copied(tmp_path):
+    """The folder by itself, in a project that has nothing else of ours."""
+    shutil.copytree(REFEREE, tmp_path / "referee", ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "spec.py").write_text(GOOD.format(package="referee"))
+    return tmp_path
+
+
+def test_command_in_a_copied_folder(copied, run):
+    found = run("-m", "referee", "spec.py", "--check", "values", "--check", "vmap", "--json", "found.json", cwd=copied)
+    assert "right          values" in found.stdout
+    (operator,) = json.loads((copied / "found.json").read_text())["operators"]
+    assert [finding["verdict"] for finding in operator["findings"]] == ["right", "right"]
+
+
+def test_command_with_a_fault(copied, run):
+    spec = copied / "spec.py"
+    spec.write_text(spec.read_text().replace("lambda a, b: a * b", "lambda a, b: a + b"))
+    found = run("-m", "referee", "spec.py", "--check", "values", "--check", "gradients", cwd=copied, status=1)
+    assert "WRONG  values" in found.stdout
+    assert "wrong for the same reason: gradients" in found.stdout
+    program = found.stdout.partition("to repeat it:")[2].partition("\n1 WRONG")[0]
+    (copied / "reproduce.py").write_text("\n".join(line[4:] for line in program.splitlines()))
+    error = run("reproduce.py", root=copied, cwd=copied, status=None).stderr
+    assert "Wrong: result 0: 18 of 18 elements are wrong" in error
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("a * b", "a * c"), "reference(*inputs) fails: NameError"),
+        (
+            ("torch.randn(3, 6, device=d), torch", "torch.randn(3, 5, device=d), torch"),
+            "call(*inputs) fails: RuntimeError",
+        ),
+        (("lambda d: (", "lambda d: (d + 1, "), "inputs(device) fails: TypeError"),
+        (("aten::mul.Tensor", "aten::no_such"), "torch.ops has no such operator"),
+        (("spec = Operator(", "Operator("), "describes no operator"),
+    ],
+)
+def test_mistakes_in_a_description(copied, run, change, words):
+    """One line, and exit status 2."""
+    spec = copied / "spec.py"
+    spec.write_text(spec.read_text().replace(*change))
+    found = run("-m", "referee", "spec.py", "--check", "values", cwd=copied, status=2)
+    assert words in found.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["no_such.py"], "no such file"),
+        ([], "name a file"),
+        (["spec.py", "--check", "no_such"], "no such check: no_such; there are values"),
+        (["spec.py", "--operator", "no_such"], "has no operator called 'no_such'; it has aten::mul.Tensor"),
+        (["spec.py", "--device", "tpu"], "expected cpu, cuda or cuda:1"),
+        (["spec.py", "--json", "no/such/folder.json"], "no such folder"),
+    ],
+)
+def test_mistakes_in_the_command(copied, run, arguments, words):
+    found = run("-m", "referee", *arguments, cwd=copied, status=2)
+    assert words in found.stderr
+
+
+def test_list(run):
+    found = run("-m", "lab.referee", "--list").stdout
+    assert all(name in found and check.question in found for name, check in CHECKS.items())
+
+
+def test_checks_have_a_cure_and_a_page():
+    for check in CHECKS.values():
+        assert check.question.endswith(("?", ")"))
+        assert check.cure
+        assert (ROOT / "docs" / f"{check.page}.md").is_file(), check.page
+        assert set(check.because_of) <= set(CHECKS), check.name
+
+
+# --- processes -------------------------------------------------------------------------------------------------------
+
+
+def ends_badly(how):
+    """Described in the test, so it can only be judged by a fork."""
+
+    def call(x):
+        if len(x) > 3:  # other sizes than the first
+            how()
+        return x * 2
+
+    inputs = lambda device: (torch.ones(3, device=device),)  # noqa: E731
+    return Operator("a plain function", call, inputs, lambda x: x * 2)
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        (lambda: os.kill(os.getpid(), 11), "the process died: SIGSEGV, in size_is_right(group='all of size 3', size="),
+        (lambda: os._exit(3), "exit status 3"),
+    ],
+)
+def test_a_crash_is_a_result(how, words):
+    operator = ends_badly(how)
+    operator.sizes = {"all of size 3": [(0, 0)]}
+    (found,) = judge(operator, checks=["odd_sizes"])
+    assert found.verdict == "crash"
+    assert words in found.message
+
+
+def test_a_hang_is_a_result():
+    operator = ends_badly(lambda: time.sleep(1000))
+    operator.sizes = {"all of size 3": [(0, 0)]}
+    operator.learnt = {"written": [], "returned": [], "by_reference": [], "returned_by_reference": []}
+    found = ask(operator, "cpu", dataclasses.replace(CHECKS["odd_sizes"], seconds=1))
+    assert found.verdict == "crash"
+    assert "no answer after 1 s" in found.message
+
+
+def test_a_new_process_where_a_fork_does_not_survive(copied, monkeypatch):
+    """As on a GPU that this process has used."""
+    monkeypatch.setattr(sys.modules["lab.referee.judge"], "may_fork", lambda device: False)
+    (copied / "spec.py").write_text(GOOD.format(package="lab.referee"))
+    operator = load(copied / "spec.py", "aten::mul.Tensor")
+    (found,) = judge(operator, checks=["values"])
+    assert found.verdict == "right"
+    operator.file = None  # as in a notebook
+    with pytest.raises(SpecError, match="describe it in a file"):
+        judge(operator, checks=["values"])
+
+
+def test_root_is_where_the_package_is_imported_from():
+    assert (own_processes.ROOT / own_processes.PACKAGE.replace(".", "/") / "__main__.py").is_file()
