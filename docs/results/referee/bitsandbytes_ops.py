@@ -43,7 +43,7 @@ quantize = Operator(
     call=lambda x, code: torch.ops.bitsandbytes.quantize_blockwise(x, code, BLOCK),
     reference=quantized_by_torch,
     inputs=lambda device: (torch.randn(3, 128, device=device), torch.linspace(-1, 1, 256, device=device)),
-    sizes={"rows": [(0, 0)]},
+    sizes={},
 )
 
 product = Operator(

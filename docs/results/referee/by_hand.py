@@ -80,8 +80,8 @@ def myadd_out_version():
 def myadd_out_overlaps():
     memory = torch.arange(5.0)
     a, out = memory[:4], memory[1:]
-    right = a + 1
-    torch.ops.extension_cpp.myadd_out(a, torch.ones(4), out)
+    right = a + 10
+    torch.ops.extension_cpp.myadd_out(a, torch.full((4,), 10.0), out)
     show(out.tolist(), f"{right.tolist()} or an error")
 
 
@@ -142,8 +142,7 @@ def deform(x, weight, offset):
 
 @finding("torchvision")
 def deform_conv2d_special_values():
-    offset = torch.zeros(1, 8, 5, 5)
-    offset[0, 0, 0, 0] = float("nan")
+    offset = torch.full((1, 8, 5, 5), float("nan"))
     deform(torch.ones(1, 3, 6, 6), torch.ones(4, 3, 2, 2), offset)
     print("no crash")
 
@@ -162,6 +161,41 @@ def deform_conv2d_devices():
     x, weight = torch.ones(1, 3, 6, 6), torch.ones(4, 3, 2, 2, device="meta")
     y = deform(x, weight, torch.zeros(1, 8, 5, 5))
     show(f"a result on {y.device}", "an error: weight has no values")
+
+
+# --- torchaudio ------------------------------------------------------------------------------------------------------
+
+
+def rnnt_loss(logits, target):
+    numbers = (torch.tensor(n, dtype=torch.int32) for n in ([[target]], [2], [1]))
+    return importlib.import_module("torchaudio").functional.rnnt_loss(logits, *numbers, blank=0, reduction="none")
+
+
+@finding("torchaudio")
+def rnnt_loss_garbage_values():
+    rnnt_loss(torch.zeros(1, 2, 2, 4), 2**31 - 1)
+    print("no crash")
+
+
+@finding("torchaudio")
+def rnnt_loss_target_out_of_range():
+    show(rnnt_loss(torch.zeros(1, 2, 2, 4), 9).item(), "an error: there are 4 classes, the target is 9")
+
+
+@finding("torchaudio")
+def rnnt_loss_second_derivatives():
+    x = torch.zeros(1, 2, 2, 4, requires_grad=True)
+    y = rnnt_loss(x, 1)
+    (grad,) = torch.autograd.grad((y * y).sum(), x, create_graph=True)  # 2 y dy
+    (second,) = torch.autograd.grad(grad[0, 0, 0, 0], x)
+    step = torch.zeros_like(x)
+    step[0, 0, 0, 0] = 1e-2
+    high, low = ((x + sign * step).detach().requires_grad_() for sign in (1, -1))
+    slopes = [torch.autograd.grad((rnnt_loss(z, 1) ** 2).sum(), z)[0][0, 0, 0, 0] for z in (high, low)]
+    show(
+        f"{second[0, 0, 0, 0].item():.3f}",
+        f"{((slopes[0] - slopes[1]) / 2e-2).item():.3f} (a difference quotient) or an error",
+    )
 
 
 # --- FBGEMM ----------------------------------------------------------------------------------------------------------
@@ -266,23 +300,30 @@ def quantize_blockwise_strides():
 
 @finding("bitsandbytes")
 def quantize_blockwise_threads():
-    x, wrong = torch.randn(3, 128), []
+    x = torch.linspace(-1, 1, 384)
     tables = [TABLE * (1 + k) / 2 for k in range(4)]
+    wrong, swapped = [], []
 
     def quantize(k):
-        return torch.ops.bitsandbytes.quantize_blockwise(x, tables[k], 64)[0]
+        return torch.ops.bitsandbytes.quantize_blockwise(x.clone(), tables[k].clone(), 64)[0]
 
     right = [quantize(k) for k in range(4)]
 
     def work(k):
-        wrong.extend(i for i in range(2000) if not torch.equal(quantize(k), right[k]))
+        for _ in range(2000):
+            found = quantize(k)
+            if not torch.equal(found, right[k]):
+                wrong.append(k)
+                swapped.extend(other for other in range(4) if torch.equal(found, right[other]))
 
     threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
     for each in threads:
         each.start()
     for each in threads:
         each.join()
-    show(f"{len(wrong)} wrong results of 8000, with four threads that use different tables", 0)
+    show(
+        f"{len(wrong)} wrong results of 8000 in four threads, {len(swapped)} of them those of another thread's table", 0
+    )
 
 
 @finding("bitsandbytes")
