@@ -361,8 +361,19 @@ def emulator_differences() -> str:
     return table(["launch", "count", "emulator", "ncu"], rows)
 
 
+def referee() -> str:
+    """What the referee found in operators of other packages."""
+    rows = load("cpu-referee", "findings")
+    for row in rows:
+        row["operator"] = row["operator"].partition("::")[2]
+        row["how"] = "silent" if row["is_silent"] else "crash"
+        row["opcheck"] = "yes" if row["is_seen_by_opcheck"] else "no"
+    columns = {"package": "{package}", "operator": "`{operator}`", "check": "`{check}`", "finding": "{finding}"}
+    return listed(rows, columns | {"how": "{how}", "opcheck": "{opcheck}", "by design": "{by_design}"})
+
+
 FUNCTIONS = (first_run, clocks, study, steps, life, others, ratios, host_cost, training, ways, layers, rms_norm, matmul)
-FUNCTIONS += (matmul_sizes, int4_ratios, decode_attention, starter, emulator, emulator_differences)
+FUNCTIONS += (matmul_sizes, int4_ratios, decode_attention, starter, emulator, emulator_differences, referee)
 FUNCTIONS += (llama_prize, llama, llama_steps, llama_kernels, llama_account)
 TABLES = {function.__name__.replace("_", "-"): function for function in FUNCTIONS}
 TABLES |= {  # those that one call makes
