@@ -96,9 +96,8 @@ static void group_backward_of(const at::Tensor& grad, const at::Tensor& index,
 
 at::Tensor farthest_cpu(const at::Tensor& xyz, int64_t count) {
   const at::Tensor index = at::zeros({xyz.size(0), count}, xyz.options().dtype(at::kInt));
-  AT_DISPATCH_FLOATING_TYPES_AND_HALF(xyz.scalar_type(), "farthest", [&] {
-    farthest_of<scalar_t>(xyz, index); }),
-                  AT_EXPAND(AT_FLOATING_TYPES));
+  AT_DISPATCH_FLOATING_TYPES(xyz.scalar_type(), "farthest",
+                             [&] { farthest_of<scalar_t>(xyz, index); });
   return index;
 }
 
