@@ -119,19 +119,55 @@ static dim3 blocks(int64_t threads, int64_t batch) {
   return dim3((threads + kThreads - 1) / kThreads, batch);
 }
 
+// Launches in functions: a comma in <<<...>>> would end THO_DISPATCH_V2's argument.
+template <typename T>
+static void farthest_of(const Tensor& xyz, const Tensor& nearest, const Tensor& index) {
+  farthest_kernel<T><<<xyz.size(0), kThreads, 0, current_stream(xyz)>>>(
+      read<Accessor, T, 3>(small(xyz)), write<Accessor, T, 2>(small(nearest)),
+      write<Accessor, int, 2>(small(index)));
+}
+
+template <typename T>
+static void ball_of(const Tensor& xyz, const Tensor& centers, T radius, const Tensor& index) {
+  const dim3 grid = blocks(centers.size(1), centers.size(0));
+  ball_kernel<T><<<grid, kThreads, 0, current_stream(xyz)>>>(
+      read<Accessor, T, 3>(small(xyz)), read<Accessor, T, 3>(small(centers)), radius,
+      write<Accessor, int, 3>(small(index)));
+}
+
+template <typename T>
+static void nearest_of(const Tensor& xyz, const Tensor& centers, const Tensor& distance,
+                       const Tensor& index) {
+  const dim3 grid = blocks(centers.size(1), centers.size(0));
+  nearest_kernel<T><<<grid, kThreads, 0, current_stream(xyz)>>>(
+      read<Accessor, T, 3>(small(xyz)), read<Accessor, T, 3>(small(centers)),
+      write<Accessor, T, 3>(small(distance)), write<Accessor, int, 3>(small(index)));
+}
+
+template <typename T>
+static void group_of(const Tensor& features, const Tensor& index, const Tensor& y) {
+  const dim3 grid = blocks(index.size(1) * index.size(2), index.size(0));
+  group_kernel<T><<<grid, kThreads, 0, current_stream(features)>>>(
+      read<Accessor, T, 3>(small(features)), read<Accessor, int, 3>(small(index)),
+      write<Accessor, T, 4>(small(y)));
+}
+
+template <typename T>
+static void group_backward_of(const Tensor& grad, const Tensor& index, const Tensor& sums) {
+  const dim3 grid = blocks(index.size(1) * index.size(2), index.size(0));
+  group_backward_kernel<T><<<grid, kThreads, 0, current_stream(grad)>>>(
+      read<Accessor, T, 4>(small(grad)), read<Accessor, int, 3>(small(index)),
+      write<Accessor, T, 3>(small(sums)));
+}
+
 Tensor farthest_cuda(const Tensor& xyz, int64_t count) {
   const torch::stable::accelerator::DeviceGuard guard(xyz.get_device_index());
   const Tensor index = torch::stable::new_zeros(xyz, {xyz.size(0), count}, ScalarType::Int);
   const Tensor nearest = torch::stable::full({xyz.size(0), xyz.size(1)}, INFINITY,
                                              xyz.scalar_type(), std::nullopt, xyz.device());
   if (index.numel() == 0) return index;
-  const cudaStream_t stream = current_stream(xyz);
-  THO_DISPATCH_V2(xyz.scalar_type(), "farthest", AT_WRAP([&] {
-                    farthest_kernel<scalar_t><<<xyz.size(0), kThreads, 0, stream>>>(
-                        read<Accessor, scalar_t, 3>(small(xyz)),
-                        write<Accessor, scalar_t, 2>(small(nearest)),
-                        write<Accessor, int, 2>(small(index)));
-                  }),
+  THO_DISPATCH_V2(xyz.scalar_type(), "farthest",
+                  AT_WRAP([&] { farthest_of<scalar_t>(xyz, nearest, index); }),
                   AT_EXPAND(AT_FLOATING_TYPES));
   check_launch();
   return index;
@@ -142,14 +178,8 @@ Tensor ball_cuda(const Tensor& xyz, const Tensor& centers, double radius, int64_
   const Tensor index =
       torch::stable::new_empty(xyz, {centers.size(0), centers.size(1), count}, ScalarType::Int);
   if (index.numel() == 0) return index;
-  const cudaStream_t stream = current_stream(xyz);
-  const dim3 grid = blocks(centers.size(1), centers.size(0));
-  THO_DISPATCH_V2(xyz.scalar_type(), "ball", AT_WRAP([&] {
-                    ball_kernel<scalar_t><<<grid, kThreads, 0, stream>>>(
-                        read<Accessor, scalar_t, 3>(small(xyz)),
-                        read<Accessor, scalar_t, 3>(small(centers)), static_cast<scalar_t>(radius),
-                        write<Accessor, int, 3>(small(index)));
-                  }),
+  THO_DISPATCH_V2(xyz.scalar_type(), "ball",
+                  AT_WRAP([&] { ball_of<scalar_t>(xyz, centers, radius, index); }),
                   AT_EXPAND(AT_FLOATING_TYPES));
   check_launch();
   return index;
@@ -160,15 +190,9 @@ std::tuple<Tensor, Tensor> nearest_cuda(const Tensor& xyz, const Tensor& centers
   const Tensor distance = torch::stable::empty_like(centers);
   const Tensor index = torch::stable::new_empty(xyz, distance.sizes(), ScalarType::Int);
   if (index.numel() == 0) return {distance, index};
-  const cudaStream_t stream = current_stream(xyz);
-  const dim3 grid = blocks(centers.size(1), centers.size(0));
-  THO_DISPATCH_V2(
-      xyz.scalar_type(), "nearest", AT_WRAP([&] {
-        nearest_kernel<scalar_t><<<grid, kThreads, 0, stream>>>(
-            read<Accessor, scalar_t, 3>(small(xyz)), read<Accessor, scalar_t, 3>(small(centers)),
-            write<Accessor, scalar_t, 3>(small(distance)), write<Accessor, int, 3>(small(index)));
-      }),
-      AT_EXPAND(AT_FLOATING_TYPES));
+  THO_DISPATCH_V2(xyz.scalar_type(), "nearest",
+                  AT_WRAP([&] { nearest_of<scalar_t>(xyz, centers, distance, index); }),
+                  AT_EXPAND(AT_FLOATING_TYPES));
   check_launch();
   return {distance, index};
 }
@@ -178,14 +202,8 @@ Tensor group_cuda(const Tensor& features, const Tensor& index) {
   const Tensor y = torch::stable::new_empty(
       features, {features.size(0), features.size(1), index.size(1), index.size(2)});
   if (y.numel() == 0) return y;
-  const cudaStream_t stream = current_stream(features);
-  const dim3 grid = blocks(index.size(1) * index.size(2), index.size(0));
-  THO_DISPATCH_V2(features.scalar_type(), "group", AT_WRAP([&] {
-                    group_kernel<scalar_t><<<grid, kThreads, 0, stream>>>(
-                        read<Accessor, scalar_t, 3>(small(features)),
-                        read<Accessor, int, 3>(small(index)),
-                        write<Accessor, scalar_t, 4>(small(y)));
-                  }),
+  THO_DISPATCH_V2(features.scalar_type(), "group",
+                  AT_WRAP([&] { group_of<scalar_t>(features, index, y); }),
                   AT_EXPAND(AT_FLOATING_TYPES), ScalarType::Half);
   check_launch();
   return y;
@@ -195,14 +213,8 @@ Tensor group_backward_cuda(const Tensor& grad, const Tensor& index, int64_t n) {
   const torch::stable::accelerator::DeviceGuard guard(grad.get_device_index());
   const Tensor sums = torch::stable::new_zeros(grad, {grad.size(0), grad.size(1), n});
   if (grad.numel() == 0) return sums;
-  const cudaStream_t stream = current_stream(grad);
-  const dim3 grid = blocks(index.size(1) * index.size(2), index.size(0));
-  THO_DISPATCH_V2(grad.scalar_type(), "group_backward", AT_WRAP([&] {
-                    group_backward_kernel<scalar_t>
-                        <<<grid, kThreads, 0, stream>>>(read<Accessor, scalar_t, 4>(small(grad)),
-                                                        read<Accessor, int, 3>(small(index)),
-                                                        write<Accessor, scalar_t, 3>(small(sums)));
-                  }),
+  THO_DISPATCH_V2(grad.scalar_type(), "group_backward",
+                  AT_WRAP([&] { group_backward_of<scalar_t>(grad, index, sums); }),
                   AT_EXPAND(AT_FLOATING_TYPES), ScalarType::Half);
   check_launch();
   return sums;
