@@ -36,9 +36,12 @@
 #if defined(TORCH_VERSION_2_14_0) && TORCH_FEATURE_VERSION >= TORCH_VERSION_2_14_0
 #include <torch/csrc/stable/pyobject.h>
 #endif
-// These have no guard of their own: headers of 2.14 and later have them for every target.
+// These have no guard of their own: the headers of that version and later have them for every
+// target.
 #ifdef TORCH_VERSION_2_14_0
 #include <torch/headeronly/util/NumericUtils.h>
+#endif
+#ifdef TORCH_VERSION_2_15_0
 #include <torch/headeronly/util/irange.h>
 #endif
 
@@ -95,10 +98,13 @@ Tensor functions(const Tensor& x, int64_t n) {
 #ifdef TORCH_VERSION_2_14_0
   y = torch::stable::permute(y, {1, 0});
   y = torch::stable::index_select(y, 0, x);
-  y = std::get<0>(torch::stable::sort(y));
   y = torch::stable::floor_divide(y, x);
   y = torch::stable::bitwise_and(y, x);
   if (torch::stable::is_pinned(y)) return x;
+  if (torch::headeronly::_isnan(*x.const_data_ptr<float>())) return x;
+#endif
+#ifdef TORCH_VERSION_2_15_0
+  y = std::get<0>(torch::stable::sort(y));
   for (const int64_t i : c10::irange(n)) value += i;
 #endif
   return y.is_contiguous() && y.element_size() == 4 && y.storage_offset() == 0 ? y : x;
