@@ -1,6 +1,7 @@
 """What docs/stable.md and docs/port_python.md say: each schema type has its C++ type, and what stands in Python around
 an operator works in eager and in compiled code."""
 
+import contextlib
 import importlib
 import re
 import subprocess
@@ -106,7 +107,7 @@ def test_table_of_schema_types():
     """Each row stands in the file as a schema and as a C++ type."""
     text = (PORT / "schema_types.cpp").read_text()
     table = STABLE.partition("## Schema types and C++ types")[2].partition("\n## ")[0]
-    rows = re.findall(r"^\| (`.*?) \| (.*?) \| (.*?) \|", table, re.MULTILINE)
+    rows = [line.split("|")[1:4] for line in table.splitlines() if line.startswith("| `")]
     assert len(rows) > 15
     for schema, *types in rows:
         for each in re.findall(r"`([^`]+)`", schema):
@@ -122,6 +123,17 @@ def test_table_of_schema_types():
 def functions():
     sys.path.insert(0, str(PORT))
     return importlib.import_module("functions")
+
+
+@contextlib.contextmanager
+def library(schema, function):
+    """An operator that exists only here."""
+    name = schema.partition("(")[0]
+    with torch.library._scoped_library("port", "FRAGMENT") as lib:
+        lib.define(schema)
+        lib.impl(name, function, "CompositeExplicitAutograd")
+        torch.library.register_fake(f"port::{name}", function, lib=lib)
+        yield
 
 
 def gradient(function, *inputs):
@@ -167,7 +179,7 @@ class TestFunctions:
             functions.add_into(x.requires_grad_(), y)
 
     def test_writing_into_an_argument(self, functions):
-        """Only the result has the gradient where the function is compiled: the caller's tensor has in eager mode, too."""
+        """Where the function is compiled, only the result has the gradient; in eager mode the caller's tensor, too."""
         x = X.clone().requires_grad_()
         for call, has_gradient in (
             (functions.add_into, True),
@@ -193,6 +205,11 @@ class TestFunctions:
             half, largest = call(X.clone().requires_grad_())
             assert (half.requires_grad, largest.requires_grad) == (True, False)
         assert gradient(lambda x: functions.ops.halve(x)[0], X)[0].tolist() == [0.5, 0.5]
+        with pytest.raises(RuntimeError, match="does not require grad"):
+            gradient(lambda x: functions.ops.halve(x)[1], X)
+        with library("unmarked(Tensor x) -> (Tensor, Tensor)", lambda x: (x / 2, 3 * x)):
+            torch.library.register_autograd("port::unmarked", lambda ctx, grad, _: grad / 2)
+            assert gradient(lambda x: functions.ops.unmarked(x)[1], X)[0].tolist() == [0, 0]  # without a word
 
     def test_sizes_that_depend_on_data(self, functions):
         """One graph serves them all; and torch.export."""
@@ -209,6 +226,19 @@ class TestFunctions:
             module.forward = lambda x, f=function: f(x)
             exported = torch.export.export(module, (inputs[0],)).module()
             assert torch.equal(exported(inputs[1]), function(inputs[1]))
+
+    def test_refused_sizes(self, functions):
+        def branch(x):
+            return x + 1 if functions.ops.positions(x).shape[0] > 1 else x
+
+        with library("fixed(Tensor index, int n) -> Tensor", lambda index, n: index.new_zeros(n)):
+            calls = {
+                "data-dependent": (branch, X),
+                "SymInt": (lambda x: functions.ops.fixed(x, x.max().item() + 1), torch.tensor([0, 3])),
+            }
+            for words, (function, x) in calls.items():
+                with pytest.raises(Exception, match=words):
+                    torch.compile(function, fullgraph=True)(x)
 
 
 @pytest.mark.thorough

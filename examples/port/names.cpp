@@ -57,6 +57,13 @@ T first(const Tensor& x) {
   return *x.const_data_ptr<T>();
 }
 
+// A list of sizes, as a kernel's helper takes it.
+int64_t product(torch::headeronly::IntHeaderOnlyArrayRef sizes) {
+  int64_t all = 1;
+  for (const int64_t size : sizes) all *= size;
+  return all;
+}
+
 // Dispatch over more dtypes than the floating ones. One type in parentheses for each AT_EXPAND.
 void dispatch(const Tensor& x, const Tensor& index) {
   THO_DISPATCH_V2(x.scalar_type(), "all types", AT_WRAP([&] { first<scalar_t>(x); }),
@@ -100,6 +107,9 @@ Tensor functions(const Tensor& x, int64_t n) {
   y = torch::stable::index_select(y, 0, x);
   y = torch::stable::floor_divide(y, x);
   y = torch::stable::bitwise_and(y, x);
+  y = torch::stable::bitwise_or(y, x);
+  y = torch::stable::bitwise_left_shift(y, x);
+  y = torch::stable::bitwise_right_shift(y, x);
   if (torch::stable::is_pinned(y)) return x;
   if (torch::headeronly::_isnan(*x.const_data_ptr<float>())) return x;
 #endif

@@ -5,6 +5,7 @@
 #include <cuda_runtime.h>
 #include <torch/csrc/stable/tensor.h>
 #include <torch/headeronly/core/TensorAccessor.h>
+#include <torch/headeronly/macros/Macros.h>
 #include <torch/headeronly/util/BFloat16.h>
 #include <torch/headeronly/util/Half.h>
 #if __has_include(<torch/headeronly/cuda/Atomic.h>)
@@ -34,6 +35,7 @@ template <typename T>
 __global__ void add_columns(Packed<T, 1> sums, Packed<T, 2> x) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= x.size(0)) return;
+  CUDA_KERNEL_ASSERT(x.size(1) <= sums.size(0));
   for (int j = 0; j < x.size(1); ++j) {
 #if __has_include(<torch/headeronly/cuda/Atomic.h>)
     gpuAtomicAdd(&sums[j], x[i][j]);
