@@ -1,14 +1,17 @@
 // Dispatch_v2.h uses STD_TORCH_CHECK, which points.h includes before it.
 #include "points.h"
 //
+#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 #include <torch/csrc/stable/accelerator.h>
 #include <torch/headeronly/core/Dispatch_v2.h>
 #include <torch/headeronly/core/TensorAccessor.h>
-#include <torch/headeronly/cuda/Atomic.h>  // compiles with the headers of torch 2.14 and later
+#include <torch/headeronly/util/Half.h>
 
+#include <cmath>
 #include <cstdint>
 #include <limits>
+#include <type_traits>
 
 #include "search.h"
 
@@ -102,6 +105,16 @@ __global__ void group_kernel(Accessor<const T, 3> features, Accessor<const int, 
   for (int c = 0; c < y.size(1); ++c) y[b][c][i / count][i % count] = features[b][c][point];
 }
 
+// The headers of torch 2.14 and later have gpuAtomicAdd. Older ones have no atomics.
+template <typename T>
+__device__ void add_at(T* address, T value) {
+  if constexpr (std::is_same_v<T, torch::headeronly::Half>) {
+    atomicAdd(reinterpret_cast<__half*>(address), static_cast<__half>(value));
+  } else {
+    atomicAdd(address, value);
+  }
+}
+
 // Several elements of grad may belong to one point, and their threads add at the same time.
 template <typename T>
 __global__ void group_backward_kernel(Accessor<const T, 4> grad, Accessor<const int, 3> index,
@@ -111,7 +124,7 @@ __global__ void group_backward_kernel(Accessor<const T, 4> grad, Accessor<const 
   const int point = index[b][i / count][i % count];
   CUDA_KERNEL_ASSERT(point >= 0 && point < sums.size(2));
   for (int c = 0; c < grad.size(1); ++c) {
-    gpuAtomicAdd(&sums[b][c][point], grad[b][c][i / count][i % count]);
+    add_at(&sums[b][c][point], grad[b][c][i / count][i % count]);
   }
 }
 
