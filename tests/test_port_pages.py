@@ -119,6 +119,22 @@ def test_table_of_schema_types():
     assert called == {*re.findall(r'm\.def\("(\w+)', text)}
 
 
+@pytest.mark.thorough
+def test_dispatch_needs_another_header(tmp_path):
+    """Dispatch_v2.h by itself does not compile; with the header that the page names it does."""
+    body = """
+    #include <torch/headeronly/core/Dispatch_v2.h>
+    constexpr auto K = torch::headeronly::ScalarType::Float;
+    void f(torch::headeronly::ScalarType t) { THO_DISPATCH_V2(t, "f", [] { (void)sizeof(scalar_t); }, K); }
+    """
+    command = ["c++", "-std=c++17", "-fsyntax-only", TARGET, "-isystem", Path(torch.__file__).parent / "include"]
+    for head, is_right in {"": False, "#include <torch/headeronly/util/Exception.h>": True}.items():
+        (tmp_path / "dispatch.cpp").write_text(head + body)
+        done = subprocess.run([*command, tmp_path / "dispatch.cpp"], capture_output=True, text=True)
+        assert (done.returncode == 0) == is_right, done.stderr
+        assert is_right or "STD_TORCH_CHECK" in done.stderr
+
+
 @pytest.fixture(scope="module")
 def functions():
     sys.path.insert(0, str(PORT))
