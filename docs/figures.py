@@ -372,8 +372,35 @@ def referee() -> str:
     return listed(rows, columns | {"how": "{how}", "opcheck": "{opcheck}", "by design": "{by_design}"})
 
 
+def layers_cpu() -> str:
+    """The same on a CPU, with two versions of torch: without a gradient, and with one."""
+    found: dict[str, list[str]] = {}
+    runs = json.loads((RESULTS / "cpu-ways.json").read_text())
+    names = [run["environment"]["torch"].partition("+")[0] for run in runs]
+    for number, run in enumerate(runs):
+        for row in run["host_cost"]:
+            cells = found.setdefault(row["call"], [""] * 2 * len(runs))
+            cells[2 * number : 2 * number + 2] = [f"{row[key]:.1f}" if key in row else "" for key in ("us", "grad_us")]
+    head = [text for name in names for text in (f"torch {name}", "with gradient")]
+    return table(["the same C++ function, as", *head], ([call, *cells] for call, cells in found.items()))
+
+
+def ports() -> str:
+    """What the two ports gain and cost, before and after."""
+    rows = load("cpu-ports", "ports")
+    lines = {
+        "build, processor time": [f"{row['build_s']:.0f} s" for row in rows],
+        "library, with debug symbols": [f"{row['library_bytes'] / 1e6:.1f} MB" for row in rows],
+        "`torch.compile(fullgraph=True)`": ["works" if row["compiles"] else "refused" for row in rows],
+        "host time of a call, over that of `torch.add`": [f"{row['us'] / row['torch_add_us']:.1f}" for row in rows],
+        "the same, with a gradient": [f"{row['grad_us'] / row['torch_add_grad_us']:.1f}" for row in rows],
+    }
+    head = [f"`{row['port']}`, {row['version']}" for row in rows]
+    return table(["", *head], ([name, *cells] for name, cells in lines.items()))
+
+
 FUNCTIONS = (first_run, clocks, study, steps, life, others, ratios, host_cost, training, ways, layers, rms_norm, matmul)
-FUNCTIONS += (matmul_sizes, int4_ratios, decode_attention, starter, emulator, emulator_differences, referee)
+FUNCTIONS += (matmul_sizes, int4_ratios, decode_attention, starter, emulator, emulator_differences, referee, layers_cpu, ports)
 FUNCTIONS += (llama_prize, llama, llama_steps, llama_kernels, llama_account)
 TABLES = {function.__name__.replace("_", "-"): function for function in FUNCTIONS}
 TABLES |= {  # those that one call makes

@@ -1,5 +1,5 @@
-"""examples/port: the patches lead from `before` to `after`, every step builds and passes the same tests, and the names
-of the page's table are in torch's headers."""
+"""examples/port and examples/port_points: the patches lead from `before` to `after`, every step builds and passes the
+same tests, both become one wheel by way of an sdist; and what the pages' tables say of torch's headers is so."""
 
 import importlib
 import importlib.util
@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,8 @@ from lab import toolchain
 from lab.build import leftovers
 
 ROOT = Path(__file__).resolve().parent.parent
-PORT = ROOT / "examples" / "port"
+PORT, POINTS = ROOT / "examples" / "port", ROOT / "examples" / "port_points"
+TESTS = {"blend": PORT / "test_blend.py", "points": POINTS / "test_points.py"}
 PAGE, TABLES = ((ROOT / "docs" / name).read_text() for name in ("20_port.md", "stable.md"))
 PATCHES = sorted((PORT / "steps").glob("*.patch"))
 
@@ -44,7 +46,7 @@ def step(folder, number):
 
 
 def files(folder):
-    found = [path for path in folder.rglob("*") if path.suffix in (".py", ".h", ".cpp", ".cu")]
+    found = [path for path in folder.rglob("*") if path.suffix in (".py", ".h", ".cpp", ".cu", ".toml", ".in")]
     return {str(path.relative_to(folder)): path.read_text() for path in found}
 
 
@@ -53,17 +55,23 @@ def test_patches_lead_from_before_to_after(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def after(run, env, once):
-    """The last step, built."""
+def wheels(run, env, once):
+    """The wheels of both ports, each built from its sdist, as it is shipped; and what they hold, unpacked."""
 
     def make(folder):
-        run("setup.py", "-q", "build_ext", "--inplace", root=step(folder, len(PATCHES)), **env)
+        for source in (PORT / "after", POINTS / "after"):
+            copy = shutil.copytree(source, folder / source.parent.name, ignore=leftovers)
+            run("-c", "from setuptools import build_meta; build_meta.build_sdist('.')", root=copy)
+            pip = ["-m", "pip", "wheel", "-q", "--no-build-isolation", "--no-deps", *copy.glob("*.tar.gz")]
+            run(*pip, "-w", folder, root=copy, **env)
+        for wheel in folder.glob("*.whl"):
+            zipfile.ZipFile(wheel).extractall(folder / "site")
 
-    return once("the last step", make)
+    return once("wheels of the ports", make)
 
 
-def assert_passes(run, folder):
-    tests = ["-m", "pytest", "-q", "-c", os.devnull, "-p", "no:cacheprovider", PORT / "test_blend.py"]
+def assert_passes(run, tests, folder):
+    tests = ["-m", "pytest", "-q", "-c", os.devnull, "-p", "no:cacheprovider", tests]
     run(*tests, root=folder, PYTHONPATH=str(folder))
 
 
@@ -73,18 +81,29 @@ def test_every_step_works(run, env, tmp_path, number):
     """A minute each, for torch's large headers; two with nvcc. Step 0 is `before`."""
     folder = step(tmp_path / "port", number)
     run("setup.py", "-q", "build_ext", "--inplace", root=folder, **env)
-    assert_passes(run, folder)
+    assert_passes(run, TESTS["blend"], folder)
+
+
+@pytest.mark.slow
+def test_second_port_before(run, env, tmp_path):
+    folder = shutil.copytree(POINTS / "before", tmp_path / "before", ignore=leftovers)
+    run("setup.py", "-q", "build_ext", "--inplace", root=folder, **env)
+    assert_passes(run, TESTS["points"], folder)
 
 
 @pytest.mark.thorough
-def test_last_step(run, env, after):
-    """It passes the same tests, and makes one wheel for every Python."""
-    assert_passes(run, after)
-    run("setup.py", "-q", "bdist_wheel", root=after, **env)
-    (wheel,) = (after / "dist").glob("*.whl")
-    assert wheel.name.endswith("-py3-none-linux_x86_64.whl")  # which 3.14t takes, too
-    library = next((after / "build").rglob("_C.so"))
-    assert not re.search(r"\b_?Py[A-Z_]\w*", subprocess.check_output(["nm", "-D", "-u", library], text=True))
+@pytest.mark.parametrize("name", TESTS)
+def test_wheel(run, wheels, name):
+    """One for every Python (3.14t takes this tag, too). It names torch and Python, and passes the tests of `before`."""
+    (wheel,) = wheels.glob(f"{name}-2.0-*.whl")
+    assert wheel.name.endswith("-py3-none-linux_x86_64.whl")
+    packed = zipfile.ZipFile(wheel)
+    metadata = packed.read(f"{name}-2.0.dist-info/METADATA").decode().splitlines()
+    assert {"Requires-Dist: torch>=2.10", "Requires-Python: >=3.10"} <= {*metadata}
+    assert {each for each in packed.namelist() if "dist-info" not in each} == {f"{name}/__init__.py", f"{name}/_C.so"}
+    names = subprocess.check_output(["nm", "-D", "-u", wheels / "site" / name / "_C.so"], text=True)
+    assert not re.search(r"\b_?Py[A-Z_]\w*|N2at|N3c10", names)
+    assert_passes(run, TESTS[name], wheels / "site")
 
 
 @pytest.mark.thorough
@@ -99,8 +118,8 @@ class TestBlend(NotDifferentiable):
 
     @pytest.fixture(scope="class", autouse=True)
     @classmethod
-    def loaded(cls, after):
-        sys.path.insert(0, str(after))
+    def loaded(cls, wheels):
+        sys.path.insert(0, str(wheels / "site"))
         cls.lib = importlib.import_module("blend")
 
     def inputs(self, device):
@@ -131,6 +150,56 @@ class TestSumList(TestBlend):
 
 
 @pytest.mark.thorough
+class TestGroup(NotDifferentiable):
+    """Of examples/port_points."""
+
+    function, operator, leaves, rows = "group", "points.group", (0,), {0: 1}
+    refuses = "setup_context|not implemented"
+
+    @pytest.fixture(scope="class", autouse=True)
+    @classmethod
+    def loaded(cls, wheels):
+        sys.path.insert(0, str(wheels / "site"))
+        cls.lib = importlib.import_module("points")
+
+    def inputs(self, device):
+        index = torch.tensor([[[0, 2], [1, 2], [0, 0]], [[2, 2], [1, 0], [2, 1]]], dtype=torch.int32, device=device)
+        return [randn(2, 5, 4, device=device).movedim(1, 2).contiguous().movedim(1, 2), index]
+
+    def op_calls(self, inputs):
+        _, index = inputs
+        yield self.op, inputs
+        yield torch.ops.points.group_backward, (randn(2, 5, 3, 2, device=index.device).requires_grad_(), index, 4)
+        xyz, centers = randn(2, 7, 3, device=index.device), randn(3, 2, 3, device=index.device).movedim(0, 1)
+        yield torch.ops.points.farthest, (xyz, 3)
+        yield torch.ops.points.ball, (xyz, centers, 1.0, 4)
+        yield torch.ops.points.nearest, (xyz, centers)
+
+    def wrong(self, inputs):
+        features, index = inputs
+        return {"shape": {0: features[0]}, "int32": {1: index.long()}}
+
+    def test_second_derivative(self, device):
+        features, index = self.inputs(device)
+        assert torch.autograd.gradgradcheck(lambda x: self.lib.group(x, index), features.double().requires_grad_())
+
+    @pytest.mark.inductor
+    def test_model(self, device):
+        """All operators in one graph; the searches have no gradient, compiled or not."""
+
+        def model(xyz, features):
+            centers = xyz.gather(1, self.lib.farthest(xyz, 6).long()[..., None].expand(-1, -1, 3))
+            near, (distance, index) = self.lib.ball(xyz, centers, 1.0, 3), self.lib.nearest(xyz, centers)
+            return self.lib.group(features, near).amax(-1) * distance[..., 0][:, None], index
+
+        xyz, features = randn(2, 50, 3, device=device).requires_grad_(), randn(2, 4, 50, device=device).requires_grad_()
+        for found, right in zip(torch.compile(model, fullgraph=True)(xyz, features), model(xyz, features), strict=True):
+            self.assert_close(found, right)
+            assert found.requires_grad == right.requires_grad == right.is_floating_point()
+        assert not self.lib.nearest(xyz, xyz)[0].requires_grad
+
+
+@pytest.mark.thorough
 @pytest.mark.parametrize("target", [["-DTORCH_TARGET_VERSION=0x020a000000000000"], []], ids=["2.10", "newest"])
 def test_new_names_compile(target):
     command = ["c++", "-std=c++20", "-fsyntax-only", *target, "-isystem"]
@@ -138,12 +207,12 @@ def test_new_names_compile(target):
 
 
 def test_table_is_compiled():
-    """Each new name and header of the two tables is in names.cpp."""
-    text = (PORT / "names.cpp").read_text()
+    """Each new name and header of the tables is in names.cpp or names.cu."""
+    text = (PORT / "names.cpp").read_text() + (PORT / "names.cu").read_text()
     rows = re.findall(r"^\| (?:`|2\.).*?\| (.*?) \| (.*?) \| .*?\|.*\|$", TABLES, re.MULTILINE)
     names = [name for new, _ in rows for name in re.findall(r"`(?:\w+::)*(\w+)", new)]
     headers = [path for _, header in rows for path in re.findall(r"`(\S+\.h)`", header)]
-    assert len(rows) >= 23
+    assert len(rows) >= 45
     assert [name for name in names if not re.search(rf"\b{name}\b", text)] == []
     assert [path for path in headers if f"{path}>" not in text] == []
 

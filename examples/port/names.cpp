@@ -1,6 +1,7 @@
-// Every new name of the page's table, used once. A test compiles this file for torch 2.10
-// (TORCH_TARGET_VERSION) and for the torch at hand. USE_CUDA: torch declares the CUDA functions of
-// its C interface only there. Newer headers define newer TORCH_VERSION_... macros.
+// Every new name of the page's tables, used once; names.cu has those that need nvcc. A test
+// compiles this file for torch 2.10 (TORCH_TARGET_VERSION) and for the torch at hand. USE_CUDA:
+// torch declares the CUDA functions of its C interface only there. Newer headers define newer
+// TORCH_VERSION_... macros.
 #define USE_CUDA
 #include <torch/csrc/stable/accelerator.h>
 #include <torch/csrc/stable/c/shim.h>
@@ -8,24 +9,40 @@
 #include <torch/csrc/stable/macros.h>
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
+// Before Dispatch_v2.h, which uses its STD_TORCH_CHECK and does not include it.
+#include <torch/headeronly/util/Exception.h>
+//
+#include <torch/headeronly/core/DeviceType.h>
 #include <torch/headeronly/core/Dispatch_v2.h>
+#include <torch/headeronly/core/MemoryFormat.h>
 #include <torch/headeronly/core/ScalarType.h>
 #include <torch/headeronly/core/TensorAccessor.h>
 #include <torch/headeronly/util/BFloat16.h>
-#include <torch/headeronly/util/Exception.h>
 #include <torch/headeronly/util/Float4_e2m1fn_x2.h>
 #include <torch/headeronly/util/Float8_e4m3fn.h>
 #include <torch/headeronly/util/Float8_e8m0fnu.h>
 #include <torch/headeronly/util/Half.h>
+#include <torch/headeronly/util/complex.h>
 
+#include <algorithm>
 #include <optional>
+#include <stdexcept>
 #include <tuple>
+#include <utility>
 #include <vector>
 #if defined(TORCH_VERSION_2_13_0) && TORCH_FEATURE_VERSION >= TORCH_VERSION_2_13_0
 #include <torch/csrc/stable/generator.h>
 #endif
 #if defined(TORCH_VERSION_2_14_0) && TORCH_FEATURE_VERSION >= TORCH_VERSION_2_14_0
 #include <torch/csrc/stable/pyobject.h>
+#endif
+// These have no guard of their own: the headers of that version and later have them for every
+// target.
+#ifdef TORCH_VERSION_2_14_0
+#include <torch/headeronly/util/NumericUtils.h>
+#endif
+#ifdef TORCH_VERSION_2_15_0
+#include <torch/headeronly/util/irange.h>
 #endif
 
 using torch::headeronly::ScalarType;
@@ -38,6 +55,85 @@ cudaError_t cudaGetLastError();
 template <typename T>
 T first(const Tensor& x) {
   return *x.const_data_ptr<T>();
+}
+
+// A list of sizes, as a kernel's helper takes it.
+int64_t product(torch::headeronly::IntHeaderOnlyArrayRef sizes) {
+  int64_t all = 1;
+  for (const int64_t size : sizes) all *= size;
+  return all;
+}
+
+// Dispatch over more dtypes than the floating ones. One type in parentheses for each AT_EXPAND.
+void dispatch(const Tensor& x, const Tensor& index) {
+  THO_DISPATCH_V2(x.scalar_type(), "all types", AT_WRAP([&] { first<scalar_t>(x); }),
+                  AT_EXPAND(AT_ALL_TYPES), ScalarType::Half, ScalarType::BFloat16,
+                  ScalarType::Bool);
+  THO_DISPATCH_V2(x.scalar_type(), "complex too", AT_WRAP([&] { first<scalar_t>(x); }),
+                  AT_EXPAND(AT_INTEGRAL_TYPES), AT_EXPAND(AT_COMPLEX_TYPES));
+  THO_DISPATCH_V2(index.scalar_type(), "index", AT_WRAP([&] { first<scalar_t>(index); }),
+                  ScalarType::Int, ScalarType::Long);
+}
+
+// Functions of a tensor. What at:: spells as methods are functions here.
+Tensor functions(const Tensor& x, int64_t n) {
+  Tensor y = torch::stable::clone(x);
+  torch::stable::copy_(y, x);
+  torch::stable::zero_(y);
+  torch::stable::fill_(y, 1.0);  // the value is a double, also for int64
+  y = torch::stable::full({n, 2}, 1.0, ScalarType::Float, std::nullopt, x.device());
+  y = torch::stable::view(y, {2, n});
+  y = torch::stable::reshape(y, {2, n});
+  y = torch::stable::transpose(y, 0, 1);
+  y = torch::stable::narrow(y, 0, 0, 1);
+  y = torch::stable::flatten(y);
+  y = torch::stable::unsqueeze(y, 0);
+  y = torch::stable::squeeze(y, 0);
+  y = torch::stable::select(y, 0, 0);
+  y = torch::stable::new_empty(y, {n, n});
+  y = torch::stable::matmul(y, y);
+  y = torch::stable::subtract(y, y, 2.0);
+  y = torch::stable::pad(y, {0, 1});
+  y = torch::stable::amax(y, 0);
+  y = torch::stable::sum(y);
+  y.set_requires_grad(false);
+  int64_t value;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_item_int64(y.get(), &value));
+  const torch::stable::Device device(torch::headeronly::DeviceType::CUDA, 0);
+  y = torch::stable::to(y, device);
+  y = torch::stable::contiguous(y, torch::headeronly::MemoryFormat::ChannelsLast);
+#ifdef TORCH_VERSION_2_14_0
+  y = torch::stable::permute(y, {1, 0});
+  y = torch::stable::index_select(y, 0, x);
+  y = torch::stable::floor_divide(y, x);
+  y = torch::stable::bitwise_and(y, x);
+  y = torch::stable::bitwise_or(y, x);
+  y = torch::stable::bitwise_left_shift(y, x);
+  y = torch::stable::bitwise_right_shift(y, x);
+  if (torch::stable::is_pinned(y)) return x;
+  if (torch::headeronly::_isnan(*x.const_data_ptr<float>())) return x;
+#endif
+#ifdef TORCH_VERSION_2_15_0
+  y = std::get<0>(torch::stable::sort(y));
+  for (const int64_t i : c10::irange(n)) value += i;
+#endif
+  return y.is_contiguous() && y.element_size() == 4 && y.storage_offset() == 0 ? y : x;
+}
+
+// at::Tensor's is_non_overlapping_and_dense(): its elements fill one block of memory, in some
+// order.
+bool is_dense(const Tensor& x) {
+  std::vector<std::pair<int64_t, int64_t>> dims;
+  for (int64_t k = 0; k < x.dim(); ++k) {
+    if (x.size(k) != 1) dims.emplace_back(x.stride(k), x.size(k));
+  }
+  std::sort(dims.begin(), dims.end());
+  int64_t expected = 1;
+  for (const auto& [stride, size] : dims) {
+    if (stride != expected) return x.numel() == 0;
+    expected *= size;
+  }
+  return true;
 }
 
 Tensor names(const Tensor& x, std::optional<Tensor> maybe, std::vector<Tensor> list) {
@@ -56,6 +152,7 @@ Tensor names(const Tensor& x, std::optional<Tensor> maybe, std::vector<Tensor> l
   y.mutable_data_ptr<torch::headeronly::BFloat16>()[0] = bfloat16;
   const torch::headeronly::HeaderOnlyTensorAccessor<float, 1> accessor(
       y.mutable_data_ptr<float>(), y.sizes().data(), y.strides().data());
+  if (x.dim() == 0) throw std::out_of_range("an IndexError");
 
   const torch::stable::accelerator::DeviceGuard guard(x.get_device_index());
   void *stream, *blas;

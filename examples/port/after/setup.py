@@ -20,9 +20,6 @@ class AnyPython(bdist_wheel):
 
 
 setup(
-    name="blend",
-    version="2.0",
-    packages=["blend"],
     ext_modules=[extension],
     cmdclass={"build_ext": BuildExtension.with_options(no_python_abi_suffix=True), "bdist_wheel": AnyPython},
 )
