@@ -1,0 +1,45 @@
+"""gradients of RMSNorm: dx by rows, dweight by columns"""
+
+import torch
+from grading import Case, Result, Scratch
+
+LAUNCHER = "launch_gradient"
+SIZES = [(7, 1000, 3), (5, 256, 2), (1, 1, 1), (2, 33, 4), (8, 1024, 2)]
+LARGE = (65536, 1024, 264)
+THINK = {
+    "values": "dx: a change of x[i] changes rstd, and so all of the row. dweight: which rows has a block, and is each of them added?",
+    "bounds": "partial has one row for each block.",
+    "uninitialized": "The second kernel reads partial of every block, also of those without rows.",
+    "unwritten": "Which blocks have rows, and which columns has a thread?",
+    "race": "Each element of partial belongs to one thread.",
+    "sectors": "What is known of a row should stay in registers: the elements until dx is written, the sums of columns until the last row.",
+}
+
+
+def case(rows, width, blocks):
+    x, dy = torch.randn(2, rows, width)
+    weight = torch.randn(width)
+    rstd = (x.square().mean(1) + 1e-6).rsqrt()
+    normal, scaled = x.double() * rstd[:, None], dy.double() * weight
+    dx = rstd[:, None] * (scaled - normal * (scaled * normal).mean(1, keepdim=True))
+    dweight = (dy * normal).sum(0)
+    case = Case(
+        f"{rows} x {width}, {blocks} blocks",
+        dx=Result(dx, dtype=torch.float32, rtol=1e-4, atol=1e-5),
+        dweight=Result(dweight, dtype=torch.float32, rtol=1e-4, atol=1e-4 * rows**0.5),
+        partial=Scratch(blocks, width),
+        dy=dy,
+        x=x,
+        weight=weight,
+        rstd=rstd,
+        rows=rows,
+        width=width,
+        blocks=blocks,
+    )
+    load = 2 * x.nbytes + rows * weight.nbytes + 4 * blocks * width + rows * 256
+    return case.limit(load=load, store=x.nbytes + 4 * blocks * width + weight.nbytes) if width % 8 == 0 else case
+
+
+def in_torch(x, weight, dy, **_):
+    rstd = (x.square().mean(1, keepdim=True) + 1e-6).rsqrt()
+    return torch.ops.aten._fused_rms_norm_backward(dy, x, x.shape[1:], rstd, weight, [True, True])
