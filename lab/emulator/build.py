@@ -1,0 +1,180 @@
+"""Compile CUDA files with g++ into a library that the emulator runs. Libraries are kept by what they are made of."""
+
+import contextlib
+import ctypes
+import fcntl
+import functools
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from .translate import MARKER, TranslationError, translate
+
+HERE = Path(__file__).resolve().parent
+# As if for an H100, whose instructions for matrices and clusters are then named in an error, not left out.
+DEFINES = ["__CUDACC__", "__NVCC__", "__CUDA_ARCH__=900", "__CUDA_ARCH_FEAT_SM90_ALL", "__CUDACC_VER_MAJOR__=13"]
+READ = ["-x", "c++", *(f"-D{name}" for name in DEFINES), "-isystem", str(HERE / "include"), "-include", "cuda_runtime.h"]
+# Each access calls a function before it (thread), each basic block (trace-pc), and each index that is wrong (bounds and
+# object-size) or address (alignment). The other options keep the order of the code, and a struct's copy in one piece.
+WATCH = ["-fsanitize=thread,bounds,object-size,alignment", "-fsanitize-coverage=trace-pc"]
+WATCH += ["--param", "tsan-distinguish-volatile=1", "-fno-tree-sra", "-fno-reorder-blocks", "-fno-thread-jumps"]
+WATCH += ["-fno-strict-aliasing", "-fno-threadsafe-statics", "-fno-optimize-sibling-calls", "-fvisibility=hidden"]
+COMPILE = ["-O1", "-g1", "-w", "-fPIC", *WATCH]
+WRAPPED = ["memcpy", "memmove", "memset", "abort", "__assert_fail"]
+LINK = ["-shared", *(f"-Wl,--wrap={name}" for name in WRAPPED)]
+# Of nvcc, and of no use here. The second ones take a value of their own.
+ALONE = ("-arch", "--gpu-architecture", "-gencode=", "-lineinfo", "-G", "--use_fast_math", "-use_fast_math", "-O", "-g")
+ALONE += ("--expt-", "-expt-", "--extended-lambda", "-extended-lambda", "-rdc", "--ptxas-options", "-Xptxas=", "-maxrreg")
+WITH_VALUE = ("-gencode", "-Xptxas", "-Xcompiler", "-ccbin", "--compiler-bindir")
+
+
+class BuildError(RuntimeError):
+    """The compiler's words, or why there is none."""
+
+
+def compiler() -> str:
+    """The path of the C++ compiler: CXX, or g++. Its sanitizers are those of GCC, so clang will not do."""
+    name = os.environ.get("CXX", "g++")
+    if found := shutil.which(name):
+        return found
+    raise BuildError(f"{name} is not installed; the emulator needs GCC's g++ 12 or newer: `sudo apt-get install g++`")
+
+
+@functools.cache
+def version() -> str:
+    return _run([compiler(), "--version"]).splitlines()[0]
+
+
+def cache() -> Path:
+    """The folder of compiled libraries: EMULATOR_CACHE, or one in the user's cache folder."""
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    folder = Path(os.environ.get("EMULATOR_CACHE") or Path(home, "cuda-emulator"))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def runtime() -> Path:
+    """The library with the emulator itself, compiled once."""
+    sources = sorted((HERE / "runtime").iterdir()) + [HERE / "include/emulator/runtime.h"]
+    key = _hash(version(), *(path.read_bytes() for path in sources))
+    library = cache() / f"emulator-{key}.so"
+
+    def make(path: Path) -> None:
+        # One file that includes all: their headers are read once.
+        text = "".join(f'#include "{source}"\n' for source in sources if source.suffix == ".cpp")
+        flags = ["-std=c++17", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-w", f"-Wl,-soname,{library.name}"]
+        command = [compiler(), *flags, "-I", str(HERE / "include"), "-x", "c++", "-", "-o", str(path)]
+        _run(command, text)
+
+    return _made(library, make)
+
+
+def build(sources: Sequence[Path], flags: Sequence[str] = ()) -> Path:
+    """The library of some .cu files. BuildError with the compiler's words if it refuses one."""
+    for source in sources:
+        if not source.is_file():
+            raise BuildError(f"{source} is not a file")
+    ours = runtime()
+    flags = _for_gcc(flags)
+    key = _hash(ours.name, "\0".join(flags), *(str(source.resolve()) for source in sources))
+    manifest = cache() / f"{key}.json"  # names the files that were read, and what was in them
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        known = json.loads(manifest.read_text())
+        library = cache() / known["library"]
+        if library.exists() and all(_hash(Path(path).read_bytes()) == sum for path, sum in known["files"].items()):
+            return library
+    texts = [_preprocess(source, flags) for source in sources]
+    files = sorted({path for text in texts for path in _files(text)})
+    try:
+        translated = [translate(text) for text in texts]
+    except TranslationError as error:
+        raise BuildError(str(error)) from None
+    library = cache() / f"kernels-{_hash(ours.name, ' '.join(flags), *translated)}.so"
+    _made(library, lambda path: _compile(translated, flags, ours, path))
+    sums = {path: _hash(Path(path).read_bytes()) for path in files}
+    _write(manifest, json.dumps({"library": library.name, "files": sums}))
+    return library
+
+
+def load(library: Path) -> ctypes.CDLL:
+    return ctypes.CDLL(str(library))
+
+
+def _for_gcc(flags: Sequence[str]) -> list[str]:
+    """Without what only nvcc knows."""
+    kept, skip = [], False
+    for flag in map(str, flags):
+        if skip:
+            skip = False
+        elif flag in WITH_VALUE:
+            skip = True
+        elif not flag.startswith(ALONE):
+            kept.append(flag)
+    return kept if any(flag.startswith("-std=") for flag in kept) else ["-std=c++17", *kept]
+
+
+def _preprocess(source: Path, flags: list[str]) -> str:
+    text = _run([compiler(), "-E", *flags, *READ, str(source.resolve())])
+    return text
+
+
+def _files(text: str) -> set[str]:
+    """The files that a preprocessed text comes from, but for those of the system."""
+    names = {marker[2] for marker in MARKER.finditer(text)}
+    return {name for name in names if not name.startswith(("<", "/usr/include", "/usr/lib")) and Path(name).is_file()}
+
+
+def _compile(texts: list[str], flags: list[str], ours: Path, library: Path) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        objects = []
+        for number, text in enumerate(texts):
+            source = Path(folder, f"{number}.ii")
+            source.write_text(text)
+            objects.append(str(source.with_suffix(".o")))
+            _run([compiler(), *flags, *COMPILE, "-c", str(source), "-o", objects[-1]])
+        libraries = [flag for flag in flags if flag.startswith(("-l", "-L", "-Wl,"))]
+        _run([compiler(), *LINK, *objects, str(ours), f"-Wl,-rpath,{ours.parent}", *libraries, "-o", str(library)])
+
+
+def _run(command: list[str], text: str | None = None) -> str:
+    done = subprocess.run(command, input=text, capture_output=True, text=True)
+    if done.returncode:
+        raise BuildError(f"g++ refuses it:\n{done.stderr.strip()}")
+    return done.stdout
+
+
+def _made(path: Path, make) -> Path:
+    """The path, made by make(temporary path) unless it is there. Of several processes one makes it."""
+    if not path.exists():
+        with _lock(path.with_suffix(".lock")):
+            if not path.exists():
+                temporary = path.with_suffix(f".{os.getpid()}.tmp")
+                make(temporary)
+                os.replace(temporary, path)
+    return path
+
+
+def _write(path: Path, text: str) -> None:
+    temporary = path.with_suffix(f".{os.getpid()}.tmp")
+    temporary.write_text(text)
+    os.replace(temporary, path)
+
+
+@contextlib.contextmanager
+def _lock(path: Path) -> Iterator[None]:
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _hash(*parts: str | bytes) -> str:
+    total = hashlib.sha256()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        total.update(len(data).to_bytes(8, "little") + data)
+    return total.hexdigest()[:24]

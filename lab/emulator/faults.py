@@ -1,0 +1,217 @@
+"""Sentences for the facts that the emulator has found: what was wrong, and the cure."""
+
+from .report import show
+
+OPERATIONS = ["__syncwarp", "__shfl_sync", "__shfl_up_sync", "__shfl_down_sync", "__shfl_xor_sync", "a vote"]
+OPERATIONS += ["__match_any_sync", "__match_all_sync", *["__reduce_sync"] * 8, "mma.sync", "ldmatrix", "movmatrix"]
+STATES = ["run", "wait at a barrier", "wait for other lanes", "wait in __activemask", "have ended"]
+LIMITS = {
+    "no threads": "a block of no threads",
+    "no blocks": "a grid of no blocks: launch nothing if there is nothing to do",
+    "threads": "{found:,} threads per block; at most {most:,}",
+    "threads in x": "{found:,} threads per block in x; at most {most:,}",
+    "threads in y": "{found:,} threads per block in y; at most {most:,}",
+    "threads in z": "{found:,} threads per block in z; at most {most:,}",
+    "blocks in x": "{found:,} blocks in x; at most {most:,}",
+    "blocks in y": "{found:,} blocks in y; at most {most:,}",
+    "blocks in z": "{found:,} blocks in z; at most {most:,}",
+    "shared memory": "{found:,} bytes of shared memory; a block has at most {most:,}",
+    "shared memory without permission": "{found:,} bytes of dynamic shared memory; more than {most:,} need "
+    "cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes) before the launch",
+    "launch bounds": "{found:,} threads per block, and the kernel's __launch_bounds__ allow {most:,}",
+    "cluster": "a cluster of {found} blocks, which needs a GPU: here one block runs at a time",
+}
+
+
+def sentence(facts: dict, names: list[str], items: list[int]) -> str:
+    """The message of a fault. names, items: of the tensors by their labels, their arguments and bytes per element."""
+    write = WRITERS.get(facts["kind"])
+    return write(facts, names, items) if write else facts["kind"]
+
+
+def plural(count: int, what: str) -> str:
+    return f"{count:,} {what}" + ("" if count == 1 else "s")
+
+
+def access(facts: dict) -> str:
+    return f"{facts.get('access') or 'access'} of {plural(facts['bytes'], 'byte')}"
+
+
+def region(facts: dict, names: list[str]) -> str:
+    """argument 2, x: float32 [5]"""
+    label = facts.get("label", -1)
+    if 0 <= label < len(names):
+        return names[label]
+    name = facts["region"]
+    if facts["space"] == "shared" and name != "dynamic shared memory":
+        return f"the shared array {name}"
+    return name if " " in name else f"the variable {name}"
+
+
+def element(facts: dict, items: list[int]) -> str:
+    """Which element, where the size of one is known."""
+    label, offset = facts.get("label", -1), facts["offset"]
+    if 0 <= label < len(items):
+        return f"element {offset // items[label]:,}"
+    return f"byte {offset:,}"
+
+
+def out_of_bounds(facts: dict, names: list[str], items: list[int]) -> str:
+    if "index" in facts:
+        index = facts["index"]
+        return f"index {index} is outside of the array {facts['type']}"
+    if "local_of" in facts:
+        return f"{access(facts)} in the local memory of thread {facts['local_of']} of the block: pass values, not pointers"
+    if "type" in facts:
+        return f"{facts['access']} of {facts['type']} outside of a local array, or of a struct"
+    if "region" not in facts:
+        return f"{access(facts)} at {facts['address']:#x}, far from every tensor: is it memory of the host?"
+    size, offset, what = facts["size"], facts["offset"], region(facts, names)
+    if what == "dynamic shared memory":
+        return (
+            f"{access(facts)} at byte {offset:,} of dynamic shared memory, and the launch gave {plural(size, 'byte')}: "
+            "pass more as the launch's third number"
+        )
+    if offset < 0:
+        return f"{access(facts)}, {plural(-offset, 'byte')} before {what}"
+    behind = offset - size
+    if behind < 0:
+        return f"{access(facts)} across the end of {what}"
+    where = "directly behind" if behind == 0 else f"{plural(behind, 'byte')} behind"
+    return f"{access(facts)} {where} the end of {what}: {element(facts, items)}"
+
+
+def misaligned(facts: dict, _: list[str], __: list[int]) -> str:
+    what = facts.get("type") or f"{facts.get('bytes', 0)} bytes"
+    return (
+        f"{facts.get('access') or 'access'} of {what} at {facts['address']:#x}, which is no multiple of "
+        f"{facts['alignment']}: a view such as x[1:] does not begin where a whole tensor does"
+    )
+
+
+def null(facts: dict, _: list[str], __: list[int]) -> str:
+    what = facts.get("type") or f"{plural(facts.get('bytes', 0), 'byte')}"
+    return f"{facts.get('access') or 'access'} of {what} through a null pointer (address {facts['address']:#x})"
+
+
+def uninitialized(facts: dict, names: list[str], items: list[int]) -> str:
+    which = f"{element(facts, items)} of {region(facts, names)}"
+    if facts["space"] == "shared":
+        return f"{access(facts)} that no thread of this block has written: {which}"
+    return f"{access(facts)} that nothing has written: {which}"
+
+
+def other_party(facts: dict) -> str:
+    if facts.get("other_block") == facts.get("block"):
+        return f"thread {show(facts['other_thread'])} of the same block"
+    return f"block {show(facts['other_block'])}, thread {show(facts['other_thread'])}"
+
+
+def race(facts: dict, names: list[str], items: list[int]) -> str:
+    what = f"{element(facts, items)} of {region(facts, names)}"
+    where = f"{facts['other_access']} in {facts['other_place']}"
+    if facts["other_block"] != facts["block"]:
+        cure = "blocks run in any order: use atomics, another kernel, or __threadfence() and a flag"
+    elif facts["is_same_warp"]:
+        cure = "nothing orders lanes of a warp but __syncwarp()"
+    else:
+        cure = "a __syncthreads() between them is missing"
+    return f"{access(facts)} and a {where} by {other_party(facts)} touch {what} in any order: {cure}"
+
+
+def same_value(facts: dict, names: list[str], items: list[int]) -> str:
+    what = f"{element(facts, items)} of {region(facts, names)}"
+    where = f"{facts['other_access']} in {facts['other_place']}"
+    return f"{access(facts)} and a {where} by {other_party(facts)} touch {what} in any order, but its value stays the same"
+
+
+def missing_wait(facts: dict, names: list[str], items: list[int]) -> str:
+    what = f"{element(facts, items)} of {region(facts, names)}"
+    return (
+        f"{access(facts)} of {what} before the copy of {facts['other_place']} has arrived: "
+        "__pipeline_wait_prior(), and a barrier for the copies of other threads"
+    )
+
+
+def barrier(facts: dict, _: list[str], __: list[int]) -> str:
+    if facts.get("is_deadlock"):
+        return f"threads wait for each other forever: {positions(facts)}"
+    if facts.get("is_two_places"):
+        return f"threads of one warp wait in different lines, the other in {facts['other_place']}"
+    missing = f"{facts['missing']:,} of {plural(facts['threads'], 'thread')} did not reach it"
+    other = f", such as thread {show(facts['other_thread'])}" if "other_thread" in facts else ""
+    return f"{missing}{other}: all threads of a block must reach a barrier"
+
+
+def ended_early(facts: dict, _: list[str], __: list[int]) -> str:
+    return (
+        f"{facts['missing']:,} of {plural(facts['threads'], 'thread')} had ended before this barrier, in whole warps: "
+        "a GPU lets it pass, CUDA leaves it undefined"
+    )
+
+
+def lanes_of(mask: int) -> str:
+    lanes = [lane for lane in range(32) if mask >> lane & 1]
+    if len(lanes) > 2 and lanes == list(range(lanes[0], lanes[-1] + 1)):
+        return f"lanes {lanes[0]} to {lanes[-1]}"
+    return ("lane " if len(lanes) == 1 else "lanes ") + ", ".join(map(str, lanes))
+
+
+def mask(facts: dict, _: list[str], __: list[int]) -> str:
+    what = OPERATIONS[facts["operation"]]
+    named = f"the mask {facts['mask'] & 0xFFFFFFFF:#010x} of {what}"
+    missing = lanes_of(facts["missing"])
+    if facts["why"] == "own lane":
+        return f"{named} does not name the lane that calls it, {missing}"
+    if facts["why"] == "not there":
+        return f"{named} names {missing}, which the block does not have, and a lane reads its value"
+    if facts["why"] == "not named":
+        return f"{what} reads the value of {missing}, which its mask does not name: the value is undefined"
+    if facts["why"] == "ended":
+        return f"{named} names {missing}, which did not take part"
+    return f"{named} names {missing}, which wait elsewhere: {positions(facts)}"
+
+
+def positions(facts: dict) -> str:
+    """Where the threads of the block stand."""
+    parts = []
+    for place, state, count, first in facts["positions"]:
+        where = f" in {place}" if place else ""
+        parts.append(f"{plural(count, 'thread')} ({first}{', ...' if count > 1 else ''}) {STATES[state]}{where}")
+    return "; ".join(parts)
+
+
+def hang(facts: dict, _: list[str], __: list[int]) -> str:
+    return (
+        f"no thread of the block ended or passed a barrier in {facts['steps']:,} steps: {positions(facts)}. "
+        "Blocks run one after the other here, so a block cannot wait for a later one"
+    )
+
+
+def launch(facts: dict, _: list[str], __: list[int]) -> str:
+    why = LIMITS[facts["why"]].format(**facts)
+    return f"CUDA refuses the launch of {facts['text'] or 'the kernel'} ({facts['error']}): {why}"
+
+
+WRITERS = {
+    "out of bounds": out_of_bounds,
+    "misaligned": misaligned,
+    "null pointer": null,
+    "uninitialized": uninitialized,
+    "race": race,
+    "same value": same_value,
+    "missing wait": missing_wait,
+    "barrier": barrier,
+    "ended before a barrier": ended_early,
+    "mask": mask,
+    "undefined value": mask,
+    "hang": hang,
+    "launch": launch,
+    "assert": lambda facts, _, __: f"the assertion `{facts['text']}` does not hold",
+    "trap": lambda *_: "the kernel called __trap() or abort()",
+    "division by zero": lambda *_: "an integer is divided by zero; a GPU goes on with any result",
+    "stack overflow": lambda *_: "the thread's local memory is too large, or a recursion does not end",
+    "crash": lambda facts, _, __: f"the thread crashed (signal {facts['signal']}) at {facts.get('address', 0):#x}",
+    "needs a GPU": lambda facts, _, __: f"{facts['text']} needs a GPU: the emulator has no such instruction or function",
+    "not in a kernel": lambda facts, _, __: f"{facts['text']} outside of a kernel",
+}

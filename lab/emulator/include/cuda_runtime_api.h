@@ -1,0 +1,329 @@
+// The CUDA runtime as far as launchers ask it: errors, memory, what the device is, launches by
+// function. Kernels run as they are launched, so nothing is asynchronous.
+#pragma once
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "emulator/launch.h"
+
+#define CUDART_VERSION 13000
+#define CUDART_CB
+
+enum cudaError {
+  cudaSuccess = 0,
+  cudaErrorInvalidValue = 1,
+  cudaErrorMemoryAllocation = 2,
+  cudaErrorInitializationError = 3,
+  cudaErrorInvalidConfiguration = 9,
+  cudaErrorInvalidDevicePointer = 17,
+  cudaErrorInvalidMemcpyDirection = 21,
+  cudaErrorInvalidDeviceFunction = 98,
+  cudaErrorNoDevice = 100,
+  cudaErrorInvalidDevice = 101,
+  cudaErrorInvalidResourceHandle = 400,
+  cudaErrorNotReady = 600,
+  cudaErrorIllegalAddress = 700,
+  cudaErrorLaunchOutOfResources = 701,
+  cudaErrorAssert = 710,
+  cudaErrorIllegalInstruction = 715,
+  cudaErrorMisalignedAddress = 716,
+  cudaErrorLaunchFailure = 719,
+  cudaErrorNotPermitted = 800,
+  cudaErrorNotSupported = 801,
+  cudaErrorUnknown = 999,
+};
+typedef enum cudaError cudaError_t;
+typedef struct CUevent_st* cudaEvent_t;
+
+inline cudaError_t emulator_result(cudaError_t error) {
+  emulator_set_error(error);
+  return error;
+}
+inline cudaError_t cudaGetLastError() { return cudaError_t(emulator_last_error(1)); }
+inline cudaError_t cudaPeekAtLastError() { return cudaError_t(emulator_last_error(0)); }
+inline const char* cudaGetErrorString(cudaError_t error) { return emulator_error_text(error); }
+inline const char* cudaGetErrorName(cudaError_t error) { return emulator_error_text(error); }
+
+// ---- Streams, events, the device.
+#define cudaStreamDefault 0
+#define cudaStreamNonBlocking 1
+#define cudaStreamLegacy ((cudaStream_t)0x1)
+#define cudaStreamPerThread ((cudaStream_t)0x2)
+inline cudaError_t cudaDeviceSynchronize() { return cudaError_t(emulator_synchronize()); }
+inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaDeviceSynchronize(); }
+inline cudaError_t cudaStreamQuery(cudaStream_t) { return cudaSuccess; }
+inline cudaError_t cudaStreamCreate(cudaStream_t* stream) { return *stream = nullptr, cudaSuccess; }
+inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  return cudaStreamCreate(stream);
+}
+inline cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
+inline cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned = 0) { return cudaSuccess; }
+inline cudaError_t cudaEventCreate(cudaEvent_t* event) { return *event = nullptr, cudaSuccess; }
+inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  return cudaEventCreate(event);
+}
+inline cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t = nullptr) { return cudaSuccess; }
+inline cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaDeviceSynchronize(); }
+inline cudaError_t cudaEventQuery(cudaEvent_t) { return cudaSuccess; }
+inline cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
+inline cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t, cudaEvent_t) {
+  return *ms = 0, cudaSuccess;  // there is no time here
+}
+inline cudaError_t cudaGetDevice(int* device) { return *device = 0, cudaSuccess; }
+inline cudaError_t cudaGetDeviceCount(int* count) { return *count = 1, cudaSuccess; }
+inline cudaError_t cudaSetDevice(int device) {
+  return device == 0 ? cudaSuccess : emulator_result(cudaErrorInvalidDevice);
+}
+inline cudaError_t cudaDeviceReset() { return cudaSuccess; }
+inline cudaError_t cudaRuntimeGetVersion(int* version) { return *version = CUDART_VERSION, cudaSuccess; }
+inline cudaError_t cudaDriverGetVersion(int* version) { return *version = CUDART_VERSION, cudaSuccess; }
+
+enum cudaDeviceAttr {
+  cudaDevAttrMaxThreadsPerBlock = 1,
+  cudaDevAttrMaxSharedMemoryPerBlock = 8,
+  cudaDevAttrWarpSize = 10,
+  cudaDevAttrMaxRegistersPerBlock = 12,
+  cudaDevAttrClockRate = 13,
+  cudaDevAttrMultiProcessorCount = 16,
+  cudaDevAttrL2CacheSize = 38,
+  cudaDevAttrMaxThreadsPerMultiProcessor = 39,
+  cudaDevAttrComputeCapabilityMajor = 75,
+  cudaDevAttrComputeCapabilityMinor = 76,
+  cudaDevAttrMaxSharedMemoryPerMultiprocessor = 81,
+  cudaDevAttrCooperativeLaunch = 95,
+  cudaDevAttrMaxSharedMemoryPerBlockOptin = 97,
+  cudaDevAttrMaxBlocksPerMultiprocessor = 106,
+  cudaDevAttrClusterLaunch = 120,
+};
+// An H100 with one multiprocessor, as one block runs at a time.
+inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr which, int) {
+  switch (which) {
+    case cudaDevAttrMaxThreadsPerBlock: *value = 1024; break;
+    case cudaDevAttrMaxSharedMemoryPerBlock: *value = 48 * 1024; break;
+    case cudaDevAttrWarpSize: *value = 32; break;
+    case cudaDevAttrMaxRegistersPerBlock: *value = 65536; break;
+    case cudaDevAttrClockRate: *value = 1000000; break;
+    case cudaDevAttrMultiProcessorCount: *value = 1; break;
+    case cudaDevAttrL2CacheSize: *value = 50 << 20; break;
+    case cudaDevAttrMaxThreadsPerMultiProcessor: *value = 2048; break;
+    case cudaDevAttrComputeCapabilityMajor: *value = 9; break;
+    case cudaDevAttrComputeCapabilityMinor: *value = 0; break;
+    case cudaDevAttrMaxSharedMemoryPerMultiprocessor: *value = 228 * 1024; break;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = 227 * 1024; break;
+    case cudaDevAttrMaxBlocksPerMultiprocessor: *value = 32; break;
+    default: *value = 0;
+  }
+  return cudaSuccess;
+}
+struct cudaDeviceProp {
+  char name[256];
+  size_t totalGlobalMem, sharedMemPerBlock, sharedMemPerBlockOptin, sharedMemPerMultiprocessor;
+  int regsPerBlock, warpSize, maxThreadsPerBlock, maxThreadsDim[3], maxGridSize[3], major, minor;
+  int multiProcessorCount, maxThreadsPerMultiProcessor, l2CacheSize, memoryBusWidth;
+};
+inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp* found, int) {
+  *found = {"emulated GPU", size_t(1) << 34, 48 * 1024, 227 * 1024, 228 * 1024, 65536, 32, 1024,
+            {1024, 1024, 64}, {INT32_MAX, 65535, 65535}, 9, 0, 1, 2048, 50 << 20, 5120};
+  return cudaSuccess;
+}
+
+// ---- Memory.
+enum cudaMemcpyKind {
+  cudaMemcpyHostToHost,
+  cudaMemcpyHostToDevice,
+  cudaMemcpyDeviceToHost,
+  cudaMemcpyDeviceToDevice,
+  cudaMemcpyDefault,
+};
+template <typename T>
+cudaError_t cudaMalloc(T** memory, size_t bytes) {
+  *memory = static_cast<T*>(emulator_allocate(bytes));
+  return *memory ? cudaSuccess : emulator_result(cudaErrorMemoryAllocation);
+}
+template <typename T>
+cudaError_t cudaMallocAsync(T** memory, size_t bytes, cudaStream_t) {
+  return cudaMalloc(memory, bytes);
+}
+template <typename T>
+cudaError_t cudaMallocManaged(T** memory, size_t bytes, unsigned = 1) {
+  const cudaError_t error = cudaMalloc(memory, bytes);
+  if (error == cudaSuccess) emulator_written(*memory, bytes);  // host code may write there unseen
+  return error;
+}
+template <typename T>
+cudaError_t cudaMallocHost(T** memory, size_t bytes, unsigned = 0) {
+  return cudaMallocManaged(memory, bytes);
+}
+template <typename T>
+cudaError_t cudaHostAlloc(T** memory, size_t bytes, unsigned) {
+  return cudaMallocManaged(memory, bytes);
+}
+inline cudaError_t cudaFree(void* memory) {
+  return emulator_free(memory) ? cudaSuccess : emulator_result(cudaErrorInvalidValue);
+}
+inline cudaError_t cudaFreeAsync(void* memory, cudaStream_t) { return cudaFree(memory); }
+inline cudaError_t cudaFreeHost(void* memory) { return cudaFree(memory); }
+EMULATOR_UNWATCHED inline cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes,
+                                                 cudaMemcpyKind) {
+  memcpy(to, from, bytes);
+  emulator_written(to, bytes);
+  return cudaSuccess;
+}
+inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
+                                   cudaStream_t = nullptr) {
+  return cudaMemcpy(to, from, bytes, kind);
+}
+EMULATOR_UNWATCHED inline cudaError_t cudaMemset(void* to, int value, size_t bytes) {
+  memset(to, value, bytes);
+  emulator_written(to, bytes);
+  return cudaSuccess;
+}
+inline cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t = nullptr) {
+  return cudaMemset(to, value, bytes);
+}
+template <typename T>
+cudaError_t cudaMemcpyToSymbol(T& symbol, const void* from, size_t bytes, size_t offset = 0,
+                               cudaMemcpyKind = cudaMemcpyHostToDevice) {
+  char* to = const_cast<char*>(reinterpret_cast<const volatile char*>(&symbol)) + offset;
+  return cudaMemcpy(to, from, bytes, cudaMemcpyDefault);
+}
+template <typename T>
+cudaError_t cudaMemcpyToSymbolAsync(T& symbol, const void* from, size_t bytes, size_t offset,
+                                    cudaMemcpyKind kind, cudaStream_t = nullptr) {
+  return cudaMemcpyToSymbol(symbol, from, bytes, offset, kind);
+}
+template <typename T>
+cudaError_t cudaMemcpyFromSymbol(void* to, const T& symbol, size_t bytes, size_t offset = 0,
+                                 cudaMemcpyKind = cudaMemcpyDeviceToHost) {
+  const char* from = const_cast<const char*>(reinterpret_cast<const volatile char*>(&symbol)) + offset;
+  return cudaMemcpy(to, from, bytes, cudaMemcpyDefault);
+}
+template <typename T>
+cudaError_t cudaGetSymbolAddress(void** address, const T& symbol) {
+  *address = const_cast<void*>(reinterpret_cast<const volatile void*>(&symbol));
+  return cudaSuccess;
+}
+
+// ---- Kernels by function.
+enum cudaFuncAttribute {
+  cudaFuncAttributeMaxDynamicSharedMemorySize = 8,
+  cudaFuncAttributePreferredSharedMemoryCarveout = 9,
+  cudaFuncAttributeNonPortableClusterSizeAllowed = 14,
+};
+enum cudaFuncCache { cudaFuncCachePreferNone, cudaFuncCachePreferShared, cudaFuncCachePreferL1 };
+struct cudaFuncAttributes {
+  size_t sharedSizeBytes, constSizeBytes, localSizeBytes;
+  int maxThreadsPerBlock, numRegs, ptxVersion, binaryVersion, cacheModeCA;
+  int maxDynamicSharedSizeBytes, preferredShmemCarveout;
+};
+template <typename Kernel>
+cudaError_t cudaFuncSetAttribute(Kernel* kernel, cudaFuncAttribute which, int value) {
+  if (which != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;
+  if (value < 0 || value > 227 * 1024) return emulator_result(cudaErrorInvalidValue);
+  emulator_largest_shared(reinterpret_cast<const void*>(kernel), value);
+  return cudaSuccess;
+}
+template <typename Kernel>
+cudaError_t cudaFuncSetCacheConfig(Kernel*, cudaFuncCache) {
+  return cudaSuccess;
+}
+template <typename Kernel>
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* found, Kernel* kernel) {
+  const auto most = int(emulator_largest_shared(reinterpret_cast<const void*>(kernel), -1));
+  *found = {0, 0, 0, 1024, 32, 90, 90, 0, most, -1};
+  return cudaSuccess;
+}
+// As if registers were no limit.
+template <typename Kernel>
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, Kernel*, int threads,
+                                                          size_t shared) {
+  if (threads < 1) return emulator_result(cudaErrorInvalidValue);
+  const size_t by_shared = shared ? 228 * 1024 / (shared + 1024) : 32;
+  const size_t by_threads = threads > 1024 ? 0 : 2048 / ((threads + 31) / 32 * 32);
+  *blocks = int(by_shared < by_threads ? by_shared : by_threads < 32 ? by_threads : 32);
+  return cudaSuccess;
+}
+template <typename Kernel>
+cudaError_t cudaOccupancyMaxPotentialBlockSize(int* grid, int* block, Kernel*, size_t = 0, int most = 0) {
+  *block = most ? most : 1024;
+  *grid = 2048 / *block;
+  return cudaSuccess;
+}
+
+enum cudaLaunchAttributeID {
+  cudaLaunchAttributeIgnore = 0,
+  cudaLaunchAttributeCooperative = 2,
+  cudaLaunchAttributeClusterDimension = 4,
+  cudaLaunchAttributeProgrammaticStreamSerialization = 6,
+  cudaLaunchAttributePriority = 8,
+};
+union cudaLaunchAttributeValue {
+  char pad[64];
+  int cooperative, priority, programmaticStreamSerializationAllowed;
+  struct {
+    unsigned x, y, z;
+  } clusterDim;
+};
+struct cudaLaunchAttribute {
+  cudaLaunchAttributeID id;
+  cudaLaunchAttributeValue val;
+};
+struct cudaLaunchConfig_t {
+  dim3 gridDim, blockDim;
+  size_t dynamicSmemBytes;
+  cudaStream_t stream;
+  cudaLaunchAttribute* attrs;
+  unsigned numAttrs;
+};
+template <typename... Parameters, typename... Arguments>
+EMULATOR_UNWATCHED cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* how,
+                                                  void (*kernel)(Parameters...),
+                                                  Arguments&&... arguments) {
+  emulator::LaunchConfig config =
+      emulator::Configuration(how->gridDim, how->blockDim, how->dynamicSmemBytes)
+          .as_config("", nullptr, 0);
+  config.kernel = reinterpret_cast<const void*>(kernel);
+  for (unsigned i = 0; i < how->numAttrs; ++i) {
+    const auto& value = how->attrs[i].val;
+    if (how->attrs[i].id == cudaLaunchAttributeClusterDimension)
+      config.cluster = value.clusterDim.x * value.clusterDim.y * value.clusterDim.z;
+  }
+  const auto call = [kernel](auto&... a) EMULATOR_UNWATCHED { kernel(a...); };
+  emulator::Body<decltype(call), Parameters...> body{call, {static_cast<Parameters>(arguments)...}};
+  emulator_launch(&config, &body.run, &body);
+  return cudaError_t(emulator_last_error(0));
+}
+template <typename... Parameters>
+cudaError_t cudaLaunchKernel(void (*kernel)(Parameters...), dim3 grid, dim3 block, void** arguments,
+                             size_t shared = 0, cudaStream_t = nullptr) {
+  emulator::LaunchConfig config =
+      emulator::Configuration(grid, block, shared).as_config("", nullptr, 0);
+  config.kernel = reinterpret_cast<const void*>(kernel);
+  struct Call {
+    void (*kernel)(Parameters...);
+    void** arguments;
+  } call = {kernel, arguments};
+  const auto body = [](void* data) {
+    const auto& call = *static_cast<Call*>(data);
+    emulator::Untyped<Parameters...>::call(reinterpret_cast<const void*>(call.kernel),
+                                           call.arguments);
+  };
+  emulator_launch(&config, body, &call);
+  return cudaError_t(emulator_last_error(0));
+}
+template <typename Kernel>
+cudaError_t cudaOccupancyMaxActiveClusters(int* clusters, Kernel*, const cudaLaunchConfig_t*) {
+  *clusters = 0;
+  return emulator_result(cudaErrorNotSupported);
+}
+enum cudaDriverEntryPointQueryResult { cudaDriverEntryPointSuccess, cudaDriverEntryPointSymbolNotFound };
+enum { cudaEnableDefault = 0 };
+// Such as cuTensorMapEncodeTiled, which describes a tensor to TMA.
+inline cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** found, unsigned, unsigned long long,
+                                                    cudaDriverEntryPointQueryResult* result = nullptr) {
+  emulator_needs_gpu(name);
+  *found = nullptr;
+  if (result) *result = cudaDriverEntryPointSymbolNotFound;
+  return cudaSuccess;
+}

@@ -1,0 +1,380 @@
+"""Run a launcher or a kernel on CPU tensors, watch it, and report."""
+
+import ctypes
+import functools
+import json
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from . import build, faults
+from .lines import Lines
+from .report import Counts, Fault, Launch, Line, Report, Unwritten
+
+ORDERS = {"forward": 0, "backward": 1, "random": 2}
+LETTERS = {
+    "b": ctypes.c_int8, "B": ctypes.c_uint8, "h": ctypes.c_int16, "H": ctypes.c_uint16, "i": ctypes.c_int32,
+    "I": ctypes.c_uint32, "q": ctypes.c_int64, "Q": ctypes.c_uint64, "f": ctypes.c_float, "d": ctypes.c_double,
+    "p": ctypes.c_void_p, "s": ctypes.c_void_p, "z": ctypes.c_char_p, "v": None,
+}  # fmt: skip
+WORDS = {"b": "int8", "B": "uint8", "h": "int16", "H": "uint16", "i": "int32", "I": "uint32", "q": "int64"}
+WORDS |= {"Q": "uint64", "f": "float", "d": "double", "p": "pointer", "s": "stream", "z": "string", "?": "struct"}
+SPACES = ("global", "shared")
+KINDS = ("load", "store", "atomic", "copy", "load")  # the last is ldmatrix
+LOCK = threading.RLock()  # one run at a time: there is one emulated GPU
+
+
+@dataclass
+class Out:
+    """A tensor whose elements count as not yet written."""
+
+    tensor: Tensor
+
+
+def out(tensor: Tensor) -> Out:
+    """Mark an argument of run() as a result: its elements count as not yet written, as those of torch.empty().
+
+    Reading one before a thread has written it is a fault, and so is every element that no thread writes.
+    """
+    return Out(tensor)
+
+
+@dataclass(frozen=True)
+class Function:
+    """A launcher or a kernel of a loaded library. kernel[grid, block] or kernel[grid, block, shared bytes] is a launch."""
+
+    name: str
+    signature: str  # a letter for the result's type, then one for each parameter
+    address: int
+    is_kernel: bool
+    call: int
+    lines: Lines
+
+    def __getitem__(self, how: tuple) -> "Bound":
+        if not self.is_kernel or not isinstance(how, tuple) or not 2 <= len(how) <= 3:
+            raise TypeError(f"{self.name}: expected kernel[grid, block] or kernel[grid, block, shared bytes]")
+        return Bound(self, triple(how[0]), triple(how[1]), how[2] if len(how) > 2 else 0)
+
+    def __str__(self) -> str:
+        return f"{self.name}({', '.join(WORDS[letter] for letter in self.signature[1:])})"
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A kernel and the geometry of its launch."""
+
+    function: Function
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared: int
+
+
+class Kernels:
+    """The launchers and kernels of some files, as attributes by their names."""
+
+    def __init__(self, library: Path):
+        self.library = library
+        emulator().emulator_exports()  # forgets those of a library that failed to load
+        ctypes.CDLL(str(library))
+        lines = Lines(library)
+        found = json.loads(emulator().emulator_exports())
+        self.functions = {row[0]: Function(*row, lines=lines) for row in found}
+
+    def __getattr__(self, name: str) -> Function:
+        if name in self.__dict__.get("functions", {}):
+            return self.functions[name]
+        has = ", ".join(map(str, self.functions.values())) or "none that is no template"
+        raise AttributeError(f"{name} is no launcher or kernel of these files; they have: {has}")
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self.functions]
+
+
+@functools.cache
+def emulator() -> ctypes.CDLL:
+    """The library with the emulator."""
+    library = ctypes.CDLL(str(build.runtime()), mode=ctypes.RTLD_GLOBAL)
+    library.emulator_exports.restype = ctypes.c_char_p
+    library.emulator_results.restype = ctypes.c_char_p
+    library.emulator_error_text.restype = ctypes.c_char_p
+    return library
+
+
+@functools.cache
+def _load(library: Path) -> Kernels:
+    return Kernels(library)
+
+
+def load(source: Path | str | Sequence[Path | str], flags: Sequence[str] = ()) -> Kernels:
+    """Compile one or several .cu files with g++, unless that was done before, and load them.
+
+    flags: as for a compiler, such as -I and -D; those that only nvcc knows are left out. Launchers (functions that are
+    no templates) and kernels are attributes of what it returns. BuildError has the compiler's words.
+    """
+    sources = [source] if isinstance(source, (str, Path)) else source
+    with LOCK:
+        emulator()
+        return _load(build.build([Path(each) for each in sources], flags))
+
+
+def run(
+    function: Function | Bound,
+    *arguments: Tensor | Out | int | float | None | object,
+    tensors: Mapping[str, Tensor | Out] | Sequence[Tensor | Out] = (),
+    order: str = "forward",
+    seed: int = 0,
+    counts: bool = True,
+    watch: bool = True,
+    steps: int = 1 << 26,
+) -> Report:
+    """Call a launcher, or launch a kernel, with CPU tensors and numbers; returns what was found.
+
+    The stream, a launcher's last parameter, is added. tensors: more memory that the kernels may touch, for instance
+    where pointers are in a struct. order: of threads and blocks, "forward", "backward", or "random" by `seed`.
+    counts: count memory traffic. watch: find races, uninitialized reads and elements that no thread wrote; accesses
+    out of bounds are always found. steps: as many, without a thread that ends or a barrier that opens, are a hang.
+    TypeError if the arguments do not fit.
+    """
+    bound = function if isinstance(function, Bound) else None
+    callee = bound.function if bound else function
+    if not isinstance(callee, Function):
+        raise TypeError(f"expected a function of what load() returned, found {type(function).__name__}")
+    if callee.is_kernel and not bound:
+        raise TypeError(f"{callee.name} is a kernel: run({callee.name}[grid, block], ...)")
+    values = fill_in(callee, arguments)
+    with LOCK:
+        watched = Watched(values, tensors)
+        emulator().emulator_begin(
+            ORDERS[order], ctypes.c_uint64(seed), int(counts), int(watch), ctypes.c_uint64(steps)
+        )
+        try:
+            watched.register()
+            result = launch(bound, values) if bound else call(callee, values)
+            report = read_results(callee, watched)
+            report.unwritten = watched.unwritten() if watch else []
+        finally:
+            emulator().emulator_end()
+    if isinstance(result, bytes):
+        report.error = result.decode()
+    elif bound and result:
+        report.error = emulator().emulator_error_text(result).decode()
+    else:
+        report.result = result
+    return report
+
+
+def triple(x: int | Sequence[int]) -> tuple[int, int, int]:
+    sizes = (x,) if isinstance(x, int) else tuple(x)
+    return (*sizes, 1, 1)[:3]
+
+
+def fill_in(function: Function, arguments: tuple) -> list:
+    """The arguments, with a stream behind them if one is missing."""
+    letters, values = function.signature[1:], list(arguments)
+    if len(values) == len(letters) - 1 and letters[-1:] in ("s", "p") and not function.is_kernel:
+        values.append(None)
+    if len(values) != len(letters):
+        raise TypeError(f"{function} takes {len(letters)} arguments, found {len(arguments)}")
+    return values
+
+
+def converted(value: object, letter: str, name: str) -> object:
+    """An argument as C takes it."""
+    value = value.tensor if isinstance(value, Out) else value
+    if isinstance(value, Tensor):
+        if letter not in "ps":
+            raise TypeError(f"{name}: expected {WORDS[letter]}, found a tensor")
+        return ctypes.c_void_p(value.data_ptr())
+    if isinstance(value, (bool, int, float)) and letter in WORDS:
+        if letter in "ps" and not isinstance(value, float):
+            return ctypes.c_void_p(value)
+        if letter in "fd":
+            return LETTERS[letter](value)
+        if letter in "bBhHiIqQ" and not isinstance(value, float):
+            return ctypes.c_int64(value) if letter in "bhiq" else ctypes.c_uint64(value)
+        raise TypeError(f"{name}: expected {WORDS[letter]}, found {value!r}")
+    if value is None and letter in "ps":
+        return ctypes.c_void_p(None)
+    return value  # of ctypes: a struct, or byref() of one
+
+
+def call(function: Function, values: list) -> object:
+    """Call a launcher of C or C++."""
+    letter = function.signature[0]
+    typed = ctypes.CFUNCTYPE(LETTERS.get(letter, ctypes.c_int))(function.address)
+    given = [
+        converted(value, letter, f"{function.name}, argument {i + 1}")
+        for i, (value, letter) in enumerate(zip(values, function.signature[1:], strict=True))
+    ]
+    return typed(*given)
+
+
+def launch(bound: Bound, values: list) -> int:
+    """Launch a kernel. Returns CUDA's error, 0 if there is none."""
+    function = bound.function
+    held = []
+    for i, (value, letter) in enumerate(zip(values, function.signature[1:], strict=True)):
+        given = converted(value, letter, f"{function.name}, argument {i + 1}")
+        is_number = letter in "bBhHiIqQ" and not isinstance(value, ctypes.Structure)
+        held.append(LETTERS[letter](given.value) if is_number else given)
+    pointers = (ctypes.c_void_p * (len(held) or 1))(*(ctypes.addressof(each) for each in held))
+    unsigned = ctypes.c_uint * 3
+    return emulator().emulator_call_kernel(
+        ctypes.c_void_p(function.address), ctypes.c_void_p(function.call), unsigned(*bound.grid),
+        unsigned(*bound.block), ctypes.c_size_t(bound.shared), function.name.encode(), pointers,
+    )  # fmt: skip
+
+
+class Watched:
+    """The tensors of a run. Those that share memory are one region."""
+
+    def __init__(self, values: list, tensors: Mapping | Sequence):
+        more = tensors.items() if isinstance(tensors, Mapping) else enumerate(tensors)
+        named = [(f"argument {i + 1}", value) for i, value in enumerate(values) if isinstance(value, (Tensor, Out))]
+        named += [(name if isinstance(name, str) else f"tensors[{name}]", value) for name, value in more]
+        self.items: list[tuple[str, Tensor, bool]] = []
+        for name, value in named:
+            tensor = value.tensor if isinstance(value, Out) else value
+            if tensor.device.type != "cpu":
+                raise TypeError(f"{name}: expected a tensor on the CPU, found one on {tensor.device}")
+            self.items.append((name, tensor, isinstance(value, Out)))
+        self.names: list[str] = []  # of regions
+        self.sizes: list[int] = []  # bytes of an element
+        self.regions: list[tuple[int, int, bool]] = []  # begin, end, is new
+        self.region_of: list[int] = []
+        self._join()
+
+    def _join(self) -> None:
+        """Make regions of tensors that overlap."""
+        extents = [extent(tensor) for _, tensor, _ in self.items]
+        self.region_of = [-1] * len(extents)
+        for i in sorted(range(len(extents)), key=extents.__getitem__):
+            begin, end = extents[i]
+            if begin == end:
+                continue
+            name, tensor, is_new = self.items[i]
+            text = f"{name} ({str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)})"
+            if self.regions and begin < self.regions[-1][1]:
+                first, last, was_new = self.regions[-1]
+                self.regions[-1] = (first, max(last, end), was_new and is_new)
+                self.names[-1] += f" and {text}"
+            else:
+                self.regions.append((begin, end, is_new))
+                self.names.append(text)
+                self.sizes.append(tensor.element_size())
+            self.region_of[i] = len(self.regions) - 1
+
+    def register(self) -> None:
+        for (begin, end, is_new), name in zip(self.regions, self.names, strict=True):
+            emulator().emulator_tensor(
+                ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), int(is_new), name.encode()
+            )
+
+    def unwritten(self) -> list[Unwritten]:
+        """Of results: tensors that a thread wrote to, or that are marked by out()."""
+        found = []
+        for (name, tensor, is_new), region in zip(self.items, self.region_of, strict=True):
+            if region < 0:
+                continue
+            size, (begin, end, _) = tensor.element_size(), self.regions[region]
+            written = torch.zeros((end - begin) // size, dtype=torch.uint8)
+            pointer = ctypes.c_void_p(written.data_ptr())
+            was_written = emulator().emulator_written_elements(region, ctypes.c_size_t(size), pointer)
+            if not (was_written or is_new):
+                continue
+            offset = (tensor.data_ptr() - begin) // size
+            view = written.as_strided(tensor.shape, tensor.stride(), offset)
+            if is_new or view.any():
+                missing = (view == 0).nonzero()
+                if len(missing):
+                    found.append(Unwritten(name, len(missing), [tuple(row) for row in missing[:4].tolist()]))
+        return found
+
+
+def extent(tensor: Tensor) -> tuple[int, int]:
+    """The addresses from a tensor's first byte to behind its last one."""
+    if tensor.numel() == 0:
+        return 0, 0
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.data_ptr(), tensor.data_ptr() + (last + 1) * tensor.element_size()
+
+
+# ---- Results.
+
+
+def read_results(function: Function, watched: Watched) -> Report:
+    found, lines = json.loads(emulator().emulator_results()), function.lines
+    addresses = {launch["kernel"] for launch in found["launches"]}
+    addresses |= {row[0] for launch in found["launches"] for row in launch["counts"]}
+    for each in found["faults"]:
+        addresses |= {each.get("pc", 0), each.get("other_pc", 0), each["kernel"]}
+        addresses |= {position[0] for position in each.get("positions", ())}
+    lines.look_up(addresses)
+    report = Report(launches=[make_launch(each, lines) for each in found["launches"]])
+    for each in found["faults"]:
+        if (fault := make_fault(each, lines, watched)) is not None:
+            (report.notes if each["is_note"] else report.faults).append(fault)
+    return report
+
+
+def make_launch(facts: dict, lines: Lines) -> Launch:
+    kernel = lines.kernel(facts["kernel"]) or facts["text"]
+    launch = Launch(kernel=kernel, shared=facts["shared"])
+    launch.grid, launch.block = tuple(facts["grid"]), tuple(facts["block"])
+    by_line: dict[tuple[str, int], Line] = {}
+    for address, space, kind, *numbers in facts["counts"]:
+        counts = make_counts(SPACES[space], KINDS[kind], *numbers)
+        file, number = lines.place(address)
+        by_line.setdefault((file, number), Line(file=file, line=number)).add(counts)
+        launch.add(counts)
+    launch.lines = [by_line[key] for key in sorted(by_line)]
+    return launch
+
+
+def make_counts(space: str, kind: str, requests: int, sectors: int, ideal: int, wavefronts: int, conflicts: int) -> Counts:
+    if space == "global":
+        names = {"requests": requests, "sectors": sectors, "sectors_ideal": ideal}
+        prefix = kind
+    else:
+        names = {"requests": requests, "wavefronts": wavefronts, "bank_conflicts": conflicts}
+        prefix = "shared_" + {"copy": "store"}.get(kind, kind)
+    known = Counts.__dataclass_fields__
+    return Counts(**{f"{prefix}_{name}": x for name, x in names.items() if f"{prefix}_{name}" in known})
+
+
+def make_fault(facts: dict, lines: Lines, watched: Watched) -> Fault | None:
+    file, line = lines.place(facts["pc"])
+    if "line" in facts:
+        file, line = facts["file"], facts["line"]
+    other_file, other_line = lines.place(facts.get("other_pc", 0))
+    if facts.get("is_two_places") and (file, line) == (other_file, other_line):
+        return None  # the compiler has made two copies of one line
+    facts["other_place"] = f"line {other_line}" if other_file == file else f"{Path(other_file).name}:{other_line}"
+    facts["is_same_warp"] = is_same_warp(facts)
+    positions = facts.get("positions", ())
+    facts["positions"] = [
+        ("{}:{}".format(Path(lines.place(pc)[0]).name, lines.place(pc)[1]) if lines.place(pc)[1] else "", *rest)
+        for pc, *rest in positions
+    ]
+    fault = Fault(facts["kind"], faults.sentence(facts, watched.names, watched.sizes), file=file, line=line)
+    fault.kernel = lines.kernel(facts["kernel"]) or facts.get("text", "")
+    fault.access, fault.count = facts["access"], facts["count"]
+    fault.address, fault.bytes = facts.get("address", 0), facts.get("bytes", 0)
+    if "thread" in facts:
+        fault.block, fault.thread = tuple(facts["block"]), tuple(facts["thread"])
+    if "other_thread" in facts:
+        fault.other = tuple(facts["other_block"]), tuple(facts["other_thread"])
+        fault.other_file, fault.other_line = other_file, other_line
+    return fault
+
+
+def is_same_warp(facts: dict) -> bool:
+    """Roughly: for blocks of one dimension. It only picks the words of a message."""
+    if facts.get("other_block") != facts.get("block") or "other_thread" not in facts:
+        return False
+    one, other = facts["thread"], facts["other_thread"]
+    return one[1:] == other[1:] and one[0] // 32 == other[0] // 32

@@ -1,0 +1,36 @@
+// Counts requests, sectors and wavefronts as a GPU's L1 does.
+//
+// The lanes of a warp run one after the other here, each as far as it can. On a GPU they run in
+// step. So each lane logs what it does, and the logs are then replayed side by side: the lanes that
+// are furthest behind in the code take the next step, and those at the same place take it together,
+// as one request.
+#pragma once
+#include "memory.h"
+
+namespace emulator {
+
+constexpr unsigned kMostLogged = 1 << 13;
+
+struct Event {
+  uint64_t address : 48, kind : 7, space : 8, is_struct : 1;
+  uint32_t place;  // in the code
+  uint16_t bytes, frame;
+};
+struct Log {
+  unsigned count = 0;
+  Event events[kMostLogged];
+};
+extern Log logs[kLanes];
+extern uintptr_t code_begin;  // places count from here
+
+void log_access(const Access& access, Space space, const void* pc);
+void log_block(const void* pc);
+void enter_function(Thread& thread, const void* caller, uintptr_t stack);
+void replay();  // counts what the lanes have logged, and empties the logs
+void forget_frames();
+
+// The hardware's rules for one request of a warp.
+Counts count_global(const Access* lanes, unsigned count);
+Counts count_shared(const Access (&lanes)[kLanes], unsigned active);
+
+}  // namespace emulator

@@ -1,0 +1,90 @@
+// The memory that threads may touch, and who touched it last.
+#pragma once
+#include <stdint.h>
+
+#include "machine.h"
+
+namespace emulator {
+
+enum class Space : uint8_t { kGlobal, kShared, kConstant };
+
+// The last access of one kind: when, by which thread of which block (the time says that), where.
+struct Touch {
+  uint32_t time = 0;  // 0: none
+  uint16_t thread = 0;
+  uint16_t instruction = 0;
+};
+constexpr uint16_t kThreadBits = 1023, kIsAtomic = 1 << 10, kIsVolatile = 1 << 11,
+                   kInFlight = 1 << 12;  // a copy that has not arrived
+
+// A piece of memory of 1, 2 or 4 bytes. Two readers, as a later write may follow only one of them.
+struct Cell {
+  Touch write, read, other_read;
+};
+
+struct Region {
+  uintptr_t begin = 0, bytes = 0;
+  Space space = Space::kGlobal;
+  bool is_initialized = true;  // before any thread writes
+  bool was_written = false;
+  bool is_padding = false;  // surrounds arrays in shared memory: never right
+  unsigned shift = 2;       // log2 of the bytes of a cell
+  Cell* cells = nullptr;    // null: not watched
+  uint32_t shared_address = 0;
+  int label = -1;  // Python's number for it, or -1
+  const char* name = "";
+
+  uintptr_t end() const { return begin + bytes; }
+  bool has(uintptr_t address) const { return address - begin < bytes; }
+};
+
+enum class Kind : uint8_t { kLoad, kStore, kAtomic, kCopy, kMatrix };
+
+// A place in the code that touches memory, and what was counted there.
+struct Counts {
+  uint64_t requests, sectors, ideal, wavefronts, conflicts;
+};
+struct Instruction {
+  const void* pc = nullptr;
+  uint16_t number = 0;
+  Region* region = nullptr;  // where it went last
+  Counts counts[3][5];       // [Space][Kind]
+};
+
+struct Access {
+  uintptr_t address;
+  unsigned bytes;
+  Kind kind;
+  bool is_volatile;
+  bool is_struct;  // more than one number
+};
+
+Instruction& instruction_at(const void* pc);
+Instruction& instruction_of(uint16_t number);
+unsigned instruction_count();
+void forget_instructions();
+
+Region* find_region(uintptr_t address);
+Region* add_region(const Region& region);
+void remove_region(uintptr_t begin);
+void prepare_cells(Region& region);  // for a new run: nothing has touched it
+Region* shared_region_at(uint32_t shared_address);
+void resize_dynamic_shared(size_t bytes);
+void visit_regions(void (*visit)(Region&));
+
+// Checks an access of the current thread; watches, counts. Ends the thread if it is not allowed.
+void on_access(const Access& access, const void* pc);
+void check_arrival(const Copy& copy);  // a copy writes its bytes
+
+// Orders memory.
+void on_fence(bool is_device);
+void on_release(uintptr_t address);  // an atomic or volatile store
+void on_acquire(uintptr_t address);  // an atomic or volatile load
+void settle();                       // was the last write that raced another value at all?
+void forget_releases();
+
+uint64_t block_at(uint32_t time);  // number of the block that ran then
+void note_block(uint32_t time);    // one starts
+Index block_index(uint64_t number);
+
+}  // namespace emulator
