@@ -7,7 +7,7 @@ LAUNCHER = "launch_reverse"
 SIZES = [(1000,), (1,), (255,), (257,), (1024,), (0,)]
 LARGE = ((1 << 26) + 5,)
 THINK = {
-    "bounds": "The grid has whole blocks, so it may have more threads than there are elements. What should the others do?",
+    "bounds": "The grid has whole blocks, so it may have more threads than elements. What should the others do?",
     "unwritten": "How many blocks does the launcher start, and how many elements are there?",
     "launch": "What does the launcher start if there are no elements?",
     "sectors": "32 threads of one block run together as a warp. How many threads of a warp have work here?",

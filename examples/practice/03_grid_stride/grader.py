@@ -9,7 +9,7 @@ LARGE = (1 << 26, 1056)
 THINK = {
     "unwritten": "How many elements does the whole grid compute at once? What is left?",
     "bounds": "The last round need not be a whole one.",
-    "sectors": "Which element does thread 1 read while thread 0 reads element 0? Is each element computed by one thread only?",
+    "sectors": "Which element does thread 1 read while thread 0 reads element 0? Is each computed by one thread only?",
     "grid": "The caller chooses the number of blocks.",
 }
 

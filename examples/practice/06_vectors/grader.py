@@ -17,7 +17,9 @@ THINK = {
 
 def case(n, x_offset, y_offset):
     x = torch.randn(n + x_offset)[x_offset:]
-    about = f"n = {n}, x begins {4 * x_offset} and y {4 * y_offset} bytes behind a multiple of 16"
+    about = f"n = {n}" + (
+        f", x at 16 k + {4 * x_offset} and y at 16 k + {4 * y_offset}" if x_offset or y_offset else ""
+    )
     case = Case(about, y=Result(0.5 * x, offset=y_offset), x=x, n=n)
     case.limit(load=x.nbytes, store=x.nbytes)
     return case if x_offset or y_offset else case.limit(load_requests=n / 128, store_requests=n / 128)

@@ -7,11 +7,12 @@ LAUNCHER = "launch_transpose"
 SIZES = [(2, 64, 96), (3, 33, 45), (1, 32, 32), (1, 7, 100)]
 LARGE = (4, 4096, 4096)
 THINK = {
-    "sectors": "Which elements of y does a warp store at the same time? Shared memory helps only if another thread stores what this one has loaded.",
+    "sectors": "Which elements of y does a warp store at the same time? Should the thread that loads an element store it?",
     "conflicts": "In which bank lies tile[i][j]? And tile[i + 1][j]?",
     "race": "Another warp has written most of the column.",
     "bounds": "After the turn, i and j have changed roles. So have height and width.",
     "values": "Which matrix does this block take, and where does it begin?",
+    "unwritten": "Which matrix does this block take, and where does it begin?",
     "uninitialized": "After the turn, i and j have changed roles. So have height and width.",
 }
 

@@ -10,6 +10,7 @@ THINK = {
     "values": "Which elements does the first thread of a block need, and which the last?",
     "race": "Neighbours load the elements that this thread adds.",
     "bounds": "Where x ends, there is nothing to load: such elements count as 0.",
+    "barrier": "Threads without an element of y have work to do before the barrier.",
     "uninitialized": "Who loads the halo behind the last element? Is that thread still there?",
     "sectors": "How many threads load each element?",
 }

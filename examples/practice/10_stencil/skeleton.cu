@@ -9,7 +9,8 @@ __global__ void smooth(float* y, const float* x, int64_t n) {
   if (i >= n) return;
   float sum = 0;
   for (int64_t k = i - kReach; k <= i + kReach; ++k) {
-    if (k >= 0 && k < n) sum += x[k];  // Here: seven loads per element. Let the block load each once.
+    if (k >= 0 && k < n)
+      sum += x[k];  // Here: seven loads per element. Let the block load each once.
   }
   y[i] = sum / (2 * kReach + 1);
 }

@@ -1,4 +1,5 @@
-// The tile has the block's elements and three more at each side, the halo. Zeros stand where x ends.
+// The tile has the block's elements and three more at each side, the halo. Zeros stand where x
+// ends.
 #include <cuda_runtime.h>
 #include <stdint.h>
 

@@ -18,7 +18,12 @@ def case(rows, width):
     x = torch.randn(rows, width) + 1000
     variance, mean = torch.var_mean(x.double(), 1, correction=0)
     case = Case(
-        f"{rows} x {width}", mean=Result(mean, rtol=1e-6), variance=Result(variance, rtol=1e-3, atol=1e-6), x=x, rows=rows, width=width
+        f"{rows} x {width}",
+        mean=Result(mean, rtol=1e-6),
+        variance=Result(variance, rtol=1e-3, atol=1e-6),
+        x=x,
+        rows=rows,
+        width=width,
     )
     return case.limit(load=2 * x.nbytes) if width % 8 == 0 else case
 

@@ -1,5 +1,5 @@
-// Warps exchange their sums through shared memory. The second barrier keeps a fast warp from writing
-// its next sum while a slow one still reads the last ones.
+// Warps exchange their sums through shared memory. The second barrier keeps a fast warp from
+// writing its next sum while a slow one still reads the last ones.
 #include <cuda_runtime.h>
 #include <stdint.h>
 

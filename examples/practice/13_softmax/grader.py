@@ -12,7 +12,7 @@ THINK = {
     "values": "What do places behind the end of the row contribute to the maximum, and what to the sum?",
     "nan": "exp(x) is infinite from 89 on. Which number is subtracted first, and may both be -infinity?",
     "unwritten": "How many elements does a thread have if the row has 1024?",
-    "race": "The maximum and the sum are exchanged one after the other. Who may still read the first while another writes the second?",
+    "race": "Who may still read the warps' maxima while another warp writes its sum?",
     "sectors": "Each element should be loaded once, and then stay in a register.",
 }
 

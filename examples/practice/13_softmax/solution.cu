@@ -1,5 +1,5 @@
-// A thread keeps its elements, four at most, in registers. All loops over them are unrolled: an array
-// in registers has no address, so its indices must be known to the compiler.
+// A thread keeps its elements, four at most, in registers. All loops over them are unrolled: an
+// array in registers has no address, so its indices must be known to the compiler.
 #include <cuda_runtime.h>
 #include <stdint.h>
 

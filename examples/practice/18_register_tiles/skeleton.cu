@@ -2,7 +2,8 @@
 #include <cuda_runtime.h>
 #include <stdint.h>
 
-// Here: a tile of 64 x 64, by 16 x 16 threads with 4 x 4 sums each. This is a solution of exercise 17.
+// Here: a tile of 64 x 64, by 16 x 16 threads with 4 x 4 sums each. This is a solution of
+// exercise 17.
 constexpr int kTile = 32;
 
 __global__ void product(float* c, const float* a, const float* b, int64_t m, int64_t n, int64_t k) {

@@ -1,6 +1,6 @@
-// A thread loads 4 + 4 numbers from shared memory for 16 products. Its rows and columns are 16 apart,
-// so that neighbouring threads always read and write neighbours. The tiles lie with their columns as
-// rows; two unused words at the end of each keep the copying free of bank conflicts.
+// A thread loads 4 + 4 numbers from shared memory for 16 products. Its rows and columns are 16
+// apart, so that neighbouring threads always read and write neighbours. The tiles lie with their
+// columns as rows; two unused words at the end of each keep the copying free of bank conflicts.
 #include <cuda_runtime.h>
 #include <stdint.h>
 

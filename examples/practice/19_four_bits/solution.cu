@@ -1,5 +1,5 @@
-// A lane takes one byte, two codes. Both belong to the same scale, and their elements of x lie next to
-// each other: one load of 8 bytes.
+// A lane takes one byte, two codes. Both belong to the same scale, and their elements of x lie next
+// to each other: one load of 8 bytes.
 #include <cuda_runtime.h>
 #include <stdint.h>
 

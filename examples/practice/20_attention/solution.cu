@@ -1,5 +1,5 @@
-// A warp keeps the maximum, the sum and the weighted values of its tokens so far. If the maximum grows,
-// the others shrink. At the end the parts of eight warps are joined by the same rule.
+// A warp keeps the maximum, the sum and the weighted values of its tokens so far. If the maximum
+// grows, the others shrink. At the end the parts of eight warps are joined by the same rule.
 #include <cuda_runtime.h>
 #include <stdint.h>
 

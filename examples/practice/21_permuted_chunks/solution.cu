@@ -1,5 +1,5 @@
-// The second barrier: a fast warp must not copy its part of the next chunk while a slow one still reads
-// this one. (A barrier at the start of the body would do as well.)
+// The second barrier: a fast warp must not copy its part of the next chunk while a slow one still
+// reads this one. (A barrier at the start of the body would do as well.)
 #include <cuda_runtime.h>
 #include <stdint.h>
 

@@ -16,7 +16,7 @@ THINK = {
 
 def case(rows, width, threads):
     x = torch.randn(rows, width)
-    out = Result(x.double().sum(1), dtype=torch.float32, atol=1e-6 * x.abs().sum(1))
+    out = Result(x.double().sum(1), atol=1e-6 * x.abs().sum(1))
     case = Case(f"{rows} x {width}, {threads} threads", out=out, x=x, rows=rows, width=width, threads=threads)
     return case.limit(load=x.nbytes, blocks=rows, threads=threads)
 

@@ -1,5 +1,5 @@
 // Right, but slow: neighbouring threads take elements that lie far apart.
-// check says: 8.0 times as many sectors
+// check says: times as many sectors
 #include <cuda_runtime.h>
 #include <stdint.h>
 

@@ -1,6 +1,6 @@
 // Fast, but wrong: threads without an element read before the start of x, and write behind the
 // end of y.
-// check says: outside of
+// check says: out of bounds
 #include <cuda_runtime.h>
 #include <stdint.h>
 

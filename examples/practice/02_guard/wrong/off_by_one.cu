@@ -1,5 +1,5 @@
 // Fast, but wrong: one thread too many.
-// check says: outside of
+// check says: out of bounds
 #include <cuda_runtime.h>
 #include <stdint.h>
 

@@ -1,11 +1,12 @@
 // Fast, but wrong: the loop runs to the end of a whole grid.
-// check says: outside of
+// check says: out of bounds
 #include <cuda_runtime.h>
 #include <stdint.h>
 
 __global__ void relu(float* y, const float* x, int64_t n) {
   const int64_t stride = int64_t(gridDim.x) * blockDim.x;
-  for (int64_t i = blockIdx.x * int64_t(blockDim.x) + threadIdx.x; i < (n + stride - 1) / stride * stride; i += stride)
+  for (int64_t i = blockIdx.x * int64_t(blockDim.x) + threadIdx.x;
+       i < (n + stride - 1) / stride * stride; i += stride)
     y[i] = fmaxf(x[i], 0);
 }
 

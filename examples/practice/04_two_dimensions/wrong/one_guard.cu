@@ -1,12 +1,13 @@
-// Fast, but wrong: threads behind the end of a row write to the next row.
-// check says: race
+// Right for one size: widths that are multiples of 32: the guard looks only at the position in
+// memory.
+// check says: out of bounds
 #include <cuda_runtime.h>
 #include <stdint.h>
 
 __global__ void outer(float* y, const float* a, const float* b, int64_t height, int64_t width) {
   const int64_t column = blockIdx.x * int64_t(blockDim.x) + threadIdx.x;
   const int64_t row = blockIdx.y * int64_t(blockDim.y) + threadIdx.y;
-  if (row * width + column < height * width && column < width + 32) y[row * width + column] = a[row] * b[column % width];
+  if (row * width + column < height * width) y[row * width + column] = a[row] * b[column];
 }
 
 extern "C" const char* launch_outer(float* y, const float* a, const float* b, int64_t height,

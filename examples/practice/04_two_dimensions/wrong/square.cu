@@ -1,5 +1,5 @@
 // Right for one size: only if height and width are equal.
-// check says: y[
+// check says: race
 #include <cuda_runtime.h>
 #include <stdint.h>
 

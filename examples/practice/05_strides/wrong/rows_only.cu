@@ -3,12 +3,11 @@
 #include <cuda_runtime.h>
 #include <stdint.h>
 
-__global__ void compact(float* y, const float* x, int64_t height, int64_t width,
-                        int64_t row_stride, int64_t column_stride) {
+__global__ void compact(float* y, const float* x, int64_t height, int64_t width, int64_t row_stride,
+                        int64_t column_stride) {
   const int64_t column = blockIdx.x * int64_t(blockDim.x) + threadIdx.x;
   const int64_t row = blockIdx.y * int64_t(blockDim.y) + threadIdx.y;
-  if (row < height && column < width)
-    y[row * width + column] = x[row * row_stride + column];
+  if (row < height && column < width) y[row * width + column] = x[row * row_stride + column];
 }
 
 extern "C" const char* launch_compact(float* y, const float* x, int64_t height, int64_t width,

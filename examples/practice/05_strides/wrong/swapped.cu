@@ -1,10 +1,10 @@
 // Fast, but wrong: the strides are confused.
-// check says: outside of
+// check says: out of bounds
 #include <cuda_runtime.h>
 #include <stdint.h>
 
-__global__ void compact(float* y, const float* x, int64_t height, int64_t width,
-                        int64_t row_stride, int64_t column_stride) {
+__global__ void compact(float* y, const float* x, int64_t height, int64_t width, int64_t row_stride,
+                        int64_t column_stride) {
   const int64_t column = blockIdx.x * int64_t(blockDim.x) + threadIdx.x;
   const int64_t row = blockIdx.y * int64_t(blockDim.y) + threadIdx.y;
   if (row < height && column < width)

@@ -1,5 +1,5 @@
-// Right, but slow: four elements per thread, by four loads.
-// check says: load instructions
+// Right, but slow: four elements per thread, by four loads that each touch all sectors.
+// check says: times as many sectors
 #include <cuda_runtime.h>
 #include <stdint.h>
 

@@ -1,5 +1,5 @@
 // Right for one size: values below 128: as a signed byte, 200 is -56.
-// check says: outside of
+// check says: out of bounds
 #include <cuda_runtime.h>
 #include <stdint.h>
 

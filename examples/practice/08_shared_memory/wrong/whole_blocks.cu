@@ -1,5 +1,5 @@
 // Right for one size: multiples of 256.
-// check says: outside of
+// check says: out of bounds
 #include <cuda_runtime.h>
 #include <stdint.h>
 

@@ -8,11 +8,9 @@ __global__ void transpose(float* y, const float* x, int64_t height, int64_t widt
   const int64_t matrix = blockIdx.z * height * width;  // the first element of the block's matrix
   const int64_t top = blockIdx.y * 32, left = blockIdx.x * 32;
   const int i = threadIdx.y, j = threadIdx.x;
-  if (top + i < height && left + j < width)
-    tile[i][j] = x[matrix + (top + i) * width + left + j];
+  if (top + i < height && left + j < width) tile[i][j] = x[matrix + (top + i) * width + left + j];
   __syncthreads();
-  if (left + i < width && top + j < height)
-    y[matrix + (left + i) * height + top + j] = tile[j][i];
+  if (left + i < width && top + j < height) y[matrix + (left + i) * height + top + j] = tile[j][i];
 }
 
 extern "C" const char* launch_transpose(float* y, const float* x, int64_t batch, int64_t height,

@@ -1,5 +1,5 @@
 // Fast, but wrong: the halo of the first and the last block reaches outside of x.
-// check says: outside of
+// check says: out of bounds
 #include <cuda_runtime.h>
 #include <stdint.h>
 

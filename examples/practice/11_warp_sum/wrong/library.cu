@@ -1,8 +1,8 @@
 // A cheat: a library's reduction.
 // check says: cub/cub.cuh
-#include <cub/cub.cuh>
 #include <cuda_runtime.h>
 #include <stdint.h>
+#include <cub/cub.cuh>
 
 constexpr int kWarps = 4;  // of a block; each takes a row
 

@@ -30,8 +30,7 @@ __global__ void statistics(float* mean, float* variance, const float* x, int64_t
   if (threadIdx.x < width) sum = row[threadIdx.x];
   const float average = sum_over_block(sum) / width;
   float squares = 0;
-  if (threadIdx.x < width)
-    squares = (row[threadIdx.x] - average) * (row[threadIdx.x] - average);
+  if (threadIdx.x < width) squares = (row[threadIdx.x] - average) * (row[threadIdx.x] - average);
   squares = sum_over_block(squares);
   if (threadIdx.x == 0) {
     mean[blockIdx.x] = average;

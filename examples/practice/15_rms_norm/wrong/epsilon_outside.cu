@@ -1,5 +1,5 @@
 // Fast, but wrong: epsilon is added to the root, so rows of zeros and small numbers are wrong.
-// check says: rstd[
+// check says: y[
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 #include <stdint.h>

@@ -8,8 +8,7 @@ constexpr int kThreads = 256, kWarps = kThreads / 32;
 constexpr float kEpsilon = 1e-6f;
 
 __global__ void rms_norm(__nv_bfloat16* y, float* rstd, const __nv_bfloat16* x,
-                         const __nv_bfloat16* weight, int64_t width) {
-}
+                         const __nv_bfloat16* weight, int64_t width) {}
 
 extern "C" const char* launch_rms_norm(__nv_bfloat16* y, float* rstd, const __nv_bfloat16* x,
                                        const __nv_bfloat16* weight, int64_t rows, int64_t width,

@@ -1,5 +1,5 @@
 // Fast, but wrong: partial has a row per block, not per row of x.
-// check says: outside of
+// check says: out of bounds
 #include <cuda_runtime.h>
 #include <stdint.h>
 

@@ -39,7 +39,9 @@ __global__ void gradient(float* dx, float* partial, const float* dy, const float
 #pragma unroll
     for (int k = 0; k < kElements; ++k) {
       const int i = threadIdx.x + k * kThreads;
-      if (i < width) dx[row * width + i] = scale * (dy[row * width + i] * weight[i] - x[row * width + i] * scale * mean);
+      if (i < width)
+        dx[row * width + i] =
+            scale * (dy[row * width + i] * weight[i] - x[row * width + i] * scale * mean);
     }
   }
 #pragma unroll

@@ -67,7 +67,8 @@ extern "C" const char* launch_gradient(float* dx, float* dweight, float* partial
   for (int64_t row = 0; row < rows; ++row) {
     const int64_t start = row * width;
     double mean = 0;
-    for (int64_t i = 0; i < width; ++i) mean += dy[start + i] * weight[i] * x[start + i] * rstd[row];
+    for (int64_t i = 0; i < width; ++i)
+      mean += dy[start + i] * weight[i] * x[start + i] * rstd[row];
     mean /= width;
     for (int64_t i = 0; i < width; ++i) {
       const double normal = x[start + i] * rstd[row];

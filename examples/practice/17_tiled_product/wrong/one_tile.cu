@@ -14,7 +14,7 @@ __global__ void product(float* c, const float* a, const float* b, int64_t m, int
     const bool is_inside = start + j < k;
     a_tile[i][j] = is_inside && top + i < m ? a[(top + i) * k + start + j] : 0;
     __syncthreads();
-    for (int step = 0; step < kTile; ++step) 
+    for (int step = 0; step < kTile; ++step)
       if (left + j < n && start + step < k)
         sum += a_tile[i][step] * b[(left + j) * k + start + step];
     __syncthreads();

@@ -1,5 +1,5 @@
 // Right for one size: k a multiple of 32: the last step takes what follows the row.
-// check says: c[
+// check says: out of bounds
 #include <cuda_runtime.h>
 #include <stdint.h>
 

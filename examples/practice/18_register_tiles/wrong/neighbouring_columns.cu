@@ -1,6 +1,6 @@
-// Right, but slow: a thread has four neighbouring columns, so the threads of a warp read every
+// Right, but slow: a thread has four neighbouring columns, so the threads of a warp touch every
 // fourth word.
-// check says: bank conflicts
+// check says: as many sectors
 #include <cuda_runtime.h>
 #include <stdint.h>
 

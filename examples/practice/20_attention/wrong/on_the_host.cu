@@ -13,11 +13,13 @@ extern "C" const char* launch_attend(float* out, const float* q, const float* ke
     for (int pass = 0; pass < 2; ++pass) {
       for (int64_t token = head * tokens; token < (head + 1) * tokens; ++token) {
         double score = 0;
-        for (int i = 0; i < kWidth; ++i) score += q[head * kWidth + i] * keys[token * kWidth + i] / 8;
+        for (int i = 0; i < kWidth; ++i)
+          score += q[head * kWidth + i] * keys[token * kWidth + i] / 8;
         if (pass == 0) maximum = fmax(maximum, score);
         if (pass == 0) continue;
         total += exp(score - maximum);
-        for (int i = 0; i < kWidth; ++i) sums[i] += exp(score - maximum) * values[token * kWidth + i];
+        for (int i = 0; i < kWidth; ++i)
+          sums[i] += exp(score - maximum) * values[token * kWidth + i];
       }
     }
     for (int i = 0; i < kWidth; ++i) out[head * kWidth + i] = float(sums[i] / total);

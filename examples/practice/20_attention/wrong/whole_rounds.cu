@@ -25,7 +25,8 @@ __global__ void attend(float* out, const float* q, const float* keys, const floa
   __shared__ float maxima[kWarps], sums[kWarps], outs[kWarps][kWidth];
   float maximum = -INFINITY, sum = 0;
   float2 part = {0, 0};
-  for (int64_t token = warp; token < tokens / kWarps * kWarps + (tokens < kWarps ? tokens : 0); token += kWarps) {
+  for (int64_t token = warp; token < tokens / kWarps * kWarps + (tokens < kWarps ? tokens : 0);
+       token += kWarps) {
     const float2 key = pair_at(keys + first + token * kWidth, lane);
     const float2 value = pair_at(values + first + token * kWidth, lane);
     const float score = sum_over_warp(mine.x * key.x + mine.y * key.y) / 8;

@@ -1,5 +1,5 @@
 // Fast, but wrong: the guard lets pass the index that is equal to the length.
-// check says: outside of
+// check says: out of bounds
 #include <cuda_runtime.h>
 #include <stdint.h>
 

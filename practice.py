@@ -1,0 +1,218 @@
+"""Exercises that grade themselves: kernels run on the CPU, so no GPU and no CUDA toolkit is needed.
+
+    python3 practice.py list
+    python3 practice.py start 1        # copies the skeleton to answers/, and shows the task
+    python3 practice.py check 1        # grades your answer; without a number the last exercise
+    python3 practice.py hint 1         # one hint after the other
+    python3 practice.py solution 1     # asks first
+
+docs/practice.md explains more. The exercises are in examples/practice.
+"""
+
+import argparse
+import importlib.util
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+ROOT = Path(__file__).resolve().parent
+sys.path[:0] = [str(ROOT), str(ROOT / "examples" / "practice")]
+
+import exercises  # noqa: E402
+from progress import Answers  # noqa: E402
+
+LIMIT_S = 300  # for grading an answer
+
+
+def main() -> int:
+    args = parse()
+    answers = Answers(args.folder)
+    try:
+        if args.command == "list":
+            return show_list(answers)
+        exercise = exercises.find(args.exercise or answers.last())
+        return args.run(exercise, answers, args)
+    except (LookupError, OSError) as error:
+        print(f"practice.py: error: {error.args[0] if isinstance(error, LookupError) else error}", file=sys.stderr)
+        return 2
+
+
+def parse() -> argparse.Namespace:
+    keep = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog="practice.py", description=__doc__, formatter_class=keep)
+    parser.add_argument("--folder", type=Path, default=ROOT / "answers", help="your folder (default: answers)")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    commands.add_parser("list", help="all exercises, and which of them you have solved (the default)")
+    add = {}
+    for run, text in (
+        (start, "copy the skeleton to your folder, unless there is an answer, and show the task"),
+        (check, "grade your answer"),
+        (hint, "show the next hint"),
+        (solution, "show the solution"),
+    ):
+        add[run] = commands.add_parser(run.__name__, help=text, description=text)
+        add[run].add_argument("exercise", nargs="?", metavar="N", help="its number or name (default: the last one)")
+        add[run].set_defaults(run=run)
+    add[check].add_argument("--file", type=Path, help="grade this file instead of the one in your folder")
+    add[check].add_argument("--seed", type=int, help="of the random inputs (default: another one each time)")
+    add[check].add_argument("--cpu", action="store_true", help="do not use a GPU")
+    add[solution].add_argument("--yes", action="store_true", help="do not ask")
+    args = parser.parse_args()
+    args.command = args.command or "list"
+    return args
+
+
+def show_list(answers: Answers) -> int:
+    known, part = answers.known(), None
+    for exercise in exercises.find_all():
+        if exercise.part != part:
+            part = exercise.part
+            print(f"\n{part}")
+        facts = known.get(exercise.name, {})
+        state = "passed" if facts.get("passed") else "started" if answers.path(exercise).exists() else ""
+        used = f"{facts['hints']} of {len(exercise.hints)} hints" if facts.get("hints") else ""
+        seen = "solution seen" if facts.get("solution") else ""
+        print(f"{exercise.number:3}  level {exercise.level}  {exercise.title:42}", *filter(None, (state, used, seen)))
+    print("\nTo work on one: python3 practice.py start NUMBER")
+    return 0
+
+
+def shown(path: Path) -> str:
+    """A path as short as it can be typed."""
+    relative = os.path.relpath(path)
+    return relative if not relative.startswith("..") else str(path)
+
+
+def start(exercise: exercises.Exercise, answers: Answers, args: argparse.Namespace) -> int:
+    is_new = answers.start(exercise)
+    answers.record(exercise)
+    print(exercise.task)
+    if is_new:
+        print(
+            f"Write your answer in {shown(answers.path(exercise))}, then: python3 practice.py check {exercise.number}"
+        )
+    else:
+        print(f"{shown(answers.path(exercise))} exists and is left as it is. To start anew, rename it first.")
+    return 0
+
+
+def check(exercise: exercises.Exercise, answers: Answers, args: argparse.Namespace) -> int:
+    answer = args.file or answers.path(exercise)
+    if not answer.exists():
+        first = "" if args.file else f"; first: python3 practice.py start {exercise.number}"
+        raise LookupError(f"{shown(answer)} does not exist{first}")
+    print(f"{exercise.number}. {exercise.title}", flush=True)
+    status = run_apart(lambda: grade(exercise, answer, args))
+    if not args.file:
+        facts = answers.of(exercise)
+        passed = {"passed": True} if status == 0 else {}
+        answers.record(exercise, checks=facts.get("checks", 0) + 1, **passed)
+    if status == 0:
+        following = [each for each in exercises.find_all() if not answers.of(each).get("passed")]
+        after = f" Next: python3 practice.py start {following[0].number}" if following else " That was the last one."
+        print(f"Passed.{after if not args.file else ''}")
+    elif status == 1:
+        print(f"Not yet. A hint: python3 practice.py hint {exercise.number}")
+    return status
+
+
+def grade(exercise: exercises.Exercise, answer: Path, args: argparse.Namespace) -> int:
+    """In a process of its own. Prints what was found."""
+    import torch
+    from grading import NotYet
+
+    seed = torch.seed() % 1_000_000 if args.seed is None else args.seed
+    torch.manual_seed(seed)
+    grader = load_grader(exercise)
+    try:
+        if hasattr(grader, "grade"):
+            lines = grader.grade(answer)
+        else:
+            import emulated
+            import on_gpu
+
+            lines = emulated.grade(grader, answer)
+            if not args.cpu and not on_gpu.why_not():
+                lines += on_gpu.describe(on_gpu.measure(grader, answer, exercise.solution))
+    except NotYet as found:
+        print("\n" + "\n".join("  " + line for line in str(found).splitlines()))
+        if found.kind in ("values", "nan"):
+            print(f"  (The same inputs again: python3 practice.py check {exercise.number} --seed {seed})")
+        print()
+        return 1
+    print("\n" + "\n".join(f"  {line}" for line in lines) + "\n")
+    return 0
+
+
+def load_grader(exercise: exercises.Exercise) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"grader_{exercise.number}", exercise.folder / "grader.py")
+    grader = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(grader)
+    return grader
+
+
+def run_apart(function: Callable[[], int]) -> int:
+    """Call a function in a child process, as an answer may crash or never end. Returns its result, or 1 with a line."""
+    sys.stdout.flush()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(LIMIT_S)
+        try:
+            status = function()
+            sys.stdout.flush()
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+            status = 3
+        os._exit(status)
+    try:
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    except KeyboardInterrupt:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        print("interrupted", file=sys.stderr)
+        return 130
+    if status == -signal.SIGALRM:
+        print(f"\n  It did not end within {LIMIT_S} s. Is there a loop in the launcher that never ends?\n")
+    elif status < 0:
+        print(f"\n  The launcher has crashed ({signal.Signals(-status).name}). Code of the CPU must not touch x[i].\n")
+    return status if status >= 0 else 1
+
+
+def hint(exercise: exercises.Exercise, answers: Answers, args: argparse.Namespace) -> int:
+    used = answers.of(exercise).get("hints", 0)
+    for number, text in enumerate(exercise.hints[: used + 1], 1):
+        print(f"{number}. {text}")
+    if used >= len(exercise.hints):
+        print(f"\nThese are all hints. The solution: python3 practice.py solution {exercise.number}")
+        return 0
+    answers.record(exercise, hints=used + 1)
+    left = len(exercise.hints) - used - 1
+    if left:
+        print(f"\n{left} more {'hint' if left == 1 else 'hints'}.")
+    return 0
+
+
+def solution(exercise: exercises.Exercise, answers: Answers, args: argparse.Namespace) -> int:
+    has_passed = answers.of(exercise).get("passed")
+    if not (has_passed or args.yes):
+        try:
+            wish = input(f"Show the solution of exercise {exercise.number}, {exercise.title}? [y/N] ")
+        except EOFError:
+            print("practice.py: error: nobody answers; to see it without a question, add --yes", file=sys.stderr)
+            return 2
+        if wish.strip().lower() not in ("y", "yes"):
+            return 1
+    if not has_passed:
+        answers.record(exercise, solution=True)
+    path = exercise.solution
+    files = sorted(path.rglob("*")) if path.is_dir() else [path]
+    for file in filter(Path.is_file, files):
+        print(f"{shown(file)}:\n\n{file.read_text('utf-8')}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
