@@ -10,13 +10,12 @@ docs/practice.md explains more. The exercises are in examples/practice.
 """
 
 import argparse
-import importlib.util
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 
 ROOT = Path(__file__).resolve().parent
 sys.path[:0] = [str(ROOT), str(ROOT / "examples" / "practice")]
@@ -56,6 +55,7 @@ def parse() -> argparse.Namespace:
         add[run] = commands.add_parser(run.__name__, help=text, description=text)
         add[run].add_argument("exercise", nargs="?", metavar="N", help="its number or name (default: the last one)")
         add[run].set_defaults(run=run)
+    add[start].add_argument("--zh", action="store_true", help="the task in Chinese, for the first five exercises")
     add[check].add_argument("--file", type=Path, help="grade this file instead of the one in your folder")
     add[check].add_argument("--seed", type=int, help="of the random inputs (default: another one each time)")
     add[check].add_argument("--cpu", action="store_true", help="do not use a GPU")
@@ -72,10 +72,16 @@ def show_list(answers: Answers) -> int:
             part = exercise.part
             print(f"\n{part}")
         facts = known.get(exercise.name, {})
-        state = "passed" if facts.get("passed") else "started" if answers.path(exercise).exists() else ""
-        used = f"{facts['hints']} of {len(exercise.hints)} hints" if facts.get("hints") else ""
-        seen = "solution seen" if facts.get("solution") else ""
-        print(f"{exercise.number:3}  level {exercise.level}  {exercise.title:42}", *filter(None, (state, used, seen)))
+        state = []
+        if facts.get("passed"):
+            state.append("passed")
+        elif answers.path(exercise).exists():
+            state.append("started")
+        if facts.get("hints"):
+            state.append(f"{facts['hints']} of {len(exercise.hints)} hints")
+        if facts.get("solution"):
+            state.append("solution seen")
+        print(f"{exercise.number:3}  level {exercise.level}  {exercise.title:42}{', '.join(state)}".rstrip())
     print("\nTo work on one: python3 practice.py start NUMBER")
     return 0
 
@@ -87,9 +93,12 @@ def shown(path: Path) -> str:
 
 
 def start(exercise: exercises.Exercise, answers: Answers, args: argparse.Namespace) -> int:
+    text = exercise.task
+    if args.zh and not (text := exercise.chinese_task):
+        raise LookupError(f"exercise {exercise.number} has no Chinese task; leave --zh out")
     is_new = answers.start(exercise)
     answers.record(exercise)
-    print(exercise.task)
+    print(re.sub(r"\[([^\]]+)\]\((?:\.\./)+([^)#]+)[^)]*\)", r"\1 (\2)", text))  # links become paths
     if is_new:
         print(
             f"Write your answer in {shown(answers.path(exercise))}, then: python3 practice.py check {exercise.number}"
@@ -106,17 +115,29 @@ def check(exercise: exercises.Exercise, answers: Answers, args: argparse.Namespa
         raise LookupError(f"{shown(answer)} does not exist{first}")
     print(f"{exercise.number}. {exercise.title}", flush=True)
     status = run_apart(lambda: grade(exercise, answer, args))
-    if not args.file:
-        facts = answers.of(exercise)
-        passed = {"passed": True} if status == 0 else {}
-        answers.record(exercise, checks=facts.get("checks", 0) + 1, **passed)
+    if status > 1:
+        return status
+    if args.file:
+        print("Not yet." if status else "Passed.")
+        return status
+    passed = {"passed": True} if status == 0 else {}
+    answers.record(exercise, checks=answers.of(exercise).get("checks", 0) + 1, **passed)
     if status == 0:
-        following = [each for each in exercises.find_all() if not answers.of(each).get("passed")]
-        after = f" Next: python3 practice.py start {following[0].number}" if following else " That was the last one."
-        print(f"Passed.{after if not args.file else ''}")
-    elif status == 1:
+        print(f"Passed. To compare: python3 practice.py solution {exercise.number}")
+        print(what_next(exercise, answers))
+    else:
         print(f"Not yet. A hint: python3 practice.py hint {exercise.number}")
     return status
+
+
+def what_next(exercise: exercises.Exercise, answers: Answers) -> str:
+    """The next exercise that has not been passed, or the first one if those behind have."""
+    known = answers.known()
+    left = [each.number for each in exercises.find_all() if not known.get(each.name, {}).get("passed")]
+    if not left:
+        return "You have passed all exercises."
+    behind = [number for number in left if number > exercise.number]
+    return f"Next: python3 practice.py start {(behind or left)[0]}"
 
 
 def grade(exercise: exercises.Exercise, answer: Path, args: argparse.Namespace) -> int:
@@ -126,7 +147,7 @@ def grade(exercise: exercises.Exercise, answer: Path, args: argparse.Namespace) 
 
     seed = torch.seed() % 1_000_000 if args.seed is None else args.seed
     torch.manual_seed(seed)
-    grader = load_grader(exercise)
+    grader = exercises.load_grader(exercise)
     try:
         if hasattr(grader, "grade"):
             lines = grader.grade(answer)
@@ -147,15 +168,8 @@ def grade(exercise: exercises.Exercise, answer: Path, args: argparse.Namespace) 
     return 0
 
 
-def load_grader(exercise: exercises.Exercise) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"grader_{exercise.number}", exercise.folder / "grader.py")
-    grader = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(grader)
-    return grader
-
-
 def run_apart(function: Callable[[], int]) -> int:
-    """Call a function in a child process, as an answer may crash or never end. Returns its result, or 1 with a line."""
+    """Call a function in a child process, as an answer may crash or never end. Returns its result, or 1 after a line."""
     sys.stdout.flush()
     child = os.fork()
     if child == 0:

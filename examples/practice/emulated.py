@@ -22,6 +22,7 @@ KINDS = {
     "uninitialized": "uninitialized",
 }
 THINK = {
+    "error": "The task says which arguments the launcher must accept.",
     "launch": "A launch needs at least one block, and a block has 1 to 1024 threads.",
     "bounds": "Which threads should not touch memory here?",
     "misaligned": "A load of 8 or 16 bytes needs an address that is a multiple of 8 or 16.",
@@ -91,8 +92,7 @@ def run(launcher: Callable, case: Case, answer: Path) -> emulator.Report:
         for name, each in case.arguments.items()
     }
     report = emulator.run(launcher, *(emulator.out(x) if is_new[name] else x for name, x in given.items()))
-    if report.error:
-        raise NotYet("launch", f"{case.about}: the launcher returned an error: {report.error}.")
+    check_launch(case, report, answer)
     check_faults(case, report, answer)
     check_written(case, report)
     for name, tensor in before.items():
@@ -102,6 +102,17 @@ def run(launcher: Callable, case: Case, answer: Path) -> emulator.Report:
     check_geometry(case, report)
     check_traffic(case, report, answer)
     return report
+
+
+def check_launch(case: Case, report: emulator.Report, answer: Path) -> None:
+    if not report.error:
+        return
+    what = f"{case.about}: the launcher returned an error: {report.error}"
+    refused = [fault for fault in report.faults if fault.kind == "launch"]
+    if not refused:
+        raise NotYet("error", f"{what}.")
+    why = refused[0].message.partition("): ")[2].partition(":")[0]  # without the cure, as in sentence()
+    raise NotYet("launch", f"{what} ({why}).", quote(answer, refused[0].line))
 
 
 def check_faults(case: Case, report: emulator.Report, answer: Path) -> None:

@@ -8,9 +8,11 @@ grader.py      what must hold: see grading.py
 wrong/         answers that must fail; their first lines say how they are wrong, and what the grader says
 """
 
+import importlib.util
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 HERE = Path(__file__).resolve().parent
 PARTS = {"Broken": "Broken kernels: find the mistake", "": "Kernels"}  # by the first word of the title
@@ -31,6 +33,12 @@ class Exercise:
     @property
     def task(self) -> str:
         return (self.folder / "task.md").read_text("utf-8")
+
+    @property
+    def chinese_task(self) -> str:
+        """An empty string if there is none."""
+        path = self.folder / "task.zh-CN.md"
+        return path.read_text("utf-8") if path.exists() else ""
 
     @property
     def title(self) -> str:
@@ -78,3 +86,11 @@ def find(word: str) -> Exercise:
         if word in (exercise.name, exercise.name[3:]) or (word.isdecimal() and int(word) == exercise.number):
             return exercise
     raise LookupError(f"there is no exercise {word}; they have the numbers {known[0].number} to {known[-1].number}")
+
+
+def load_grader(exercise: Exercise) -> ModuleType:
+    """The module of its grader.py, which imports torch."""
+    spec = importlib.util.spec_from_file_location(f"grader_{exercise.number}", exercise.folder / "grader.py")
+    grader = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(grader)
+    return grader

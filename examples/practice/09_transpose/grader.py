@@ -7,7 +7,7 @@ LAUNCHER = "launch_transpose"
 SIZES = [(2, 64, 96), (3, 33, 45), (1, 32, 32), (1, 7, 100)]
 LARGE = (4, 4096, 4096)
 THINK = {
-    "sectors": "Which elements of y does a warp store at the same time? Should the thread that loads an element store it?",
+    "sectors": "Which elements of y does a warp store at the same time? Who should store what this thread loads?",
     "conflicts": "In which bank lies tile[i][j]? And tile[i + 1][j]?",
     "race": "Another warp has written most of the column.",
     "bounds": "After the turn, i and j have changed roles. So have height and width.",

@@ -7,7 +7,7 @@ LAUNCHER = "launch_rms_norm"
 SIZES = [(3, 1000), (2, 256), (1, 1), (2, 33), (1, 4096)]
 LARGE = (16384, 4096)
 THINK = {
-    "values": "How exact is a sum of 8 bits after some hundred additions? By what is it divided, where is epsilon added?",
+    "values": "How exact is a sum of 8 bits after a hundred additions? By what is it divided, where is epsilon added?",
     "unwritten": "There are two results: y, and one number per row for the gradient, rstd.",
     "race": "Two threads must not write the same element.",
     "sectors": "Which elements do the 32 threads of a warp read at the same time?",
