@@ -32,34 +32,40 @@ def main() -> int:
     try:
         if args.command == "list":
             return show_list(answers)
-        exercise = exercises.find(args.exercise or answers.last())
-        return args.run(exercise, answers, args)
-    except (LookupError, OSError) as error:
-        print(f"practice.py: error: {error.args[0] if isinstance(error, LookupError) else error}", file=sys.stderr)
+        word = args.exercise or (answers.next() or "1" if args.run is start else answers.last())
+        return args.run(exercises.find(word), answers, args)
+    except (exercises.Mistake, OSError) as error:
+        print(f"practice.py: error: {error}", file=sys.stderr)
         return 2
 
 
 def parse() -> argparse.Namespace:
     keep = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(prog="practice.py", description=__doc__, formatter_class=keep)
-    parser.add_argument("--folder", type=Path, default=ROOT / "answers", help="your folder (default: answers)")
+    folder = {"type": Path, "metavar": "FOLDER", "help": "yours (default: answers)"}
+    parser.add_argument("--folder", default=ROOT / "answers", **folder)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    commands.add_parser("list", help="all exercises, and which of them you have solved (the default)")
-    add = {}
-    for run, text in (
-        (start, "copy the skeleton to your folder, unless there is an answer, and show the task"),
-        (check, "grade your answer"),
-        (hint, "show the next hint"),
-        (solution, "show the solution"),
-    ):
-        add[run] = commands.add_parser(run.__name__, help=text, description=text)
-        add[run].add_argument("exercise", nargs="?", metavar="N", help="its number or name (default: the last one)")
-        add[run].set_defaults(run=run)
-    add[start].add_argument("--zh", action="store_true", help="the task in Chinese, for the first five exercises")
-    add[check].add_argument("--file", type=Path, help="grade this file instead of the one in your folder")
-    add[check].add_argument("--seed", type=int, help="of the random inputs (default: another one each time)")
-    add[check].add_argument("--cpu", action="store_true", help="do not use a GPU")
-    add[solution].add_argument("--yes", action="store_true", help="do not ask")
+
+    def add_command(name: str, text: str) -> argparse.ArgumentParser:
+        command = commands.add_parser(name, help=text, description=text)
+        command.add_argument("--folder", default=argparse.SUPPRESS, **folder)  # after the command, too
+        return command
+
+    def add(run: Callable[..., int], text: str, default: str = "the last one") -> argparse.ArgumentParser:
+        command = add_command(run.__name__, text)
+        command.add_argument("exercise", nargs="?", metavar="N", help=f"its number or name (default: {default})")
+        command.set_defaults(run=run)
+        return command
+
+    add_command("list", "all exercises, and which of them you have passed (the default)")
+    text = "copy the skeleton to your folder, unless there is an answer, and show the task"
+    add(start, text, "the next one").add_argument("--zh", action="store_true", help="the task in Chinese (1 to 5)")
+    of_check = add(check, "grade your answer")
+    of_check.add_argument("--file", type=Path, help="grade this file instead of the one in your folder")
+    of_check.add_argument("--seed", type=int, help="of the random inputs (default: another one each time)")
+    of_check.add_argument("--cpu", action="store_true", help="do not use a GPU")
+    add(hint, "show the next hint")
+    add(solution, "show the solution").add_argument("--yes", action="store_true", help="do not ask")
     args = parser.parse_args()
     args.command = args.command or "list"
     return args
@@ -95,7 +101,7 @@ def shown(path: Path) -> str:
 def start(exercise: exercises.Exercise, answers: Answers, args: argparse.Namespace) -> int:
     text = exercise.task
     if args.zh and not (text := exercise.chinese_task):
-        raise LookupError(f"exercise {exercise.number} has no Chinese task; leave --zh out")
+        raise exercises.Mistake(f"exercise {exercise.number} has no Chinese task; leave --zh out")
     is_new = answers.start(exercise)
     answers.record(exercise)
     print(re.sub(r"\[([^\]]+)\]\((?:\.\./)+([^)#]+)[^)]*\)", r"\1 (\2)", text))  # links become paths
@@ -112,7 +118,7 @@ def check(exercise: exercises.Exercise, answers: Answers, args: argparse.Namespa
     answer = args.file or answers.path(exercise)
     if not answer.exists():
         first = "" if args.file else f"; first: python3 practice.py start {exercise.number}"
-        raise LookupError(f"{shown(answer)} does not exist{first}")
+        raise exercises.Mistake(f"{shown(answer)} does not exist{first}")
     print(f"{exercise.number}. {exercise.title}", flush=True)
     status = run_apart(lambda: grade(exercise, answer, args))
     if status > 1:
@@ -124,20 +130,13 @@ def check(exercise: exercises.Exercise, answers: Answers, args: argparse.Namespa
     answers.record(exercise, checks=answers.of(exercise).get("checks", 0) + 1, **passed)
     if status == 0:
         print(f"Passed. To compare: python3 practice.py solution {exercise.number}")
-        print(what_next(exercise, answers))
+        following = answers.next(exercise)
+        print(
+            f"Next: python3 practice.py start {following[:2].lstrip('0')}" if following else "All exercises are passed."
+        )
     else:
         print(f"Not yet. A hint: python3 practice.py hint {exercise.number}")
     return status
-
-
-def what_next(exercise: exercises.Exercise, answers: Answers) -> str:
-    """The next exercise that has not been passed, or the first one if those behind have."""
-    known = answers.known()
-    left = [each.number for each in exercises.find_all() if not known.get(each.name, {}).get("passed")]
-    if not left:
-        return "You have passed all exercises."
-    behind = [number for number in left if number > exercise.number]
-    return f"Next: python3 practice.py start {(behind or left)[0]}"
 
 
 def grade(exercise: exercises.Exercise, answer: Path, args: argparse.Namespace) -> int:
@@ -169,7 +168,7 @@ def grade(exercise: exercises.Exercise, answer: Path, args: argparse.Namespace) 
 
 
 def run_apart(function: Callable[[], int]) -> int:
-    """Call a function in a child process, as an answer may crash or never end. Returns its result, or 1 after a line."""
+    """Call a function in a child process, as an answer may crash or never end. Returns its result, or 1."""
     sys.stdout.flush()
     child = os.fork()
     if child == 0:

@@ -22,6 +22,7 @@ KINDS = {
     "uninitialized": "uninitialized",
 }
 THINK = {
+    "compile": "Read the first error; the others often follow from it.",
     "error": "The task says which arguments the launcher must accept.",
     "launch": "A launch needs at least one block, and a block has 1 to 1024 threads.",
     "bounds": "Which threads should not touch memory here?",

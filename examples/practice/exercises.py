@@ -18,6 +18,10 @@ HERE = Path(__file__).resolve().parent
 PARTS = {"Broken": "Broken kernels: find the mistake", "": "Kernels"}  # by the first word of the title
 
 
+class Mistake(Exception):
+    """Of the user: one line, with what to do."""
+
+
 @dataclass(frozen=True)
 class Exercise:
     folder: Path
@@ -38,7 +42,7 @@ class Exercise:
     def chinese_task(self) -> str:
         """An empty string if there is none."""
         path = self.folder / "task.zh-CN.md"
-        return path.read_text("utf-8") if path.exists() else ""
+        return path.read_text("utf-8").partition("\n<!-- translates")[0] if path.exists() else ""
 
     @property
     def title(self) -> str:
@@ -80,12 +84,12 @@ def find_all() -> list[Exercise]:
 
 
 def find(word: str) -> Exercise:
-    """By number or name: 3, 03, grid_stride, 03_grid_stride. LookupError with a message if there is none."""
+    """By number or name: 3, 03, grid_stride, 03_grid_stride."""
     known = find_all()
     for exercise in known:
         if word in (exercise.name, exercise.name[3:]) or (word.isdecimal() and int(word) == exercise.number):
             return exercise
-    raise LookupError(f"there is no exercise {word}; they have the numbers {known[0].number} to {known[-1].number}")
+    raise Mistake(f"there is no exercise {word}; they have the numbers {known[0].number} to {known[-1].number}")
 
 
 def load_grader(exercise: Exercise) -> ModuleType:

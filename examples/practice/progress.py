@@ -5,7 +5,7 @@ import os
 import shutil
 from pathlib import Path
 
-from exercises import Exercise
+from exercises import Exercise, Mistake, find_all
 
 
 class Answers:
@@ -39,7 +39,7 @@ class Answers:
         try:
             return dict(json.loads(self.file.read_text("utf-8")))
         except ValueError:
-            raise LookupError(f"{self.file} is not JSON; delete it to start a new record, your answers stay") from None
+            raise Mistake(f"{self.file} is not JSON; delete it to start a new record, your answers stay") from None
 
     def of(self, exercise: Exercise) -> dict:
         return self.known().get(exercise.name, {})
@@ -56,8 +56,15 @@ class Answers:
         os.replace(new, self.file)
 
     def last(self) -> str:
-        """The name of the exercise that was last worked on. LookupError if there is none."""
+        """The name of the exercise that was last worked on."""
         for name, facts in self.known().items():
             if facts.get("last"):
                 return name
-        raise LookupError("which exercise? For the first one: python3 practice.py start 1")
+        raise Mistake("which exercise? For the first one: python3 practice.py start 1")
+
+    def next(self, after: Exercise | None = None) -> str:
+        """The name of the next exercise that has not been passed, or of the first one; empty if all have."""
+        known = self.known()
+        left = [each.name for each in find_all() if not known.get(each.name, {}).get("passed")]
+        behind = [name for name in left if after and name > after.name]
+        return (behind or left or [""])[0]
