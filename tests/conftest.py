@@ -166,3 +166,11 @@ def run(tmp_path_factory):
 def project(tmp_path):
     """A copy of the project, without what builds have left, in a folder whose path has spaces."""
     return shutil.copytree(ROOT, tmp_path / "a copy of it", ignore=leftovers)
+
+
+@pytest.fixture(scope="session")
+def emulator_cache(own_jit_cache):
+    """A fresh folder for lab/emulator's libraries, which all workers share."""
+    folder = Path(os.environ["ADD2_TEST_CACHE"]).with_name("emulator")
+    os.environ["EMULATOR_CACHE"] = str(folder)
+    return folder

@@ -53,7 +53,7 @@ def element(facts: dict, items: list[int]) -> str:
     label, offset = facts.get("label", -1), facts["offset"]
     if 0 <= label < len(items):
         return f"element {offset // items[label]:,}"
-    return f"byte {offset:,}"
+    return f"element {offset // facts['element']:,}"
 
 
 def out_of_bounds(facts: dict, names: list[str], items: list[int]) -> str:
@@ -82,7 +82,7 @@ def out_of_bounds(facts: dict, names: list[str], items: list[int]) -> str:
 
 
 def misaligned(facts: dict, _: list[str], __: list[int]) -> str:
-    what = facts.get("type") or f"{facts.get('bytes', 0)} bytes"
+    what = facts.get("type") or plural(facts["bytes"], "byte")
     return (
         f"{facts.get('access') or 'access'} of {what} at {facts['address']:#x}, which is no multiple of "
         f"{facts['alignment']}: a view such as x[1:] does not begin where a whole tensor does"
@@ -90,7 +90,7 @@ def misaligned(facts: dict, _: list[str], __: list[int]) -> str:
 
 
 def null(facts: dict, _: list[str], __: list[int]) -> str:
-    what = facts.get("type") or f"{plural(facts.get('bytes', 0), 'byte')}"
+    what = facts.get("type") or plural(facts["bytes"], "byte")
     return f"{facts.get('access') or 'access'} of {what} through a null pointer (address {facts['address']:#x})"
 
 
@@ -182,6 +182,8 @@ def positions(facts: dict) -> str:
 
 
 def hang(facts: dict, _: list[str], __: list[int]) -> str:
+    if "signal" in facts:
+        return "a loop that touches no memory does not end"
     return (
         f"no thread of the block ended or passed a barrier in {facts['steps']:,} steps: {positions(facts)}. "
         "Blocks run one after the other here, so a block cannot wait for a later one"
@@ -211,7 +213,7 @@ WRITERS = {
     "trap": lambda *_: "the kernel called __trap() or abort()",
     "division by zero": lambda *_: "an integer is divided by zero; a GPU goes on with any result",
     "stack overflow": lambda *_: "the thread's local memory is too large, or a recursion does not end",
-    "crash": lambda facts, _, __: f"the thread crashed (signal {facts['signal']}) at {facts.get('address', 0):#x}",
+    "crash": lambda facts, _, __: f"the thread crashed (signal {facts['signal']}) at {facts['address']:#x}",
     "needs a GPU": lambda facts, _, __: f"{facts['text']} needs a GPU: the emulator has no such instruction or function",
     "not in a kernel": lambda facts, _, __: f"{facts['text']} outside of a kernel",
 }

@@ -129,7 +129,7 @@ def run(
     seed: int = 0,
     counts: bool = True,
     watch: bool = True,
-    steps: int = 1 << 26,
+    steps: int = 1 << 25,
 ) -> Report:
     """Call a launcher, or launch a kernel, with CPU tensors and numbers; returns what was found.
 
@@ -155,7 +155,6 @@ def run(
             watched.register()
             result = launch(bound, values) if bound else call(callee, values)
             report = read_results(callee, watched)
-            report.unwritten = watched.unwritten() if watch else []
         finally:
             emulator().emulator_end()
     if isinstance(result, bytes):
@@ -315,10 +314,26 @@ def read_results(function: Function, watched: Watched) -> Report:
         addresses |= {position[0] for position in each.get("positions", ())}
     lines.look_up(addresses)
     report = Report(launches=[make_launch(each, lines) for each in found["launches"]])
+    if found["launches"] and not found["was_ended"]:  # by a fault, after which nothing else was written
+        report.unwritten = watched.unwritten()
     for each in found["faults"]:
         if (fault := make_fault(each, lines, watched)) is not None:
             (report.notes if each["is_note"] else report.faults).append(fault)
+    drop_symptoms(report)
     return report
+
+
+def drop_symptoms(report: Report) -> None:
+    """Where two lines race, one may also read before anything is written, or write what is there."""
+    races = [fault for fault in report.faults if fault.kind == "race"]
+    lines = {line for fault in races for line in lines_of(fault)}
+    report.faults = [each for each in report.faults if each.kind != "uninitialized" or not lines_of(each) <= lines]
+    report.notes = [note for note in report.notes if lines_of(note) not in map(lines_of, races)]
+
+
+def lines_of(fault: Fault) -> frozenset:
+    other = {(fault.other_file, fault.other_line)} if fault.other_line else set()
+    return frozenset({(fault.file, fault.line)} | other)
 
 
 def make_launch(facts: dict, lines: Lines) -> Launch:
@@ -341,7 +356,7 @@ def make_counts(space: str, kind: str, requests: int, sectors: int, ideal: int, 
         prefix = kind
     else:
         names = {"requests": requests, "wavefronts": wavefronts, "bank_conflicts": conflicts}
-        prefix = "shared_" + {"copy": "store"}.get(kind, kind)
+        prefix = f"shared_{kind}"
     known = Counts.__dataclass_fields__
     return Counts(**{f"{prefix}_{name}": x for name, x in names.items() if f"{prefix}_{name}" in known})
 
@@ -354,7 +369,6 @@ def make_fault(facts: dict, lines: Lines, watched: Watched) -> Fault | None:
     if facts.get("is_two_places") and (file, line) == (other_file, other_line):
         return None  # the compiler has made two copies of one line
     facts["other_place"] = f"line {other_line}" if other_file == file else f"{Path(other_file).name}:{other_line}"
-    facts["is_same_warp"] = is_same_warp(facts)
     positions = facts.get("positions", ())
     facts["positions"] = [
         ("{}:{}".format(Path(lines.place(pc)[0]).name, lines.place(pc)[1]) if lines.place(pc)[1] else "", *rest)
@@ -363,7 +377,7 @@ def make_fault(facts: dict, lines: Lines, watched: Watched) -> Fault | None:
     fault = Fault(facts["kind"], faults.sentence(facts, watched.names, watched.sizes), file=file, line=line)
     fault.kernel = lines.kernel(facts["kernel"]) or facts.get("text", "")
     fault.access, fault.count = facts["access"], facts["count"]
-    fault.address, fault.bytes = facts.get("address", 0), facts.get("bytes", 0)
+    fault.address, fault.bytes = facts["address"], facts["bytes"]
     if "thread" in facts:
         fault.block, fault.thread = tuple(facts["block"]), tuple(facts["thread"])
     if "other_thread" in facts:
@@ -371,10 +385,3 @@ def make_fault(facts: dict, lines: Lines, watched: Watched) -> Fault | None:
         fault.other_file, fault.other_line = other_file, other_line
     return fault
 
-
-def is_same_warp(facts: dict) -> bool:
-    """Roughly: for blocks of one dimension. It only picks the words of a message."""
-    if facts.get("other_block") != facts.get("block") or "other_thread" not in facts:
-        return False
-    one, other = facts["thread"], facts["other_thread"]
-    return one[1:] == other[1:] and one[0] // 32 == other[0] // 32

@@ -4,7 +4,7 @@ It reads what the preprocessor leaves, so macros and headers are already in plac
 
     kernel<<<grid, block>>>(x, y)      ->  emulator::launch([&](auto&... a) { kernel(a...); }, ..., {grid, block}, x, y)
     __shared__ float tile[32][33];     ->  a static array between two paddings, which the emulator knows
-    extern __shared__ float tile[];    ->  the emulator's memory by another name
+    extern __shared__ float tile[];    ->  a reference to memory of the emulator
     asm("mma.sync ..." : "+f"(x))      ->  emulator::ptx("mma.sync ...", emulator::operand("+f", x))
     __global__, __device__ ...         ->  nothing; variables and functions are registered by their names
 
@@ -47,9 +47,11 @@ class Token:
 
 def user_parts(text: str) -> list[tuple[int, int]]:
     """The parts of a preprocessed text that come from the user's files, not from system headers."""
+    # The expansion of a system header's macro is marked as of the system, in the user's file.
+    users = {marker[2] for marker in MARKER.finditer(text) if "3" not in marker[3].split()}
     parts, start = [], None
     for marker in MARKER.finditer(text):
-        is_system = "3" in marker[3].split() or marker[2].startswith("<")
+        is_system = marker[2] not in users or marker[2].startswith("<")
         if is_system and start is not None:
             parts.append((start, marker.start()))
             start = None
@@ -282,10 +284,18 @@ class Translation:
         first, end = self._begin_of_declaration(i), self._end_of_declaration(i)
         words = [j for j in range(first, end) if not self._is(j, "__shared__", "static", "extern")]
         if any(self._is(j, "extern") for j in range(first, end)):
-            text = " ".join(self.tokens[j].text for j in words)
-            self._replace(first, end, f'extern {text} __asm__("emulator_dynamic_shared")')
+            self._replace(first, end + 1, self._dynamic_array(words))
             return
         self._replace(first, end + 1, self._static_arrays(words))
+
+    def _dynamic_array(self, words: list[int]) -> str:
+        """A type for what is declared, and the emulator's memory as that."""
+        name = self._declared_name(words)
+        self.count += 1
+        kind = f"emulator_type_{self.count}"
+        text = " ".join(kind if j == name else self.tokens[j].text for j in words)
+        array = self.tokens[name].text
+        return f"typedef {text}; static {kind}& {array} = reinterpret_cast<{kind}&>(emulator_dynamic_shared);"
 
     def _static_arrays(self, words: list[int]) -> str:
         """A struct with a padding around each array, its memory, and a name for each array in it."""

@@ -290,7 +290,7 @@ EMULATOR_UNWATCHED cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* how,
       config.cluster = value.clusterDim.x * value.clusterDim.y * value.clusterDim.z;
   }
   const auto call = [kernel](auto&... a) EMULATOR_UNWATCHED { kernel(a...); };
-  emulator::Body<decltype(call), Parameters...> body{call, {static_cast<Parameters>(arguments)...}};
+  emulator::Body<decltype(call), Parameters...> body{call, {{static_cast<Parameters>(arguments)}...}};
   emulator_launch(&config, &body.run, &body);
   return cudaError_t(emulator_last_error(0));
 }

@@ -17,7 +17,7 @@ static uint32_t place_of(const void* pc) {
 
 static void append(const Thread& thread, const Event& event) {
   Log& log = logs[thread.lane];
-  if (log.count < kMostLogged) log.events[log.count++] = event;
+  if (log.count < kMostSteps) log.events[log.count++] = event;
 }
 
 static uint16_t frame_of(const Thread& thread) {

@@ -9,8 +9,6 @@
 
 namespace emulator {
 
-constexpr unsigned kMostLogged = 1 << 13;
-
 struct Event {
   uint64_t address : 48, kind : 7, space : 8, is_struct : 1;
   uint32_t place;  // in the code
@@ -18,7 +16,7 @@ struct Event {
 };
 struct Log {
   unsigned count = 0;
-  Event events[kMostLogged];
+  Event events[kMostSteps];
 };
 extern Log logs[kLanes];
 extern uintptr_t code_begin;  // places count from here

@@ -52,7 +52,10 @@ void add_other(Fault& fault, const Touch& touch) {
   fault.has_other = true;
   fault.other_pc = instruction_of(touch.instruction).pc;
   fault.other_block = block_index(block_at(touch.time));
-  fault.other_thread = threads[touch.thread & kThreadBits].at;
+  const unsigned other = touch.thread & kThreadBits;
+  fault.other_thread = threads[other].at;
+  fault.is_same_warp =
+      touch.time >= machine.block_begin && machine.current && other / kLanes == me().warp_number();
 }
 
 // The threads of the block by where they stand, as lists of [address, state, count, first thread].
@@ -78,16 +81,17 @@ void add_positions(Fault& fault) {
   fault.facts += ",\"positions\":[" + list + "]";
 }
 
-// A fault that has been found in the same place before is only counted. Once a launch is over, what
-// follows from the first fault is no news.
+// A fault that has been found in the same place before is only counted; of a race, two warps say
+// more than two lanes. Once a launch is over, what follows from the first fault is no news.
 void report(const Fault& fault) {
   for (Fault& known : faults) {
     const bool is_same = known.pc == fault.pc && known.other_pc == fault.other_pc;
     const bool is_turned = known.pc == fault.other_pc && known.other_pc == fault.pc;
-    if (known.kind == fault.kind && (is_same || is_turned)) {
-      ++known.count;
-      return;
-    }
+    if (known.kind != fault.kind || !(is_same || is_turned)) continue;
+    const uint64_t count = known.count + 1;
+    if (known.is_same_warp && !fault.is_same_warp) known = fault;
+    known.count = count;
+    return;
   }
   if (machine.is_over && !faults.empty()) return;
   if (faults.size() < kMostFaults) faults.push_back(fault);

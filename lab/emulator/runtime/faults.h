@@ -20,6 +20,7 @@ struct Fault {
   unsigned bytes = 0;
   std::string facts;  // more, as `"name":value` pairs of JSON, each after a comma
   bool is_note = false;
+  bool is_same_warp = false;  // both parties
   uint64_t count = 1;
   const void* kernel = nullptr;
   int launch = 0;  // which one of the run

@@ -129,7 +129,7 @@ EMULATOR_API void emulator_launch_bounds(unsigned most) {
 
 // An array in shared memory: each thread passes its declaration.
 EMULATOR_API void emulator_shared(void* memory, size_t memory_bytes, void* array, size_t bytes,
-                                  size_t, const char* name) {
+                                  size_t element, const char* name) {
   Region* region = find_region(reinterpret_cast<uintptr_t>(array));
   if (region && !region->is_padding && region->space == Space::kShared) return;
   Region padding;
@@ -144,6 +144,7 @@ EMULATOR_API void emulator_shared(void* memory, size_t memory_bytes, void* array
   found.bytes = bytes;
   found.is_initialized = false;
   found.name = strdup(name);
+  found.element = unsigned(element);
   found.shared_address = next_shared_address;
   next_shared_address += (bytes + 2047) / 1024 * 1024;
   prepare_cells(*add_region(found));
@@ -187,13 +188,14 @@ EMULATOR_API void emulator_needs_gpu(const char* what) {
 
 // ---- Variables and memory.
 
-EMULATOR_API void emulator_variable(void* address, size_t bytes, size_t, int is_constant,
+EMULATOR_API void emulator_variable(void* address, size_t bytes, size_t element, int is_constant,
                                     const char* name) {
   Region region;
   region.begin = reinterpret_cast<uintptr_t>(address);
   region.bytes = bytes;
   region.space = is_constant ? Space::kConstant : Space::kGlobal;
   region.name = name;
+  region.element = unsigned(element);
   Region* added = add_region(region);
   if (!is_constant) prepare_cells(*added);
 }

@@ -10,6 +10,7 @@
 
 namespace emulator {
 
+constexpr unsigned kMostSteps = 1 << 13;  // of a thread, until others run
 constexpr unsigned kLanes = 32, kMostThreads = 1024, kMostWarps = kMostThreads / kLanes;
 
 struct Index {
@@ -80,7 +81,7 @@ struct Options {
 // The launch and the block that run now. Times count events that order threads: a block's start, a
 // barrier, a __syncwarp, a fence.
 struct Machine {
-  Options options = {0, 1, 1, 0, uint64_t(1) << 26};
+  Options options = {0, 1, 1, 0, uint64_t(1) << 25};
   bool is_watching = false;  // between begin and end of a run
   LaunchConfig launch = {};
   const void* kernel = nullptr;  // the first instruction seen in it
@@ -94,9 +95,13 @@ struct Machine {
   uint32_t device_fence = 0, block_fence = 0;            // the last ones in this block
   uint32_t met_device_fence = 0, met_block_fence = 0;    // those before its last barrier
   int steps_left = 0;  // before the current thread lets others run
-  uint64_t stuck = 0;  // steps since a thread ended or a barrier opened
+  uint64_t turns = 0;  // of threads that ran until they waited
+  uint64_t stuck = 0;     // steps since a thread ended or a barrier opened
+  uint64_t barriers = 0;  // since a thread ended
+  bool is_hanging = false;
   int error = 0, sticky_error = 0;
-  bool is_over = false;  // a fault has ended the launch
+  bool is_over = false;    // a fault has ended the launch
+  bool was_ended = false;  // of any launch of this run
 };
 extern Machine machine;
 extern Thread threads[kMostThreads];

@@ -252,7 +252,7 @@ static inline bool may_meet(const Touch& touch, const Access& access, const Regi
 
 static const char* word_of(const Access& access) {
   if (access.kind == Kind::kAtomic) return "atomic";
-  return access.kind == Kind::kStore || access.kind == Kind::kCopy ? "write" : "read";
+  return access.kind == Kind::kStore || access.kind == Kind::kArrival ? "write" : "read";
 }
 
 static Fault fault_of(const char* kind, const Access& access, const void* pc,
@@ -266,6 +266,7 @@ static Fault fault_of(const char* kind, const Access& access, const void* pc,
     add_fact(fault, "label", region->label);
     add_fact(fault, "offset", access.address - region->begin);
     add_fact(fault, "size", region->bytes);
+    add_fact(fault, "element", region->element);
     add_fact(fault, "space", region->space == Space::kShared ? "shared" : "global");
   }
   return fault;
@@ -436,7 +437,7 @@ static void watch(Region& region, const Access& access, const Instruction& instr
   Touch touch = {machine.now, static_cast<uint16_t>(me().number), instruction.number};
   if (access.is_volatile) touch.thread |= kIsVolatile;
   const void* pc = instruction.pc;
-  if (access.kind == Kind::kLoad || access.kind == Kind::kMatrix) {
+  if (access.kind != Kind::kStore && access.kind != Kind::kAtomic && access.kind != Kind::kArrival) {
     watch_load(region, access, touch, first, last, pc);
     if (access.is_volatile) on_acquire(access.address);
     return;
@@ -451,7 +452,7 @@ static void watch(Region& region, const Access& access, const Instruction& instr
     }
     on_acquire(access.address);
   }
-  if (access.kind == Kind::kCopy) touch.thread |= kInFlight;
+  if (access.kind == Kind::kArrival) touch.thread |= kInFlight;
   watch_store(region, access, touch, first, last, pc);
   if (access.kind == Kind::kAtomic || access.is_volatile) on_release(access.address);
 }
@@ -473,7 +474,7 @@ void on_access(const Access& access, const void* pc) {
   }
   if (region->end() - access.address < access.bytes) report_outside(access, pc);
   if (machine.options.faults && region->cells) watch(*region, access, instruction);
-  log_access(access, region->space, pc);
+  if (access.kind != Kind::kArrival) log_access(access, region->space, pc);
 }
 
 void check_arrival(const Copy& copy) {

@@ -31,14 +31,22 @@ struct Region {
   unsigned shift = 2;       // log2 of the bytes of a cell
   Cell* cells = nullptr;    // null: not watched
   uint32_t shared_address = 0;
-  int label = -1;  // Python's number for it, or -1
+  unsigned element = 1;  // bytes
+  int label = -1;        // Python's number for it, or -1
   const char* name = "";
 
   uintptr_t end() const { return begin + bytes; }
   bool has(uintptr_t address) const { return address - begin < bytes; }
 };
 
-enum class Kind : uint8_t { kLoad, kStore, kAtomic, kCopy, kMatrix };
+enum class Kind : uint8_t {
+  kLoad,
+  kStore,
+  kAtomic,
+  kCopy,     // cp.async reads global memory
+  kMatrix,   // ldmatrix
+  kArrival,  // cp.async will write shared memory
+};
 
 // A place in the code that touches memory, and what was counted there.
 struct Counts {

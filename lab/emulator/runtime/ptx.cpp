@@ -24,11 +24,11 @@ struct Word {                // %0, %[name], 16, %laneid
   int64_t offset = 0;        // [%0 + 16]
 };
 using Words = std::vector<Word>;  // {%0, %1} or only one
-struct Call;
+struct Running;
 struct Statement {
   std::string opcode;
   std::vector<Words> parts;
-  mutable bool (*run)(const Call&) = nullptr;  // what did it last time
+  mutable bool (*run)(const Running&) = nullptr;  // what did it last time
 };
 
 bool starts_with(const std::string& text, const char* prefix) {
@@ -114,7 +114,7 @@ const std::vector<Statement>& program_of(const char* text) {
 
 // ---- A statement as it runs.
 
-struct Call {
+struct Running {
   const Statement& statement;
   const Operand* operands;
   int count;
@@ -174,7 +174,7 @@ unsigned lop3(uint32_t a, uint32_t b, uint32_t c, unsigned table) {
 float flush(float x) { return fabsf(x) < 0x1p-126f ? copysignf(0, x) : x; }
 
 // One number in, one out, both float32.
-bool compute_float(const Call& call) {
+bool compute_float(const Running& call) {
   const std::string& name = call.statement.opcode;
   if (!has(name, "f32") || call.statement.parts.size() != 2) return false;
   const bool is_flushed = has(name, ".ftz");
@@ -193,7 +193,7 @@ bool compute_float(const Call& call) {
   return true;
 }
 
-bool compute_integer(const Call& call) {
+bool compute_integer(const Running& call) {
   const std::string& name = call.statement.opcode;
   if (name == "lop3.b32") {
     call.set(lop3(call.value(1), call.value(2), call.value(3), call.value(4)));
@@ -228,7 +228,7 @@ unsigned bytes_of_type(const std::string& opcode) {
 }
 
 // ld and st, of shared and global memory, of up to four registers.
-bool move(const Call& call) {
+bool move(const Running& call) {
   const std::string& name = call.statement.opcode;
   const bool is_load = starts_with(name, "ld."), is_store = starts_with(name, "st.");
   const bool is_space = has(name, ".shared") || has(name, ".global") || has(name, "ld.volatile");
@@ -261,7 +261,7 @@ bool move(const Call& call) {
   return true;
 }
 
-bool copy(const Call& call) {
+bool copy(const Running& call) {
   const std::string& name = call.statement.opcode;
   if (name == "cp.async.commit_group") {
     commit_copies();
@@ -285,7 +285,7 @@ uint64_t join(int operation, void* registers, const void* pc) {
   return join_warp({operation, ~0u, uint64_t(registers), 0, 0, 32}, pc);
 }
 
-bool multiply(const Call& call) {
+bool multiply(const Running& call) {
   const std::string& name = call.statement.opcode;
   MatrixRegisters registers = {};
   if (name == "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32") registers.type = kF16;
@@ -303,7 +303,7 @@ bool multiply(const Call& call) {
   return true;
 }
 
-bool load_matrix(const Call& call) {
+bool load_matrix(const Running& call) {
   const std::string& name = call.statement.opcode;
   if (!starts_with(name, "ldmatrix.sync.aligned.m8n8.") || !has(name, ".b16")) return false;
   MatrixRegisters registers = {};
@@ -328,7 +328,7 @@ bool load_matrix(const Call& call) {
   return true;
 }
 
-bool synchronize(const Call& call) {
+bool synchronize(const Running& call) {
   const std::string& name = call.statement.opcode;
   if (starts_with(name, "bar.sync") || starts_with(name, "barrier.sync") ||
       starts_with(name, "bar.cta.sync") || starts_with(name, "barrier.cta.sync")) {
@@ -349,7 +349,7 @@ bool synchronize(const Call& call) {
 }
 
 // What only helps caches, or the kernels before and after this one.
-bool is_hint(const Call& call) {
+bool is_hint(const Running& call) {
   for (const char* prefix : {"prefetch", "cp.async.bulk.prefetch", "griddepcontrol", "nanosleep",
                              "applypriority", "discard"}) {
     if (starts_with(call.statement.opcode, prefix)) return true;
@@ -357,7 +357,7 @@ bool is_hint(const Call& call) {
   return false;
 }
 
-void run(const Call& call) {
+void run(const Running& call) {
   const Statement& statement = call.statement;
   if (statement.run && statement.run(call)) return;
   for (const auto try_one : {is_hint, compute_integer, compute_float, copy, multiply, load_matrix,

@@ -69,15 +69,15 @@ static std::string text_of(const Fault& fault) {
   std::string text = "{\"kind\":" + quoted(fault.kind) + ",\"access\":" + quoted(fault.access) +
                      ",\"pc\":" + text_of(fault.pc) + ",\"count\":" + number(fault.count) +
                      ",\"kernel\":" + text_of(fault.kernel) + ",\"launch\":" + number(fault.launch) +
-                     ",\"is_note\":" + (fault.is_note ? "true" : "false");
+                     ",\"is_note\":" + (fault.is_note ? "true" : "false") +
+                     ",\"is_same_warp\":" + (fault.is_same_warp ? "true" : "false");
   if (fault.has_thread)
     text += ",\"block\":" + text_of(fault.block) + ",\"thread\":" + text_of(fault.thread);
   if (fault.other_pc) text += ",\"other_pc\":" + text_of(fault.other_pc);
   if (fault.has_other)
     text += ",\"other_block\":" + text_of(fault.other_block) +
             ",\"other_thread\":" + text_of(fault.other_thread);
-  if (fault.address) text += ",\"address\":" + number(fault.address);
-  if (fault.bytes) text += ",\"bytes\":" + number(fault.bytes);
+  text += ",\"address\":" + number(fault.address) + ",\"bytes\":" + number(fault.bytes);
   return text + fault.facts + "}";
 }
 
@@ -92,6 +92,7 @@ EMULATOR_API void emulator_begin(int order, uint64_t seed, int counts, int fault
   launches.clear();
   tensors.clear();
   machine.launch_number = 0;
+  machine.was_ended = false;
   // Host code may have written variables and allocations since the last run.
   ++machine.now;
 }
@@ -124,7 +125,8 @@ EMULATOR_API int emulator_written_elements(int tensor, size_t bytes, uint8_t* is
 
 EMULATOR_API const char* emulator_results() {
   static std::string text;
-  text = "{\"launches\":[" + launches + "],\"faults\":[";
+  text = std::string("{\"was_ended\":") + (machine.was_ended ? "true" : "false") +
+         ",\"launches\":[" + launches + "],\"faults\":[";
   for (size_t i = 0; i < faults.size(); ++i) text += (i > 0 ? "," : "") + text_of(faults[i]);
   text += "]}";
   return text.c_str();

@@ -50,7 +50,7 @@ static void mark_ended(Thread& thread) {
   warp.alive &= ~(1u << thread.lane);
   warp.ready &= ~(1u << thread.lane);
   --machine.alive;
-  machine.stuck = 0;
+  machine.stuck = machine.barriers = 0;
 }
 
 static void run_thread_body() {
@@ -82,8 +82,9 @@ static unsigned choose_lane(unsigned ready) {
 }
 
 static void run_lane(Thread& thread) {
-  const int steps = kMostLogged - logs[thread.lane].count;
+  const int steps = kMostSteps - logs[thread.lane].count;
   machine.steps_left = steps;
+  ++machine.turns;
   machine.current = &thread;
   emulator_thread_index = thread.at;
   switch_to(scheduler, thread.fiber);
@@ -352,6 +353,7 @@ static bool try_barrier(const Thread& waiting) {
   machine.met_device_fence = machine.device_fence;
   machine.met_block_fence = machine.block_fence;
   machine.stuck = 0;
+  ++machine.barriers;
   for (Thread* thread : arrived) {
     thread->barrier.result = result;
     thread->state = State::kReady;
@@ -422,12 +424,19 @@ static void report_deadlock() {
 }
 
 static void report_hang(Thread& thread) {
+  if (machine.is_hanging) return;  // it has been reported
   machine.current = &thread;
   Fault fault = fault_here("hang", thread.pc);
   add_fact(fault, "steps", machine.options.steps);
   add_positions(fault);
   report(fault);
   machine.current = nullptr;
+}
+
+// Many steps, or many barriers, and no thread has ended. After a fault others may wait in vain.
+static bool is_hanging() {
+  const uint64_t most = machine.is_over ? kMostSteps * kMostThreads : machine.options.steps;
+  return machine.is_hanging || machine.stuck > most || machine.barriers > most / 256;
 }
 
 // Runs the threads of a warp until all of them wait or end, or had their share of steps. False: it
@@ -439,7 +448,7 @@ static bool run_warp(unsigned number) {
     Thread& thread = threads[number * kLanes + choose_lane(ready)];
     run_lane(thread);
     if (thread.state == State::kReady) had_turn |= 1u << thread.lane;  // it has run for long
-    if (machine.stuck > (machine.is_over ? kMostLogged * kMostThreads : machine.options.steps)) {
+    if (is_hanging()) {
       report_hang(thread);
       return false;
     }
@@ -481,7 +490,8 @@ static void prepare_block(uint64_t linear) {
   machine.device_fence = machine.block_fence = 0;
   machine.met_device_fence = machine.met_block_fence = 0;
   machine.alive = machine.threads;
-  machine.stuck = 0;
+  machine.stuck = machine.barriers = 0;
+  machine.is_hanging = false;
   note_block(machine.now);
   for (unsigned i = 0; i < machine.threads; ++i) prepare_thread(i);
   for (unsigned i = 0; i < machine.warps; ++i) {
@@ -557,6 +567,7 @@ bool run_launch(const LaunchConfig& config, void (*body)(void*), void* arguments
     const uint64_t backward = machine.options.order == 1 ? blocks - 1 - i : i;
     run_block(order.empty() ? backward : order[i]);
   }
+  machine.was_ended |= machine.is_over;
   fflush(stdout);
   return !machine.is_over;
 }

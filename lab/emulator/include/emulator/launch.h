@@ -4,7 +4,6 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include <tuple>
 #include <type_traits>
 #include <utility>
 
@@ -40,22 +39,37 @@ struct Configuration {
   }
 };
 
-// The arguments are evaluated once, as for a GPU; each thread gets a copy of them.
-template <typename Call, typename... Arguments>
-struct Body {
-  Call call;
-  std::tuple<Arguments...> arguments;
-  EMULATOR_UNWATCHED static void run(void* data) {
-    auto& body = *static_cast<Body*>(data);
-    auto copy = body.arguments;
-    std::apply(body.call, copy);
+// The arguments are evaluated once, as for a GPU; each thread gets a copy of them. (std::tuple would
+// do, if its functions were not watched.)
+template <size_t kIndex, typename T>
+struct Argument {
+  T value;
+};
+template <typename Indices, typename... T>
+struct Arguments;
+template <size_t... kIndex, typename... T>
+struct Arguments<std::index_sequence<kIndex...>, T...> : Argument<kIndex, T>... {
+  template <typename Call>
+  EMULATOR_UNWATCHED void pass_to(Call& call) {
+    call(static_cast<Argument<kIndex, T>&>(*this).value...);
   }
 };
 
-template <typename Call, typename... Arguments>
+template <typename Call, typename... T>
+struct Body {
+  Call call;
+  Arguments<std::index_sequence_for<T...>, T...> arguments;
+  EMULATOR_UNWATCHED static void run(void* data) {
+    auto& body = *static_cast<Body*>(data);
+    auto copy = body.arguments;
+    copy.pass_to(body.call);
+  }
+};
+
+template <typename Call, typename... T>
 EMULATOR_UNWATCHED void launch(Call call, const char* text, const char* file, int line,
-                               const Configuration& how, Arguments&&... arguments) {
-  Body<Call, std::decay_t<Arguments>...> body{call, {std::forward<Arguments>(arguments)...}};
+                               const Configuration& how, T&&... arguments) {
+  Body<Call, std::decay_t<T>...> body{call, {{std::forward<T>(arguments)}...}};
   const LaunchConfig config = how.as_config(text, file, line);
   emulator_launch(&config, &body.run, &body);
 }
@@ -120,7 +134,7 @@ struct Variable {
   template <typename T>
   Variable(T& variable, const char* name, bool is_constant) {
     emulator_variable(const_cast<void*>(reinterpret_cast<const volatile void*>(&variable)),
-                      sizeof(T), alignof(T), is_constant, name);
+                      sizeof(T), sizeof(std::remove_all_extents_t<T>), is_constant, name);
   }
 };
 
@@ -128,7 +142,7 @@ template <typename Memory, typename T>
 EMULATOR_INLINE void declare_shared(Memory& memory, T& array, const char* name) {
   emulator_shared(&memory, sizeof(Memory),
                   const_cast<void*>(reinterpret_cast<const volatile void*>(&array)), sizeof(T),
-                  alignof(T), name);
+                  sizeof(std::remove_all_extents_t<T>), name);
 }
 
 // asm("..." : "=r"(x) : "r"(y)) is ptx("...", operand("=r", x), operand("r", y)).

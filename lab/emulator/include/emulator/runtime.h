@@ -87,7 +87,7 @@ EMULATOR_API void emulator_copy_commit();
 EMULATOR_API void emulator_copy_wait(unsigned batches);  // all but so many
 EMULATOR_API void emulator_ptx(const char* text, const emulator::Operand* operands, int count);
 EMULATOR_API void emulator_shared(void* memory, size_t memory_bytes, void* array, size_t bytes,
-                                  size_t alignment, const char* name);
+                                  size_t element, const char* name);
 EMULATOR_API uint32_t emulator_shared_address(const void* pointer);
 EMULATOR_API void* emulator_shared_pointer(uint32_t address);
 EMULATOR_API void emulator_launch_bounds(unsigned threads);
@@ -96,7 +96,7 @@ EMULATOR_API void emulator_trap();
 EMULATOR_API void emulator_needs_gpu(const char* what);
 
 // Variables and functions of a file, registered as its library is loaded.
-EMULATOR_API void emulator_variable(void* address, size_t bytes, size_t alignment, int is_constant,
+EMULATOR_API void emulator_variable(void* address, size_t bytes, size_t element, int is_constant,
                                     const char* name);
 EMULATOR_API void emulator_export(const char* name, const void* address, const char* signature,
                                   int is_kernel, void (*call)(const void* function, void** arguments));
