@@ -148,6 +148,89 @@ def changed(exercise, tmp_path, *edits):
     return path
 
 
+ALSO_RIGHT = {
+    "a swizzle, no padding": (
+        "transpose",
+        ("tile[32][33]", "tile[32][32]"),
+        ("tile[i][j] =", "tile[i][j ^ i] ="),
+        ("= tile[j][i]", "= tile[j][i ^ j]"),
+    ),
+    "a histogram for each block": (
+        "histogram",
+        (
+            "  const int64_t stride",
+            "  __shared__ int own[256];\n  own[threadIdx.x] = 0;\n  __syncthreads();\n  const int64_t stride",
+        ),
+        (
+            "atomicAdd(&counts[x[i]], 1);\n",
+            "atomicAdd(&own[x[i]], 1);\n  __syncthreads();\n  atomicAdd(&counts[threadIdx.x], own[threadIdx.x]);\n",
+        ),
+    ),
+    "two arrays, one barrier each": (
+        "block_sum",
+        ("sum_over_block(float x) {\n  __shared__ float sums[kWarps];", "sum_over_block(float x, float* sums) {"),
+        ("total += sums[warp];\n  __syncthreads();", "total += sums[warp];"),
+        ("  const float* row", "  __shared__ float first[kWarps], second[kWarps];\n  const float* row"),
+        ("sum_over_block(sum)", "sum_over_block(sum, first)"),
+        ("sum_over_block(squares)", "sum_over_block(squares, second)"),
+    ),
+    "scan in shared memory, read, wait, write": (
+        "scan",
+        ("totals[kWarps]", "sums[kThreads]"),
+        (
+            "  int sum = scan_over_warp(i < width ? x[start + i] : 0);\n"
+            "  if (threadIdx.x % 32 == 31) totals[warp] = sum;\n",
+            "  int sum = sums[i] = i < width ? x[start + i] : 0;\n",
+        ),
+        (
+            "  for (int before = 0; before < warp; ++before) sum += totals[before];\n",
+            "  for (int distance = 1; distance < kThreads; distance *= 2) {\n"
+            "    if (i >= distance) sum += sums[i - distance];\n    __syncthreads();\n"
+            "    sums[i] = sum;\n    __syncthreads();\n  }\n",
+        ),
+        (", warp = threadIdx.x / 32;", ";"),
+    ),
+    "zeros first, and a barrier": (
+        "any_block_size",
+        (
+            "  if (lane == 0) sums[warp] = sum;",
+            "  if (warp == 0) sums[lane] = 0;\n  __syncthreads();\n  if (lane == 0) sums[warp] = sum;",
+        ),
+        ("lane < blockDim.x / 32 ? sums[lane] : 0", "sums[lane]"),
+    ),
+    "the whole block waits": ("tree_in_a_warp", ("__syncwarp()", "__syncthreads()")),
+    "shuffles": (
+        "tree_in_a_warp",
+        ("  float* mine = places[warp];\n  mine[lane] = sum;\n", ""),
+        (
+            "    __syncwarp();\n    if (lane < distance) mine[lane] += mine[lane + distance];\n",
+            "    sum += __shfl_down_sync(0xffffffff, sum, distance);\n",
+        ),
+        ("= mine[0]", "= sum"),
+        ("  __shared__ float places[kWarps][32];\n", ""),
+    ),
+    "the barrier before the copy": (
+        "permuted_chunks",
+        ("chunk[from];\n    __syncthreads();", "chunk[from];"),
+        ("    chunk[threadIdx.x] =", "    __syncthreads();\n    chunk[threadIdx.x] ="),
+    ),
+    "a 64-bit width": (
+        "flat_positions",
+        ("int n, int width", "int n, int64_t width"),
+        ("int64_t(rows[i])", "rows[i]"),
+        ("int(width)", "width"),
+    ),
+}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("way", ALSO_RIGHT)
+def test_other_right_answers_pass(way, tmp_path):
+    word, *edits = ALSO_RIGHT[way]
+    exercise = exercises.find(word)
+    assert grade(exercise, changed(exercise, tmp_path, *edits))
+
+
 class TestMessages:
     """What a grader says of mistakes that no exercise has among its wrong answers."""
 

@@ -25,7 +25,7 @@ def case(rows, width):
         rows=rows,
         width=width,
     )
-    return case.limit(load=2 * x.nbytes) if width % 8 == 0 else case
+    return case.limit(load=2 * x.nbytes).moves(x.nbytes) if width % 8 == 0 else case
 
 
 def in_torch(x, **_):

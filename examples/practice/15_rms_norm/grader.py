@@ -23,6 +23,7 @@ def case(rows, width):
     results = {"y": Result(y, dtype=torch.bfloat16, rtol=2**-8), "rstd": Result(rstd, rtol=1e-5)}
     case = Case(f"{rows} x {width}", **results, x=x, weight=weight, rows=rows, width=width)
     load = 2 * x.nbytes + rows * weight.nbytes
+    case.moves(2 * x.nbytes)
     return case.limit(load=load, store=x.nbytes + 32 * rows) if width % 16 == 0 else case
 
 

@@ -37,6 +37,7 @@ def case(rows, width, blocks):
         blocks=blocks,
     )
     load = 2 * x.nbytes + rows * weight.nbytes + 4 * blocks * width + rows * 256
+    case.moves(3 * x.nbytes)
     return case.limit(load=load, store=x.nbytes + 4 * blocks * width + weight.nbytes) if width % 8 == 0 else case
 
 

@@ -24,7 +24,7 @@ def case(chunks, blocks):
         chunks=chunks,
         blocks=blocks,
     )
-    return case.limit(load=x.nbytes + blocks * order.nbytes, store=x.nbytes, blocks=blocks)
+    return case.limit(load=x.nbytes + blocks * order.nbytes, store=x.nbytes, blocks=blocks).moves(2 * x.nbytes)
 
 
 def in_torch(x, order, **_):
