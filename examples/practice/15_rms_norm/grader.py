@@ -16,7 +16,8 @@ THINK = {
 
 def case(rows, width):
     x = torch.randn(rows, width).bfloat16()
-    x[rows // 2] *= 1e-4
+    x[1:2] *= 1e-4
+    x[2:3] = 0
     weight = torch.randn(width).bfloat16()
     rstd = (x.double().square().mean(1) + 1e-6).rsqrt()
     y = x.double() * rstd[:, None] * weight.double()
