@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from .translate import MARKER, TranslationError, translate
+from .translate import HEADERS, MARKER, TranslationError, translate
 
 HERE = Path(__file__).resolve().parent
 # As if for an H100, whose instructions for matrices and clusters are then named in an error, not left out.
 DEFINES = ["__CUDACC__", "__NVCC__", "__CUDA_ARCH__=900", "__CUDA_ARCH_FEAT_SM90_ALL", "__CUDACC_VER_MAJOR__=13"]
-READ = ["-x", "c++", *(f"-D{name}" for name in DEFINES), "-isystem", str(HERE / "include"), "-include", "cuda_runtime.h"]
+READ = ["-x", "c++", *(f"-D{name}" for name in DEFINES), "-isystem", str(HEADERS), "-include", f"{HEADERS}/cuda_runtime.h"]
 # Each access calls a function before it (thread), each basic block (trace-pc), and each index that is wrong (bounds and
 # object-size) or address (alignment). The other options keep the order of the code, and a struct's copy in one piece.
 WATCH = ["-fsanitize=thread,bounds,object-size,alignment", "-fsanitize-coverage=trace-pc"]
@@ -64,7 +64,7 @@ def cache() -> Path:
 
 def runtime() -> Path:
     """The library with the emulator itself, compiled once."""
-    sources = sorted((HERE / "runtime").iterdir()) + [HERE / "include/emulator/runtime.h"]
+    sources = sorted((HERE / "runtime").iterdir()) + [HEADERS / "emulator/runtime.h"]
     key = _hash(version(), *(path.read_bytes() for path in sources))
     library = cache() / f"emulator-{key}.so"
 
@@ -73,7 +73,7 @@ def runtime() -> Path:
 
 def _compile_runtime(name: str, library: Path) -> None:
     """Two files that include the others, at the same time: headers are read once, and two cores work."""
-    flags = ["-std=c++17", "-fPIC", "-fvisibility=hidden", "-w", "-I", str(HERE / "include"), "-x", "c++", "-", "-c"]
+    flags = ["-std=c++17", "-fPIC", "-fvisibility=hidden", "-w", "-I", str(HEADERS), "-x", "c++", "-", "-c"]
     groups: dict[str, list[Path]] = {"-O2": [], "-O1": []}
     for source in sorted((HERE / "runtime").glob("*.cpp")):
         groups["-O2" if source.stem in OFTEN_USED else "-O1"].append(source)

@@ -97,7 +97,7 @@ class Kernels:
 @functools.cache
 def emulator() -> ctypes.CDLL:
     """The library with the emulator."""
-    library = ctypes.CDLL(str(build.runtime()), mode=ctypes.RTLD_GLOBAL)
+    library = ctypes.CDLL(str(build.runtime()))
     library.emulator_exports.restype = ctypes.c_char_p
     library.emulator_results.restype = ctypes.c_char_p
     library.emulator_error_text.restype = ctypes.c_char_p

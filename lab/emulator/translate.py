@@ -2,7 +2,7 @@
 
 It reads what the preprocessor leaves, so macros and headers are already in place, and changes only the user's files:
 
-    kernel<<<grid, block>>>(x, y)      ->  emulator::launch([&](auto&... a) { kernel(a...); }, ..., {grid, block}, x, y)
+    kernel<<<grid, block>>>(x, y)      ->  emulator::launch([&](auto& a, auto& b) { kernel(a, b); }, {grid, block}, x, y)
     __shared__ float tile[32][33];     ->  a static array between two paddings, which the emulator knows
     extern __shared__ float tile[];    ->  a reference to memory of the emulator
     asm("mma.sync ..." : "+f"(x))      ->  emulator::ptx("mma.sync ...", emulator::operand("+f", x))
@@ -14,6 +14,7 @@ Replacements keep their line breaks, so the compiler's messages and the debugger
 import re
 from bisect import bisect_right
 from dataclasses import dataclass
+from pathlib import Path
 
 TOKEN = re.compile(
     r"""(?P<marker>^\#\ \d+\ [^\n]*)|(?P<pragma>^\#[^\n]*)
@@ -24,6 +25,7 @@ TOKEN = re.compile(
     re.VERBOSE | re.MULTILINE | re.DOTALL,
 )
 MARKER = re.compile(r'^# (\d+) "((?:[^"\\]|\\.)*)"((?: \d)*)$', re.MULTILINE)
+HEADERS = Path(__file__).resolve().parent / "include"
 PAIRS = {"(": ")", "[": "]", "{": "}"}
 DROPPED = {"__global__", "__host__", "__grid_constant__", "__managed__"}
 WITH_NUMBERS = {"__launch_bounds__", "__maxnreg__", "__cluster_dims__", "__block_size__"}
@@ -49,9 +51,10 @@ def user_parts(text: str) -> list[tuple[int, int]]:
     """The parts of a preprocessed text that come from the user's files, not from system headers."""
     # The expansion of a system header's macro is marked as of the system, in the user's file.
     users = {marker[2] for marker in MARKER.finditer(text) if "3" not in marker[3].split()}
+    users = {name for name in users if not name.startswith(("<", str(HEADERS)))}
     parts, start = [], None
     for marker in MARKER.finditer(text):
-        is_system = marker[2] not in users or marker[2].startswith("<")
+        is_system = marker[2] not in users
         if is_system and start is not None:
             parts.append((start, marker.start()))
             start = None
@@ -167,8 +170,8 @@ class Translation:
         """Tokens first to end - 1 become new; what follows them stays in its line."""
         start, stop = self.tokens[first].start, self.tokens[end - 1].end
         old = self.text[start:stop]
-        if MARKER.search(old) and end < len(self.tokens):
-            file, line = self._line_of(end)
+        if MARKER.search(old):
+            file, line = self._line_of(end - 1)
             new += f'\n# {line} "{file}"\n'
         else:
             new += "\n" * (old.count("\n") - new.count("\n"))
@@ -197,21 +200,21 @@ class Translation:
         end = self.match.get(parenthesis)
         if end is None:
             raise self._error(i, "a launch whose arguments do not end")
-        kernel = self._source(first, i)
         file, line = self._line_of(i)
-        where = f'{quote(" ".join(kernel.split()))}, {quote_path(file)}, {line}, ::emulator::Configuration('
+        where = f'{quote(" ".join(self._source(first, i).split()))}, {quote_path(file)}, {line}, ::emulator::Configuration('
         arguments = self._split(parenthesis + 1, end)
-        if any(self._cannot_be_passed(*part) for part in arguments):
-            # Such as {1, 2}: it has no type of its own, so each thread evaluates it in the call.
-            call = f"{kernel}({self._source(parenthesis + 1, end)});"
-            self._replace(first, end + 1, f"::emulator::launch([&]() {UNWATCHED} {{ {call} }}, {where}"
-                          f"{self._source(i + 1, close)}))")
-            return
-        self._insert(first, f"::emulator::launch([&](auto&... emulator_a) {UNWATCHED} {{ ")
-        self._replace(i, i + 1, f"(emulator_a...); }}, {where}")
+        names = [f"emulator_a{k}" for k in range(len(arguments))]
+        parameters = ", ".join(f"auto& {name}" for name in names)
+        for k, part in enumerate(arguments):
+            if self._has_no_type(*part):  # each thread evaluates it, in the call
+                names[k] = self._source(*part)
+                self._replace(*part, "0")
+        self._insert(first, f"::emulator::launch([&]({parameters}) {UNWATCHED} {{ ")
+        self._replace(i, i + 1, f"({', '.join(names)}); }}, {where}")
         self._replace(close, parenthesis + 1, ")" + (", " if arguments else ""))
 
-    def _cannot_be_passed(self, first: int, end: int) -> bool:
+    def _has_no_type(self, first: int, end: int) -> bool:
+        """{1, 2} has none, and 0 would lose that it may be a null pointer."""
         return self._is(first, "{") or (end - first == 1 and self._is(first, "0", "__null", "NULL"))
 
     def _begin_of_expression(self, i: int) -> int:
@@ -497,7 +500,7 @@ class Translation:
             return None
         text = self.tokens[name].text
         self.defined[text] = self.defined.get(text, 0) + 1
-        is_hidden = "static" in words or ("__device__" in words and "__host__" not in words)
+        is_hidden = words & {"static", "inline", "constexpr", "["} or "__device__" in words - {"__host__"}
         if not is_kernel and is_hidden:
             return None
         dropped = DROPPED | {"static", "inline", "extern", '"C"', "__device__", "__forceinline__", "constexpr"}

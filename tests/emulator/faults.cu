@@ -449,7 +449,7 @@ __global__ void half_a_warp_right(float* y, const float* x, int n) {
 // ---- Copies in the background.
 
 __global__ void copy_without_wait(float* y, const float* x, int n) {
-  __shared__ alignas(16) float tile[128];
+  __shared__ __align__(16) float tile[128];
   __pipeline_memcpy_async(&tile[threadIdx.x * 4], &x[threadIdx.x * 4], 16);
   __pipeline_commit();
   y[threadIdx.x] = tile[threadIdx.x * 4];  // FAULT copy_without_wait

@@ -64,6 +64,9 @@ class thread_block_tile : public lanes_group {
       : lanes_group((kSize == 32 ? ~0u : (1u << kSize % 32) - 1) << rank % 32 / kSize * kSize,
                     rank % 32 / kSize * kSize, kSize),
         rank_(rank) {}
+  template <typename Other>
+  thread_block_tile(const thread_block_tile<kSize, Other>& tile)
+      : thread_block_tile(tile.meta_group_rank() * kSize + tile.thread_rank()) {}
   unsigned thread_rank() const { return rank_ % kSize; }
   unsigned meta_group_rank() const { return rank_ / kSize; }
   unsigned meta_group_size() const { return (thread_block::size() + kSize - 1) / kSize; }

@@ -15,12 +15,13 @@ typedef __nv_bfloat16 nv_bfloat16;
 typedef __nv_bfloat162 nv_bfloat162;
 
 #ifndef __CUDA_NO_BFLOAT16_OPERATORS__
-EMULATOR_OPERATORS(__nv_bfloat16)
-EMULATOR_SMALL_COMPARISONS(__nv_bfloat16)
+#define EMULATOR_WITH_OPERATORS
 #endif
-#ifndef __CUDA_NO_BFLOAT162_OPERATORS__
-EMULATOR_OPERATORS(__nv_bfloat162)
-#endif
+#define Small __nv_bfloat16
+#define Pair __nv_bfloat162
+#include "emulator/small_float_functions.h"
+#undef Small
+#undef Pair
 
 EMULATOR_INLINE float __bfloat162float(__nv_bfloat16 x) { return x.emulator_wide(); }
 EMULATOR_INLINE __nv_bfloat16 __float2bfloat16(float x) { return __nv_bfloat16(x); }

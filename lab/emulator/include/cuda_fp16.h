@@ -8,12 +8,13 @@ typedef __half half;
 typedef __half2 half2;
 
 #ifndef __CUDA_NO_HALF_OPERATORS__
-EMULATOR_OPERATORS(__half)
-EMULATOR_SMALL_COMPARISONS(__half)
+#define EMULATOR_WITH_OPERATORS
 #endif
-#ifndef __CUDA_NO_HALF2_OPERATORS__
-EMULATOR_OPERATORS(__half2)
-#endif
+#define Small __half
+#define Pair __half2
+#include "emulator/small_float_functions.h"
+#undef Small
+#undef Pair
 
 EMULATOR_INLINE float __half2float(__half x) { return x.emulator_wide(); }
 EMULATOR_INLINE __half __float2half(float x) { return __half(x); }

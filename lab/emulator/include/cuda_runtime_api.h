@@ -304,7 +304,7 @@ cudaError_t cudaLaunchKernel(void (*kernel)(Parameters...), dim3 grid, dim3 bloc
     void (*kernel)(Parameters...);
     void** arguments;
   } call = {kernel, arguments};
-  const auto body = [](void* data) {
+  const auto body = [](void* data) EMULATOR_UNWATCHED {
     const auto& call = *static_cast<Call*>(data);
     emulator::Untyped<Parameters...>::call(reinterpret_cast<const void*>(call.kernel),
                                            call.arguments);

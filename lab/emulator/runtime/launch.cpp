@@ -248,6 +248,12 @@ EMULATOR_API size_t emulator_largest_shared(const void* kernel, int bytes) {
   return found == largest_shared.end() ? kUsualShared : found->second;
 }
 
+// torch's function, for launchers that ask it for the stream. A torch without CUDA has none.
+EMULATOR_API int aoti_torch_get_current_cuda_stream(int32_t, void** stream) {
+  *stream = nullptr;
+  return 0;
+}
+
 EMULATOR_API const char* emulator_error_text(int error) {
   switch (error) {
     case 0: return "no error";

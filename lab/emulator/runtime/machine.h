@@ -53,6 +53,7 @@ struct Thread {
   bool was_killed, was_launched;
   const void* pc;           // where it stands or waits
   const void* last_access;  // the last instruction that touched memory
+  uintptr_t last_load;      // the address from which it loaded
   WarpRequest warp;
   BarrierRequest barrier;
   uint32_t device_fence, block_fence;  // times of the last ones

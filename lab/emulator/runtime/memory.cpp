@@ -107,7 +107,8 @@ void remove_region(uintptr_t begin) {
 
 void prepare_cells(Region& region) {
   free(region.cells);
-  const size_t count = (region.bytes >> region.shift) + 1;
+  region.watched = region.bytes;
+  const size_t count = (region.watched >> region.shift) + 1;
   region.cells = static_cast<Cell*>(calloc(count, sizeof(Cell)));
   if (!region.cells) abort();
 }
@@ -129,10 +130,11 @@ Region* shared_region_at(uint32_t address) {
 static void split_cells(Region& region, unsigned shift) {
   const Cell* old = region.cells;
   const unsigned was = region.shift;
-  const size_t count = (region.bytes >> shift) + 1;
+  const size_t count = (region.watched >> shift) + 1, old_count = (region.watched >> was) + 1;
   region.cells = static_cast<Cell*>(calloc(count, sizeof(Cell)));
   if (!region.cells) abort();
-  for (size_t i = 0; i < count; ++i) region.cells[i] = old[i >> (was - shift)];
+  for (size_t i = 0; i < count; ++i)
+    region.cells[i] = old[std::min(i >> (was - shift), old_count - 1)];
   region.shift = shift;
   free(const_cast<Cell*>(old));
 }
@@ -298,13 +300,15 @@ static const Region* nearest_region(uintptr_t address) {
   report_and_kill(fault_of("out of bounds", access, pc, nearest_region(access.address)));
 }
 
-static void report_cell(const char* kind, const Access& access, const void* pc,
-                        const Region& region, const Touch& other, bool is_read) {
+static Fault fault_between(const char* kind, const Access& access, const void* pc,
+                           const Region& region, const Touch& other, bool is_read) {
   Fault fault = fault_of(kind, access, pc, &region);
   add_other(fault, other);
-  add_fact(fault, "other_access",
-           is_read ? "read" : other.thread & kIsAtomic ? "atomic" : "write");
-  report(fault);
+  const bool is_atomic = other.thread & kIsAtomic;
+  add_fact(fault, "other_access", is_read ? "read" : is_atomic ? "atomic" : "write");
+  if (access.kind == Kind::kLoad && is_atomic) fault.load_beside_atomic = pc;
+  if (access.kind == Kind::kAtomic && is_read) fault.load_beside_atomic = fault.other_pc;
+  return fault;
 }
 
 // A write that races may leave what is there: then no thread can tell. That is known once the
@@ -324,19 +328,16 @@ void settle() {
   suspicion.is_open = false;
   const auto* now = reinterpret_cast<const void*>(suspicion.access.address);
   const bool is_same = memcmp(now, suspicion.before, suspicion.access.bytes) == 0;
-  Fault fault = fault_of("race", suspicion.access, suspicion.pc, suspicion.region);
-  add_other(fault, suspicion.other);
-  add_fact(fault, "other_access",
-           suspicion.is_read ? "read" : suspicion.other.thread & kIsAtomic ? "atomic" : "write");
+  Fault fault = fault_between(is_same ? "same value" : "race", suspicion.access, suspicion.pc,
+                              *suspicion.region, suspicion.other, suspicion.is_read);
   fault.is_note = is_same;
-  if (is_same) fault.kind = "same value";
   report(fault);
 }
 
 static void suspect(const Access& access, const void* pc, const Region& region, const Touch& other,
                     bool is_read) {
   if (access.bytes > sizeof(suspicion.before) || access.kind != Kind::kStore)
-    return report_cell("race", access, pc, region, other, is_read);
+    return report(fault_between("race", access, pc, region, other, is_read));
   suspicion.is_open = true;
   suspicion.access = access;
   suspicion.pc = pc;
@@ -388,10 +389,10 @@ static void watch_load(Region& region, const Access& access, const Touch& touch,
       ++missing;
     } else if (write.time && !has_reported) {
       if ((write.thread & kInFlight) && write.time >= machine.block_begin) {
-        report_cell("missing wait", access, pc, region, write, false);
+        report(fault_between("missing wait", access, pc, region, write, false));
         has_reported = true;
       } else if (!is_before(write) && !may_meet(write, access, region)) {
-        report_cell("race", access, pc, region, write, false);
+        report(fault_between("race", access, pc, region, write, false));
         has_reported = true;
       }
     }
@@ -463,6 +464,10 @@ void on_access(const Access& access, const void* pc) {
   settle();
   count_step();
   Thread& thread = me();
+  // old = *address; while (...) old = atomicCAS(address, old, ...): such a load may see anything.
+  if (access.kind == Kind::kAtomic && access.address == thread.last_load)
+    instruction_at(thread.last_access).is_before_atomic = true;
+  thread.last_load = access.kind == Kind::kLoad ? access.address : 0;
   thread.last_access = pc;
   if (access.address - thread.fiber.stack < kStackBytes) return;  // its own local memory
   Instruction& instruction = instruction_at(pc);

@@ -30,6 +30,7 @@ struct Region {
   bool is_padding = false;  // surrounds arrays in shared memory: never right
   unsigned shift = 2;       // log2 of the bytes of a cell
   Cell* cells = nullptr;    // null: not watched
+  size_t watched = 0;       // bytes that have cells: of dynamic shared memory, as much as there can be
   uint32_t shared_address = 0;
   unsigned element = 1;  // bytes
   int label = -1;        // Python's number for it, or -1
@@ -56,6 +57,7 @@ struct Instruction {
   const void* pc = nullptr;
   uint16_t number = 0;
   Region* region = nullptr;  // where it went last
+  bool is_before_atomic = false;  // a plain load of what the thread then changes by an atomic
   Counts counts[3][5];       // [Space][Kind]
 };
 

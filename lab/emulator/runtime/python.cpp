@@ -127,7 +127,13 @@ EMULATOR_API const char* emulator_results() {
   static std::string text;
   text = std::string("{\"was_ended\":") + (machine.was_ended ? "true" : "false") +
          ",\"launches\":[" + launches + "],\"faults\":[";
-  for (size_t i = 0; i < faults.size(); ++i) text += (i > 0 ? "," : "") + text_of(faults[i]);
+  bool is_first = true;
+  for (const Fault& fault : faults) {
+    const void* load = fault.load_beside_atomic;
+    if (load && instruction_at(load).is_before_atomic) continue;
+    text += (is_first ? "" : ",") + text_of(fault);
+    is_first = false;
+  }
   text += "]}";
   return text.c_str();
 }

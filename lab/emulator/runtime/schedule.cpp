@@ -475,6 +475,7 @@ static void prepare_thread(unsigned number) {
   thread.state = State::kReady;
   thread.was_killed = false;
   thread.pc = thread.last_access = nullptr;
+  thread.last_load = 0;
   thread.device_fence = thread.block_fence = 0;
   thread.frames.clear();
   drop_copies(thread);

@@ -1,5 +1,5 @@
 // threadIdx and so on, and what the launches of a file become: kernel<<<grid, block>>>(x, y) is
-// launch([&](auto&... a) { kernel(a...); }, "kernel", file, line, {grid, block}, x, y).
+// launch([&](auto& a, auto& b) { kernel(a, b); }, "kernel", file, line, {grid, block}, x, y).
 #pragma once
 #include <stdint.h>
 #include <stdio.h>
