@@ -5,7 +5,6 @@ promises. The short run has the wrong answers of a few exercises, --all has all 
 """
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -27,6 +26,7 @@ EXERCISES = exercises.find_all()
 KERNELS = [each for each in EXERCISES if each.skeleton.suffix == ".cu"]
 KINDS = ("Fast, but wrong", "Right, but slow", "Right for one size", "A cheat")
 SHORT = {2, 8, 12, 21, 25}  # their wrong answers are in the short run
+pytestmark = pytest.mark.usefixtures("emulator_cache")
 HEAD = re.compile(r"\A// (?P<kind>[^:]+): (?P<why>.+?)\n// check says: (?P<says>.+?)\n(?!//)", re.DOTALL)
 
 
@@ -48,12 +48,6 @@ WRONG = [
     for each in KERNELS
     for answer in each.wrong
 ]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def emulator_cache(own_jit_cache):
-    """Workers and programs share what has been compiled; the user's cache is left alone."""
-    os.environ.setdefault("EMULATOR_CACHE", str(Path(os.environ["ADD2_TEST_CACHE"]).with_name("emulator")))
 
 
 def grade(exercise, answer, seed=1):
