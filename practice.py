@@ -145,17 +145,13 @@ def grade(exercise: exercises.Exercise, answer: Path, args: argparse.Namespace) 
     from grading import NotYet
 
     seed = torch.seed() % 1_000_000 if args.seed is None else args.seed
-    torch.manual_seed(seed)
-    grader = exercises.load_grader(exercise)
     try:
-        if hasattr(grader, "grade"):
-            lines = grader.grade(answer)
-        else:
-            import emulated
+        lines = exercises.grade(exercise, answer, seed)
+        grader = exercises.load_grader(exercise)
+        if hasattr(grader, "LAUNCHER") and not args.cpu:
             import on_gpu
 
-            lines = emulated.grade(grader, answer)
-            if not args.cpu and not on_gpu.why_not():
+            if not on_gpu.why_not():
                 lines += on_gpu.describe(on_gpu.measure(grader, answer, exercise.solution))
     except NotYet as found:
         print("\n" + "\n".join("  " + line for line in str(found).splitlines()))
