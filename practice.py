@@ -106,9 +106,8 @@ def start(exercise: exercises.Exercise, answers: Answers, args: argparse.Namespa
     answers.record(exercise)
     print(re.sub(r"\[([^\]]+)\]\((?:\.\./)+([^)#]+)[^)]*\)", r"\1 (\2)", text))  # links become paths
     if is_new:
-        print(
-            f"Write your answer in {shown(answers.path(exercise))}, then: python3 practice.py check {exercise.number}"
-        )
+        path = shown(answers.path(exercise))
+        print(f"Write your answer in {path}, then: python3 practice.py check {exercise.number}")
     else:
         print(f"{shown(answers.path(exercise))} exists and is left as it is. To start anew, rename it first.")
     return 0
@@ -131,9 +130,8 @@ def check(exercise: exercises.Exercise, answers: Answers, args: argparse.Namespa
     if status == 0:
         print(f"Passed. To compare: python3 practice.py solution {exercise.number}")
         following = answers.next(exercise)
-        print(
-            f"Next: python3 practice.py start {following[:2].lstrip('0')}" if following else "All exercises are passed."
-        )
+        number = following[:2].lstrip("0")
+        print(f"Next: python3 practice.py start {number}" if following else "All exercises are passed.")
     else:
         print(f"Not yet. A hint: python3 practice.py hint {exercise.number}")
     return status
@@ -153,6 +151,8 @@ def grade(exercise: exercises.Exercise, answer: Path, args: argparse.Namespace) 
 
             if not on_gpu.why_not():
                 lines += on_gpu.describe(on_gpu.measure(grader, answer, exercise.solution))
+    except torch.OutOfMemoryError:
+        lines.append("not timed: the GPU has too little free memory; --cpu leaves this out")
     except NotYet as found:
         print("\n" + "\n".join("  " + line for line in str(found).splitlines()))
         if found.kind in ("values", "nan"):
@@ -172,6 +172,8 @@ def run_apart(function: Callable[[], int]) -> int:
         try:
             status = function()
             sys.stdout.flush()
+        except KeyboardInterrupt:
+            status = 130
         except BaseException:
             sys.excepthook(*sys.exc_info())
             status = 3
@@ -210,7 +212,10 @@ def solution(exercise: exercises.Exercise, answers: Answers, args: argparse.Name
         try:
             wish = input(f"Show the solution of exercise {exercise.number}, {exercise.title}? [y/N] ")
         except EOFError:
-            print("practice.py: error: nobody answers; to see it without a question, add --yes", file=sys.stderr)
+            print(
+                "practice.py: error: there is no answer on stdin; to see it without a question, add --yes",
+                file=sys.stderr,
+            )
             return 2
         if wish.strip().lower() not in ("y", "yes"):
             return 1
