@@ -15,6 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [*ROOT.glob("*.zh-CN.md"), *sorted(ROOT.glob("docs/[0-9]*.zh-CN.md"))]
+PAGES += sorted(ROOT.glob("examples/practice/*/task.zh-CN.md"))
 TABLE = re.compile(r"(<!-- figures: [\w-]+ -->).*?<!-- end -->", re.DOTALL)
 RECORD = re.compile(r"\n*<!-- translates \S+, text (\w+) -->\n*$")
 

@@ -23,7 +23,9 @@ ROOT = Path(__file__).resolve().parents[1]
 COMPILERS = ("jit", "setup", "cmake")
 
 # For shutil.copytree(): what builds, tests and tools have written into the project's folder.
-leftovers = shutil.ignore_patterns(".*_cache", ".git", ".venv*", "build", "dist", "*.so", "*.egg-info", "__pycache__")
+leftovers = shutil.ignore_patterns(
+    ".*_cache", ".git", ".venv*", "answers", "build", "dist", "*.so", "*.egg-info", "__pycache__"
+)
 
 
 @dataclass
