@@ -400,7 +400,8 @@ def ports() -> str:
 
 
 FUNCTIONS = (first_run, clocks, study, steps, life, others, ratios, host_cost, training, ways, layers, rms_norm, matmul)
-FUNCTIONS += (matmul_sizes, int4_ratios, decode_attention, starter, emulator, emulator_differences, referee, layers_cpu, ports)
+FUNCTIONS += (matmul_sizes, int4_ratios, decode_attention, starter, emulator, emulator_differences)
+FUNCTIONS += (referee, layers_cpu, ports)
 FUNCTIONS += (llama_prize, llama, llama_steps, llama_kernels, llama_account)
 TABLES = {function.__name__.replace("_", "-"): function for function in FUNCTIONS}
 TABLES |= {  # those that one call makes
