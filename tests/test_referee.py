@@ -62,6 +62,22 @@ def test_minimal(lesson):
     assert not wrong_in(judge(load(SPECS / "minimal.py")[0], compile=False))
 
 
+LESSONS = ("rotate", "add_rms_norm", "gated_linear", "int4_linear", "decode_attention")
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("file", LESSONS)
+def test_lessons(file, run):
+    """Without a compiler; test_contract.py compiles them. By the command, in a process that has no other lesson."""
+    run("-m", "lab.referee", SPECS / f"{file}.py", "--quick")
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("file", LESSONS)
+def test_lessons_on_a_gpu(file, cuda, run):
+    run("-m", "lab.referee", SPECS / f"{file}.py", "--quick", "--device", "cuda")
+
+
 CARELESS = {
     ("kinds", "kinds::same"): {"aliases"},
     ("kinds", "kinds::mirror_into"): {"overlaps", "version"},
