@@ -140,7 +140,7 @@ def wraps_around_checked(a, b):
 
 
 def reads_as_float32(a, b):
-    """Whatever b's dtype is."""
+    """Reads the bytes of b as float32, even if b has another dtype."""
     if a.shape != b.shape or a.dtype != torch.float32:
         raise RuntimeError("b has another shape, or a is not float32")
     bytes_of_b = b.contiguous().view(torch.uint8).flatten()

@@ -1,4 +1,4 @@
-"""Judge an operator: what torch, its compilers and its users may ask of one. README.md says how.
+"""Judge an operator by all that torch, its compilers and its users may ask of it. README.md says how.
 
 from lab.referee import Operator, judge
 """

@@ -37,12 +37,9 @@ def parser() -> argparse.ArgumentParser:
 
 
 def show_progress(check, finding) -> None:
-    """On a terminal the check that runs now; then a line for each."""
-    if finding is not None:
-        erase = "\r\033[K" if sys.stdout.isatty() else ""
-        print(erase + line(finding), flush=True)
-    elif sys.stdout.isatty():
-        print(f"{'...':<14} {check.name}", end="", flush=True)
+    """On a terminal: the check that runs now."""
+    if sys.stderr.isatty():
+        print(f"\r\033[K{check.name} ..." if finding is None else "\r\033[K", end="", file=sys.stderr, flush=True)
 
 
 def check_options(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
@@ -78,9 +75,8 @@ def main() -> int:
     if args.list:
         print("\n".join(f"{check.name:<21} {check.question}" for check in CHECKS.values()))
         return 0
-    os.environ.setdefault(
-        "PYTORCH_NVML_BASED_CUDA_CHECK", "1"
-    )  # is_available() then leaves CUDA alone, so a fork may use it
+    # torch.cuda.is_available() then leaves CUDA alone, so that a fork may use it.
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     check_options(options, args)
     try:
         if args.events is not None:
@@ -92,10 +88,10 @@ def main() -> int:
             reports[operator] = judge(
                 operator, args.device, checks=args.check, compile=not args.quick, progress=show_progress
             )
-            for finding in reports[operator]:
-                if finding.is_wrong:
-                    print("\n" + details(finding), flush=True)
-            print("\n" + summary(reports[operator]) + "\n", flush=True)
+            print("\n".join(line(finding) for finding in reports[operator]))
+            wrong = [finding for finding in reports[operator] if finding.is_wrong]
+            print("".join(f"\n{details(finding)}\n" for finding in wrong))
+            print(summary(reports[operator]) + "\n", flush=True)
     except SpecError as error:
         print(f"{options.prog}: error: {error}", file=sys.stderr)
         return 2

@@ -172,7 +172,7 @@ def _told(ended: Ended) -> str:
 
 
 def _finding(operator: Operator, device: str, check: Check, ended: Ended) -> Finding:
-    """What a process has said, or how it died."""
+    """The finding from the events of a process, or from how it died."""
     last = ended.events[-1] if ended.events else {}
     if "verdict" in last:
         verdict, message, trial = last["verdict"], last["message"], last.get("trial")

@@ -53,7 +53,7 @@ def copies(inputs: Sequence) -> list:
 
 
 def tensors_of(results: object) -> list[Tensor]:
-    """Whatever a call returned, as a flat list of tensors: a number becomes a tensor, all else is left out."""
+    """The results of a call as a flat list of tensors. A number becomes a tensor, all else is left out."""
     leaves = [x for x in tree_leaves(results) if isinstance(x, (Tensor, int, float, complex))]
     return [x if isinstance(x, Tensor) else torch.tensor(x) for x in leaves]
 
@@ -150,7 +150,7 @@ class Operator:
         return returned + self._others(inputs, "written", "returned")
 
     def expected(self, inputs: Sequence) -> list[Tensor]:
-        """What run() should return, by the reference. The inputs are written if the reference writes."""
+        """The results that run() should have, by the reference. The inputs are written if the reference writes."""
         returned = tensors_of(self.reference(*inputs))
         return returned + self._others(inputs, "by_reference", "returned_by_reference")
 

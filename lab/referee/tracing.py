@@ -328,7 +328,10 @@ def dynamic_sizes(operator: Operator, device: str) -> Trials:
 def calls_are_not_removed(operator: Operator, device: str) -> None:
     """The compiler removes an operator whose results are not used, and that writes nothing."""
     inputs = operator.fresh(device)
-    count = len(operator.calls(copies(inputs)))
+    calls = operator.calls(copies(inputs))
+    if not calls or any(function._schema.returns or function._schema.is_mutable for function, *_ in calls):
+        raise NotApplicable("returns or writes something")
+    count = len(calls)
     graphs = []
 
     def backend(graph, example_inputs):
@@ -357,10 +360,6 @@ def calls_are_not_removed(operator: Operator, device: str) -> None:
 @check("declare what is written, or register an effect", "5_kinds", because_of=("writes",))
 def effects(operator: Operator, device: str) -> Trials:
     """Does the compiler keep a call that returns nothing?"""
-    calls = operator.calls(operator.fresh(device))
-    schemas = [function._schema for function, *_ in calls]
-    if not calls or any(schema.returns or schema.is_mutable for schema in schemas):
-        raise NotApplicable("returns or writes something")
     yield trial(calls_are_not_removed)
 
 

@@ -1,4 +1,4 @@
-"""What the trials share: how to compare, to change a size or a dtype, and to tell a refusal from an unclear error."""
+"""Helpers of the trials: compare, change a size or a dtype, tell a refusal from an unclear error."""
 
 import math
 import time

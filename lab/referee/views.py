@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def gap(x: Tensor) -> float | bool:
-    """A value for the memory around a view. Who reads it shows."""
+    """A value for the memory around a view. It shows in a result that was computed from it."""
     return math.nan if x.is_floating_point() or x.is_complex() else (x.dtype is torch.bool) or 1
 
 

@@ -78,7 +78,7 @@ def resized_outputs(operator: Operator, device: str) -> Trials:
 
 
 def _undeclared_aliases(function, args, kwargs, returned) -> list[str]:
-    """What a call of the operator shares without its schema saying so."""
+    """Memory that a result of a call shares although the schema calls the result new."""
     problems = []
     results = returned if isinstance(returned, (tuple, list)) else [returned]
     declared = function._schema.returns
