@@ -10,6 +10,7 @@ import importlib.util
 import subprocess
 import sys
 import threading
+import time
 
 import torch
 from torch.autograd import forward_ad
@@ -302,7 +303,7 @@ def quantize_blockwise_strides():
 def quantize_blockwise_threads():
     x = torch.linspace(-1, 1, 384)
     tables = [TABLE * (1 + k) / 2 for k in range(4)]
-    wrong, swapped = [], []
+    wrong, end = [], time.monotonic() + 20  # it is rare
 
     def quantize(k):
         return torch.ops.bitsandbytes.quantize_blockwise(x.clone(), tables[k].clone(), 64)[0]
@@ -310,20 +311,16 @@ def quantize_blockwise_threads():
     right = [quantize(k) for k in range(4)]
 
     def work(k):
-        for _ in range(2000):
-            found = quantize(k)
-            if not torch.equal(found, right[k]):
+        while time.monotonic() < end:
+            if not torch.equal(quantize(k), right[k]):
                 wrong.append(k)
-                swapped.extend(other for other in range(4) if torch.equal(found, right[other]))
 
     threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
     for each in threads:
         each.start()
     for each in threads:
         each.join()
-    show(
-        f"{len(wrong)} wrong results of 8000 in four threads, {len(swapped)} of them those of another thread's table", 0
-    )
+    show(f"{len(wrong)} wrong results in 20 s, with four threads that use different tables", 0)
 
 
 @finding("bitsandbytes")
