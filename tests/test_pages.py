@@ -24,7 +24,14 @@ TRANSLATED = {page: page.with_suffix(".zh-CN.md") for page in [README, *DOCS] if
 PAGES = [README, ROOT / "README.zh-CN.md", *DOCS]
 NOTEBOOK = ROOT / "docs" / "tour.ipynb"
 # by other tests, and by .ci/run
-RUN_ELSEWHERE = "articles/follow.py", "kinds/kinds.py", "mistakes/mistakes.py", "minimal/minimal.py", "pip wheel"
+RUN_ELSEWHERE = (
+    "articles/follow.py",
+    "kinds/kinds.py",
+    "mistakes/mistakes.py",
+    "minimal/minimal.py",
+    "port/functions.py",
+    "pip wheel",
+)
 LESSONS = [page for page in DOCS if "## Exercises" in page.read_text()]
 BLOCK = re.compile(r"^```(\w*)(?: (\w+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SOLVED = sorted((ROOT / "docs" / "solutions").glob("*.py"))

@@ -66,6 +66,9 @@ OTHERS = [  # operator, arguments, result
     ("several", (X, False), (X, None, 1)),
     ("filled", (X,), X.new_ones(2)),
 ]
+IMAGE = torch.zeros(2, 3, 4, 5)
+DENSE = [IMAGE, IMAGE.transpose(1, 3), IMAGE.to(memory_format=torch.channels_last), IMAGE[:1], IMAGE[:0, ::2]]
+GAPS = [IMAGE[..., ::2], IMAGE[:, :2], X.expand(3, 2), torch.zeros(8).as_strided((2, 3), (3, 2))]
 
 
 def assert_same(found, right):
@@ -90,6 +93,7 @@ def test_schema_types(types):
     types.write(x := X.clone())
     types.write_all([y := X.clone(), z := X.clone()])
     assert x.tolist() == y.tolist() == z.tolist() == [3, 3]
+    assert [*map(types.is_dense, DENSE + GAPS)] == [True] * len(DENSE) + [False] * len(GAPS)
     calls = torch.zeros(1, dtype=torch.int64)
     assert torch.equal(types.count_and_double(calls, X), 2 * X)
     assert calls.item() == 1
@@ -115,7 +119,7 @@ def test_table_of_schema_types():
             assert re.search(rf"[( ]{re.escape(name)}[ )\"]", text) or name in text, each
         for each in re.findall(r"`([^`]+)`", " ".join(types)):
             assert each.removeprefix("torch::stable::") in text, each
-    called = {*SAME, *(name for name, *_ in OTHERS), "write", "write_all", "count_and_double"}
+    called = {*SAME, *(name for name, *_ in OTHERS), "write", "write_all", "count_and_double", "is_dense"}
     assert called == {*re.findall(r'm\.def\("(\w+)', text)}
 
 
@@ -269,3 +273,13 @@ def test_cuda_names_compile(nvcc, tmp_path):
     include, flags = f"-I{Path(torch.__file__).parent}/include", ["-std=c++17", "-arch=sm_80", TARGET]
     command = [nvcc, *flags, *cpp_extension.COMMON_NVCC_FLAGS, include, "-c", PORT / "names.cu"]
     subprocess.run([*command, "-o", tmp_path / "names.o"], check=True)
+
+
+def test_reserved_random_numbers(cuda):
+    """Python's way to torch's own stream of them, for a kernel: page 20."""
+    generator = torch.Generator("cuda").manual_seed(3)
+    if not hasattr(generator, "philox_state"):
+        pytest.skip("needs torch 2.14")
+    (seed, first, _), (_, second, _) = generator.philox_state(4), generator.philox_state(4)
+    assert seed.item() == 3
+    assert second.item() - first.item() == 4

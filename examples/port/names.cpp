@@ -24,11 +24,9 @@
 #include <torch/headeronly/util/Half.h>
 #include <torch/headeronly/util/complex.h>
 
-#include <algorithm>
 #include <optional>
 #include <stdexcept>
 #include <tuple>
-#include <utility>
 #include <vector>
 #if defined(TORCH_VERSION_2_13_0) && TORCH_FEATURE_VERSION >= TORCH_VERSION_2_13_0
 #include <torch/csrc/stable/generator.h>
@@ -118,22 +116,6 @@ Tensor functions(const Tensor& x, int64_t n) {
   for (const int64_t i : c10::irange(n)) value += i;
 #endif
   return y.is_contiguous() && y.element_size() == 4 && y.storage_offset() == 0 ? y : x;
-}
-
-// at::Tensor's is_non_overlapping_and_dense(): its elements fill one block of memory, in some
-// order.
-bool is_dense(const Tensor& x) {
-  std::vector<std::pair<int64_t, int64_t>> dims;
-  for (int64_t k = 0; k < x.dim(); ++k) {
-    if (x.size(k) != 1) dims.emplace_back(x.stride(k), x.size(k));
-  }
-  std::sort(dims.begin(), dims.end());
-  int64_t expected = 1;
-  for (const auto& [stride, size] : dims) {
-    if (stride != expected) return x.numel() == 0;
-    expected *= size;
-  }
-  return true;
 }
 
 Tensor names(const Tensor& x, std::optional<Tensor> maybe, std::vector<Tensor> list) {

@@ -4,10 +4,12 @@
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 using torch::headeronly::IntHeaderOnlyArrayRef;
@@ -86,6 +88,22 @@ std::tuple<Tensor, std::optional<Tensor>, int64_t> several(const Tensor& x, bool
   const Tensor y = torch::stable::clone(x);
   return {y, both ? std::optional(torch::stable::clone(x)) : std::nullopt, x.dim()};
 }
+// at::Tensor's is_non_overlapping_and_dense(): its elements fill one block of memory, in some
+// order.
+bool is_dense(const Tensor& x) {
+  std::vector<std::pair<int64_t, int64_t>> dims;
+  for (int64_t k = 0; k < x.dim(); ++k) {
+    if (x.size(k) != 1) dims.emplace_back(x.stride(k), x.size(k));
+  }
+  std::sort(dims.begin(), dims.end());
+  int64_t expected = 1;
+  for (const auto& [stride, size] : dims) {
+    if (stride != expected) return x.numel() == 0;
+    expected *= size;
+  }
+  return true;
+}
+
 // Defaults stand only in the schema; what follows * is passed by its name.
 Tensor filled(const Tensor& x, double value, const std::string& how) {
   Tensor y = torch::stable::clone(x);
@@ -121,6 +139,7 @@ STABLE_TORCH_LIBRARY(schema_types, m) {
   m.def("memory_format(MemoryFormat x) -> MemoryFormat");
   m.def("device(Device x) -> Device");
   m.def("several(Tensor x, bool both) -> (Tensor, Tensor?, int)");
+  m.def("is_dense(Tensor x) -> bool");
   m.def("filled(Tensor x, *, float value=1.0, str how=\"plus\") -> Tensor");
 }
 
@@ -153,5 +172,6 @@ STABLE_TORCH_LIBRARY_IMPL(schema_types, CompositeExplicitAutograd, m) {
   m.impl("memory_format", TORCH_BOX(&memory_format));
   m.impl("device", TORCH_BOX(&device));
   m.impl("several", TORCH_BOX(&several));
+  m.impl("is_dense", TORCH_BOX(&is_dense));
   m.impl("filled", TORCH_BOX(&filled));
 }

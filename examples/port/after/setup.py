@@ -8,7 +8,10 @@ from torch.utils.cpp_extension import CUDA_HOME, BuildExtension, CppExtension, C
 with_cuda = torch.version.cuda is not None and CUDA_HOME is not None
 sources = ["blend/csrc/blend.cpp"] + ["blend/csrc/blend_cuda.cu"] * with_cuda
 macros = [("TORCH_TARGET_VERSION", "0x020a000000000000")] + [("WITH_CUDA", None)] * with_cuda
-extension = (CUDAExtension if with_cuda else CppExtension)("blend._C", sources, define_macros=macros)
+flags = {"nvcc": ["-lineinfo"]}  # so that a memory check or a profiler can name a line; it does not change the code
+extension = (CUDAExtension if with_cuda else CppExtension)(
+    "blend._C", sources, define_macros=macros, extra_compile_args=flags
+)
 # libtorch.so stands for all of torch's libraries, with CUDA or without. The CUDA runtime goes into ours.
 extension.libraries = ["cudart_static", "rt", "dl", "pthread"] * with_cuda
 extension.extra_link_args = ["-Wl,--no-as-needed", "-ltorch", "-Wl,--as-needed", "-Wl,--exclude-libs,ALL"]
