@@ -1,5 +1,6 @@
 """The pages on debugging and profiling: each tool says of examples/debug and examples/profile what they show."""
 
+import json
 import os
 import re
 import shutil
@@ -44,6 +45,39 @@ def test_emulator(bug, run, emulator_cache):
     without_numbers = re.compile(r" \(\d+ times\)")
     for fault in faults:
         assert without_numbers.sub("", fault.strip()) in without_numbers.sub("", DEBUG)
+
+
+def test_emulator_counts_as_nsight_compute(run, emulator_cache, tmp_path):
+    """Of all launches in the record, but where the record says that nvcc makes something else of the source."""
+    rows = json.loads((ROOT / "docs/results/h200-emulator-ncu.json").read_text())["results"]
+    run("examples/profile/counts.py", "--json", tmp_path / "counts.json")
+    found = json.loads((tmp_path / "counts.json").read_text())["results"]
+    assert [row["launch"] for row in found] == [row["launch"] for row in rows]
+    for ours, row in zip(found, rows, strict=True):
+        differences = {name for name in row["ncu"] if ours[name] != row["ncu"][name]}
+        assert differences == {*row["different"]}, row["launch"]
+
+
+def test_counts_are_compared_with_a_table_of_ncu(run, emulator_cache, tmp_path):
+    """One wrong number is named; a table of other launches is refused."""
+    run("examples/profile/counts.py", "--json", tmp_path / "counts.json")
+    launches = json.loads((tmp_path / "counts.json").read_text())["results"]
+    launches[3]["load_sectors"] += 1000
+    head = '"ID","Kernel Name","Metric Name","Metric Value"'
+    lines = [
+        f'"{i}","void {row["kernel"]}<int>(T1 *)","smsp__sass_l1tex_t_sectors_pipe_lsu_mem_global_op_ld.sum","{x:,}"'
+        for i, row in enumerate(launches)
+        for x in [row["load_sectors"]]
+    ]
+    table = tmp_path / "ncu.csv"
+    table.write_text("\n".join(["==PROF== Connected", head, *lines]))
+    done = run("examples/profile/counts.py", "--compare", table, status=1)
+    assert f"1 of {len(launches)} launches differ: {launches[3]['launch']}" in done.stderr
+    assert f"(ncu: {launches[3]['load_sectors']:,})" in done.stdout
+    table.write_text("\n".join([head, *lines[1:]]))
+    assert "has other launches" in run("examples/profile/counts.py", "--compare", table, status=1).stderr
+    table.write_text("nothing")
+    assert "has no table" in run("examples/profile/counts.py", "--compare", table, status=1).stderr
 
 
 def test_emulator_has_no_devices(run):
