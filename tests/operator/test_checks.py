@@ -136,6 +136,11 @@ def test_random_calls(add2, device):
                 add2.torch_launch_add2(c, a, b, n)
 
 
+def test_has_cuda(add2, library):
+    """Programs ask it whether a GPU can be used."""
+    assert torch.ops.add2.has_cuda() == (b"launch_add2_cuda" in library.read_bytes())
+
+
 def test_library_of_another_version(add2, library, run, tmp_path):
     """Two installations in one process: Python files of one must not drive the library of the other."""
     folder = shutil.copytree(Path(add2.__file__).parent, tmp_path / "add2", ignore=shutil.ignore_patterns("*.so"))
