@@ -91,3 +91,107 @@ def test_no_alarm_without_the_fault(kernels, name, order):
     report = run(kernels, name, f"{name}_right", order=order)
     assert not report.faults, report
     assert not report.unwritten, report
+
+
+# ---- Faults of another form.
+
+
+def kinds(report):
+    return [fault.kind for fault in report.faults]
+
+
+def test_dynamic_shared_memory_that_is_too_small(kernels):
+    x = torch.arange(32, dtype=torch.float32)
+    right = emulator.run(kernels.dynamic_shared[1, 32, 128], emulator.out(torch.zeros(32)), x, 32)
+    assert not right.faults
+    for given, first in ((124, 31), (0, 0)):
+        report = emulator.run(kernels.dynamic_shared[1, 32, given], torch.zeros(32), x, 32)
+        assert kinds(report) == ["out of bounds"]
+        fault = report.faults[0]
+        assert (fault.line, fault.thread) == (marked_line("dynamic_shared"), (first, 0, 0))
+        assert f"the launch gave {given} bytes" in fault.message
+
+
+@pytest.mark.parametrize(
+    ("kernel", "grid", "block", "shared", "words"),
+    [
+        ("never_written", 1, 2048, 0, "2,048 threads per block in x; at most 1,024"),
+        ("never_written", 1, (64, 32), 0, "2,048 threads per block; at most 1,024"),
+        ("never_written", 1, 0, 0, "a block of no threads"),
+        ("never_written", 0, 32, 0, "a grid of no blocks"),
+        ("never_written", (1, 70000), 32, 0, "70,000 blocks in y; at most 65,535"),
+        ("never_written", 1, 32, 300_000, "300,000 bytes of shared memory; a block has at most 232,448"),
+        ("launch_bounds", 1, 96, 0, "96 threads per block, and the kernel's __launch_bounds__ allow 64"),
+    ],
+)
+def test_launches_that_cuda_refuses(kernels, kernel, grid, block, shared, words):
+    y = torch.zeros(32)
+    report = emulator.run(getattr(kernels, kernel)[grid, block, shared], y, torch.zeros(32), 32)
+    assert kinds(report) == ["launch"]
+    assert words in report.faults[0].message
+    assert report.error in ("invalid argument", "invalid configuration argument")
+    assert not report.unwritten
+
+
+def test_elements_that_no_thread_writes(kernels):
+    x, y = torch.arange(64, dtype=torch.float32), torch.zeros(64)
+    report = emulator.run(kernels.never_written[1, 64], emulator.out(y), x, 61)
+    (missing,) = report.unwritten
+    assert (missing.argument, missing.count, missing.first) == ("argument 1", 4, [(60,), (61,), (62,), (63,)])
+    assert report.is_wrong()
+    rows = torch.zeros(8, 16)[:, :8]  # of a larger tensor: only its own elements count
+    report = emulator.run(kernels.never_written[1, 64], emulator.out(rows), x, 64)
+    assert report.unwritten[0].first == [(4, 0), (4, 1), (4, 2), (4, 3)]
+    assert not emulator.run(kernels.never_written_right[1, 64], emulator.out(y), x, 64).unwritten
+
+
+def test_tensor_that_is_given_twice_or_in_parts(kernels):
+    y = torch.arange(66, dtype=torch.float32)
+    report = emulator.run(kernels.past_end_read[1, 64], y[:64], y[:64], 64)
+    assert "argument 1 (float32 [64]) and argument 2 (float32 [64])" in report.faults[0].message
+    assert not emulator.run(kernels.never_written_right[1, 32], y[:32], y[32:64], 32).faults
+
+
+def test_too_deep_recursion_and_division_by_zero(kernels):
+    x, y = torch.ones(32), torch.zeros(32)
+    assert kinds(emulator.run(kernels.recursion[1, 32], y, x, 32)) == ["stack overflow"]
+    assert kinds(emulator.run(kernels.division[1, 32], y, x, 32)) == ["division by zero"]
+    assert not emulator.run(kernels.never_written_right[1, 32], y, x, 32).faults  # and it goes on
+
+
+CLEAN = {
+    "lock_for_each_thread": (2, 32, 1),
+    "look_back": (8, 32, 256),
+    "hand_over": (1, 64, 32),
+    "halves_of_a_warp": (1, 32, 32),
+    "one_array_of_bytes": (1, 64, 64),
+    "same_value": (1, 64, 1),
+    "warps_end_early": (1, 64, 32),
+}
+
+
+@pytest.mark.parametrize("order", ["forward", "backward", "random"])
+@pytest.mark.parametrize("name", CLEAN)
+def test_no_alarm_for_code_that_is_right(kernels, name, order):
+    grid, block, n = CLEAN[name]
+    report = emulator.run(getattr(kernels, name)[grid, block], torch.zeros(n), torch.ones(256) * 2, n, order=order)
+    assert not report.faults, report
+    notes = {"same_value": ["same value"], "warps_end_early": ["ended before a barrier"]}
+    assert [note.kind for note in report.notes] == notes.get(name, [])
+
+
+def test_values_show_a_race_in_another_order(kernels):
+    x = torch.arange(64, dtype=torch.float32)
+    found = []
+    for order in ("forward", "backward"):
+        y = torch.zeros(64)
+        emulator.run(kernels.race_of_warps[1, 64], y, x, 64, order=order)
+        found.append(y)
+    assert not torch.equal(*found)
+
+
+def test_watching_can_be_left_out(kernels):
+    """Without it races are not found; accesses out of bounds are, as they would crash the process."""
+    x, y = torch.zeros(64), torch.zeros(64)
+    assert not emulator.run(kernels.race_of_warps[1, 64], y, x, 64, watch=False).faults
+    assert kinds(emulator.run(kernels.past_end_write[3, 32], y, x, 64, watch=False)) == ["out of bounds"]

@@ -193,7 +193,7 @@ def test_wrong_arguments_are_refused(kernels):
         emulator.run(kernels.parameters, y, 1.5)
     with pytest.raises(TypeError, match=r"argument 2: expected float, found a tensor"):
         emulator.run(kernels.parameters, y, y, 2.25, -7, True, 1, 3, None)
-    with pytest.raises(TypeError, match="argument 4: expected int8, found 0.5"):
+    with pytest.raises(TypeError, match=r"argument 4: expected int8, found 0\.5"):
         emulator.run(kernels.parameters, y, 1.5, 2.25, 0.5, True, 1, 3, None)
     with pytest.raises(TypeError, match=r"numbers is a kernel: run\(numbers\[grid, block\], \.\.\.\)"):
         emulator.run(kernels.numbers, y)

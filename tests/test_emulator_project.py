@@ -162,8 +162,8 @@ TENSORS = "y", "s", "rstd", "a", "b", "weight", "dx", "dweight", "sums", "dy", "
 class Problem(ctypes.Structure):
     """As in add_rms_norm/ladder.cu."""
 
-    _fields_ = [(name, ctypes.c_void_p) for name in TENSORS]  # noqa: RUF012
-    _fields_ += [("rows", ctypes.c_int64), ("width", ctypes.c_int), ("blocks", ctypes.c_int)]  # noqa: RUF005
+    _fields_ = [(name, ctypes.c_void_p) for name in TENSORS]
+    _fields_ += [("rows", ctypes.c_int64), ("width", ctypes.c_int), ("blocks", ctypes.c_int)]
 
 
 def rms_norm(s, weight):

@@ -73,11 +73,13 @@ def find_function(kernels: Kernels, text: str) -> Function | Bound:
         raise Mistake(str(error)) from None
     if not match and function.is_kernel:
         raise Mistake(f"{name} is a kernel: give its geometry, '{name}<<<grid, block>>>'")
+    if match and not function.is_kernel:
+        raise Mistake(f"{name} is a launcher: call it without <<<{match[2]}>>>")
     if not match:
         return function
     try:
         grid, block, *shared = (tuple(map(int, part.strip().split("x"))) for part in match[2].split(","))
-        return function[grid, block, *(size[0] for size in shared)]
+        return function[(grid, block, *(size[0] for size in shared))]
     except (ValueError, TypeError):
         raise Mistake(f"<<<{match[2]}>>>: expected <<<grid, block>>> or <<<grid, block, shared bytes>>>") from None
 

@@ -51,7 +51,8 @@ ALONE += (
 WITH_VALUE = ("-gencode", "-Xptxas", "-Xcompiler", "-ccbin", "--compiler-bindir")
 
 
-OFTEN_USED = {"callbacks", "count", "fibers", "matrix", "memory", "numbers", "schedule", "warp"}
+OFTEN_USED = {"barriers", "callbacks", "copies", "count", "fibers", "lanes", "matrix", "numbers", "order", "regions"}
+OFTEN_USED |= {"schedule", "watch"}
 
 
 class BuildError(RuntimeError):
@@ -81,7 +82,7 @@ def cache() -> Path:
 
 def runtime() -> Path:
     """The library with the emulator itself, compiled once."""
-    sources = sorted((HERE / "runtime").iterdir()) + [HEADERS / "emulator/runtime.h"]
+    sources = [*sorted((HERE / "runtime").iterdir()), HEADERS / "emulator/runtime.h"]
     key = _hash(version(), *(path.read_bytes() for path in sources))
     library = cache() / f"emulator-{key}.so"
 

@@ -4,7 +4,7 @@ import ctypes
 import functools
 import json
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,17 +12,26 @@ import torch
 from torch import Tensor
 
 from . import build, faults
-from .lines import Lines
+from .lines import Lines, Place
 from .report import Counts, Fault, Launch, Line, Report, Unwritten
 
 ORDERS = {"forward": 0, "backward": 1, "random": 2}
 LETTERS = {
     "b": ctypes.c_int8, "B": ctypes.c_uint8, "h": ctypes.c_int16, "H": ctypes.c_uint16, "i": ctypes.c_int32,
     "I": ctypes.c_uint32, "q": ctypes.c_int64, "Q": ctypes.c_uint64, "f": ctypes.c_float, "d": ctypes.c_double,
-    "p": ctypes.c_void_p, "s": ctypes.c_void_p, "z": ctypes.c_char_p, "v": None,
+    "e": ctypes.c_int32, "p": ctypes.c_void_p, "s": ctypes.c_void_p, "z": ctypes.c_char_p, "v": None,
 }  # fmt: skip
 WORDS = {"b": "int8", "B": "uint8", "h": "int16", "H": "uint16", "i": "int32", "I": "uint32", "q": "int64"}
-WORDS |= {"Q": "uint64", "f": "float", "d": "double", "p": "pointer", "s": "stream", "z": "string", "?": "struct"}
+WORDS |= {
+    "Q": "uint64",
+    "f": "float",
+    "d": "double",
+    "p": "pointer",
+    "s": "stream",
+    "z": "string",
+    "e": "cudaError_t",
+    "?": "struct",
+}
 SPACES = ("global", "shared")
 KINDS = ("load", "store", "atomic", "copy", "load")  # the last is ldmatrix
 LOCK = threading.RLock()  # one run at a time: there is one emulated GPU
@@ -45,7 +54,7 @@ def out(tensor: Tensor) -> Out:
 
 @dataclass(frozen=True)
 class Function:
-    """A launcher or a kernel of a loaded library. kernel[grid, block] or kernel[grid, block, shared bytes] is a launch."""
+    """A launcher or a kernel of a loaded library. A kernel with its geometry: kernel[grid, block, shared bytes]."""
 
     name: str
     signature: str  # a letter for the result's type, then one for each parameter
@@ -127,7 +136,7 @@ def load(source: Path | str | Sequence[Path | str], flags: Sequence[str] = ()) -
 
 def run(
     function: Function | Bound,
-    *arguments: Tensor | Out | int | float | None | object,
+    *arguments: Tensor | Out | int | float | object,
     tensors: Mapping[str, Tensor | Out] | Sequence[Tensor | Out] = (),
     order: str = "forward",
     seed: int = 0,
@@ -161,7 +170,7 @@ def run(
             emulator().emulator_end()
     if isinstance(result, bytes):
         report.error = result.decode()
-    elif bound and result:
+    elif result and (bound or callee.signature[0] == "e"):
         report.error = emulator().emulator_error_text(result).decode()
     else:
         report.result = result
@@ -206,6 +215,8 @@ def converted(value: object, letter: str, name: str) -> object:
 def call(function: Function, values: list) -> object:
     """Call a launcher of C or C++."""
     letter = function.signature[0]
+    if letter == "?":
+        raise TypeError(f"{function.name} returns a struct; expected a number, a pointer, an error or nothing")
     typed = ctypes.CFUNCTYPE(LETTERS.get(letter, ctypes.c_int))(function.address)
     given = [
         converted(value, letter, f"{function.name}, argument {i + 1}")
@@ -331,6 +342,10 @@ def drop_symptoms(report: Report) -> None:
     report.notes = [note for note in report.notes if lines_of(note) not in map(lines_of, races)]
 
 
+def name_place(place: Place) -> str:
+    return f"{Path(place[0]).name}:{place[1]}" if place[1] else ""
+
+
 def lines_of(fault: Fault) -> frozenset:
     other = {(fault.other_file, fault.other_line)} if fault.other_line else set()
     return frozenset({(fault.file, fault.line)} | other)
@@ -371,11 +386,7 @@ def make_fault(facts: dict, lines: Lines, watched: Watched) -> Fault | None:
     if facts.get("is_two_places") and (file, line) == (other_file, other_line):
         return None  # the compiler has made two copies of one line
     facts["other_place"] = f"line {other_line}" if other_file == file else f"{Path(other_file).name}:{other_line}"
-    positions = facts.get("positions", ())
-    facts["positions"] = [
-        ("{}:{}".format(Path(lines.place(pc)[0]).name, lines.place(pc)[1]) if lines.place(pc)[1] else "", *rest)
-        for pc, *rest in positions
-    ]
+    facts["positions"] = [(name_place(lines.place(pc)), *rest) for pc, *rest in facts.get("positions", ())]
     fault = Fault(facts["kind"], faults.sentence(facts, watched.names, watched.sizes), file=file, line=line)
     fault.kernel = lines.kernel(facts["kernel"]) or facts.get("text", "")
     fault.access, fault.count = facts["access"], facts["count"]

@@ -594,3 +594,116 @@ __device__ int depth_of(const float* x, int i) {
   return x[0] >= 0 ? depth_of(x, i + 1) + local[0] : i;
 }
 __global__ void recursion(float* y, const float* x, int n) { y[threadIdx.x] = depth_of(x, 0); }
+
+// An integer division by zero: a CPU stops, a GPU goes on.
+__global__ void division(float* y, const float* x, int n) {
+  y[threadIdx.x] = n / (n - int(x[1] * n));
+}
+
+// ---- Right code that looks dangerous: no alarm.
+
+// Threads take tickets; a thread that holds the lock changes y.
+__device__ int lock_word;
+__global__ void lock_for_each_thread(float* y, const float* x, int n) {
+  bool is_done = false;
+  while (!is_done) {
+    if (atomicCAS(&lock_word, 0, 1) == 0) {
+      __threadfence();
+      y[0] += x[threadIdx.x];
+      __threadfence();
+      atomicExch(&lock_word, 0);
+      is_done = true;
+    }
+  }
+}
+
+// Each block waits for the one before it, in the order in which blocks have begun.
+__device__ unsigned begun;
+__device__ volatile int is_ready[8];
+__device__ volatile float prefix[8];
+__global__ void look_back(float* y, const float* x, int n) {
+  __shared__ unsigned turn;
+  __shared__ float before;
+  if (threadIdx.x == 0) {
+    turn = atomicAdd(&begun, 1);
+    float sum = 0;
+    for (int i = 0; i < blockDim.x; ++i) sum += x[turn * blockDim.x + i];
+    before = 0;
+    if (turn > 0) {
+      while (is_ready[turn - 1] == 0) {
+      }
+      __threadfence();
+      before = prefix[turn - 1];
+    }
+    prefix[turn] = before + sum;
+    __threadfence();
+    is_ready[turn] = 1;
+  }
+  __syncthreads();
+  const int i = turn * blockDim.x + threadIdx.x;
+  y[i] = before + x[i];
+  if (turn == gridDim.x - 1 && threadIdx.x == 0) begun = 0;  // for the next launch
+}
+
+// One warp hands data to another by a flag.
+__global__ void hand_over(float* y, const float* x, int n) {
+  __shared__ float data[32];
+  __shared__ volatile int flag;
+  if (threadIdx.x == 0) flag = 0;
+  __syncthreads();
+  if (threadIdx.x < 32) {
+    data[threadIdx.x] = x[threadIdx.x];
+    __threadfence_block();
+    __syncwarp();
+    if (threadIdx.x == 0) flag = 1;
+  } else {
+    while (flag == 0) {
+    }
+    __threadfence_block();
+    y[threadIdx.x - 32] = data[63 - threadIdx.x];
+  }
+}
+
+// The two halves of a warp go their own ways.
+__global__ void halves_of_a_warp(float* y, const float* x, int n) {
+  __shared__ float sums[32];
+  const int lane = threadIdx.x;
+  const unsigned mask = lane < 16 ? 0x0000ffff : 0xffff0000;
+  sums[lane] = x[lane];
+  __syncwarp(mask);
+  for (int step = 8; step > 0; step /= 2) {
+    const float other = lane % 16 < step ? sums[lane + step] : 0;
+    __syncwarp(mask);
+    sums[lane] += other;
+    __syncwarp(mask);
+  }
+  y[lane] = sums[lane / 16 * 16];
+}
+
+// Bytes, halves and floats share one array.
+__global__ void one_array_of_bytes(float* y, const float* x, int n) {
+  __shared__ __align__(16) unsigned char memory[64 * 7];
+  float* floats = reinterpret_cast<float*>(memory);
+  short* shorts = reinterpret_cast<short*>(memory + 64 * 4);
+  unsigned char* bytes = memory + 64 * 6;
+  const int i = threadIdx.x, j = 63 - i;
+  floats[i] = x[i];
+  shorts[i] = short(2 * i);
+  bytes[i] = i;
+  __syncthreads();
+  y[i] = floats[j] + shorts[j] + bytes[j];
+}
+
+// All threads that find something say the same: worth a note, but every order gives one result.
+__global__ void same_value(float* y, const float* x, int n) {
+  if (x[threadIdx.x] > 1) y[0] = 1;
+}
+
+// Whole warps end before a barrier: a GPU lets it pass. CUDA leaves it undefined, so it is a note.
+__global__ void warps_end_early(float* y, const float* x, int n) {
+  __shared__ float tile[64];
+  if (threadIdx.x >= n) return;
+  tile[threadIdx.x] = x[threadIdx.x];
+  __syncthreads();
+  y[threadIdx.x] = tile[n - 1 - threadIdx.x];
+}

@@ -34,6 +34,10 @@ enum cudaError {
   cudaErrorUnknown = 999,
 };
 typedef enum cudaError cudaError_t;
+template <>
+constexpr char emulator::letter<cudaError>() {
+  return 'e';
+}
 typedef struct CUevent_st* cudaEvent_t;
 
 inline cudaError_t emulator_result(cudaError_t error) {

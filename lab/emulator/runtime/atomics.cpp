@@ -6,7 +6,7 @@
 
 #include "faults.h"
 #include "machine.h"
-#include "memory.h"
+#include "watch.h"
 
 using namespace emulator;
 

@@ -9,7 +9,7 @@
 #include "count.h"
 #include "faults.h"
 #include "machine.h"
-#include "memory.h"
+#include "watch.h"
 
 using namespace emulator;
 

@@ -4,7 +4,7 @@
 
 #include <map>
 
-#include "count.h"
+#include "order.h"
 
 namespace emulator {
 
@@ -52,10 +52,8 @@ void add_other(Fault& fault, const Touch& touch) {
   fault.has_other = true;
   fault.other_pc = instruction_of(touch.instruction).pc;
   fault.other_block = block_index(block_at(touch.time));
-  const unsigned other = touch.thread & kThreadBits;
-  fault.other_thread = threads[other].at;
-  fault.is_same_warp =
-      touch.time >= machine.block_begin && machine.current && other / kLanes == me().warp_number();
+  fault.other_thread = threads[touch.thread & kThreadBits].at;
+  fault.is_same_warp = is_same_warp(touch);
 }
 
 // The threads of the block by where they stand, as lists of [address, state, count, first thread].
@@ -83,14 +81,27 @@ void add_positions(Fault& fault) {
 
 // A fault that has been found in the same place before is only counted; of a race, two warps say
 // more than two lanes. Once a launch is over, what follows from the first fault is no news.
-void report(const Fault& fault) {
+static Fault* find_fault(const std::string& kind, const void* pc, const void* other_pc) {
   for (Fault& known : faults) {
-    const bool is_same = known.pc == fault.pc && known.other_pc == fault.other_pc;
-    const bool is_turned = known.pc == fault.other_pc && known.other_pc == fault.pc;
-    if (known.kind != fault.kind || !(is_same || is_turned)) continue;
-    const uint64_t count = known.count + 1;
-    if (known.is_same_warp && !fault.is_same_warp) known = fault;
-    known.count = count;
+    const bool is_same = known.pc == pc && known.other_pc == other_pc;
+    const bool is_turned = known.pc == other_pc && known.other_pc == pc;
+    if (known.kind == kind && (is_same || is_turned)) return &known;
+  }
+  return nullptr;
+}
+
+bool count_again(const char* kind, const void* pc, const void* other_pc, bool is_same_warp) {
+  Fault* known = find_fault(kind, pc, other_pc);
+  if (!known || (known->is_same_warp && !is_same_warp)) return false;
+  ++known->count;
+  return true;
+}
+
+void report(const Fault& fault) {
+  if (Fault* known = find_fault(fault.kind, fault.pc, fault.other_pc)) {
+    const uint64_t count = known->count + 1;
+    if (known->is_same_warp && !fault.is_same_warp) *known = fault;
+    known->count = count;
     return;
   }
   if (machine.is_over && !faults.empty()) return;

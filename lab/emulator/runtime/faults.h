@@ -32,6 +32,8 @@ void add_fact(Fault& fault, const char* name, const std::string& text);
 void add_fact(Fault& fault, const char* name, int64_t number);
 void add_other(Fault& fault, const Touch& touch);
 void report(const Fault& fault);
+// Counts a fault that has been reported before; false if there is none. Saves making another one.
+bool count_again(const char* kind, const void* pc, const void* other_pc, bool is_same_warp);
 [[noreturn]] void report_and_kill(const Fault& fault);
 void add_positions(Fault& fault);  // where all threads of the block stand
 

@@ -10,7 +10,9 @@
 #include "faults.h"
 #include "machine.h"
 #include "memory.h"
+#include "order.h"
 #include "results.h"
+#include "watch.h"
 
 using namespace emulator;
 
@@ -102,6 +104,8 @@ static void prepare_shared(size_t bytes) {
     region.name = "dynamic shared memory";
     dynamic_shared = add_region(region);
     prepare_cells(*dynamic_shared);
+    region.is_padding = true;  // all of it, where the launch gave less
+    add_region(region);
   }
   dynamic_shared->bytes = bytes;
 }
@@ -191,6 +195,21 @@ EMULATOR_API void emulator_needs_gpu(const char* what) {
   add_fact(fault, "text", what);
   if (machine.current) report_and_kill(fault);
   report(fault);
+}
+
+// Outside of a kernel there is no other thread to meet.
+bool emulator::is_in_kernel(const char* what) {
+  if (machine.current) return true;
+  Fault fault = fault_here("not in a kernel", nullptr);
+  add_fact(fault, "text", what);
+  report(fault);
+  return false;
+}
+
+EMULATOR_API void emulator_fence(int scope) {
+  if (!machine.current) return;
+  settle();
+  on_fence(scope > 0);
 }
 
 // ---- Variables and memory.

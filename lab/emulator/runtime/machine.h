@@ -1,5 +1,5 @@
 // A GPU as far as a kernel can see it: a thread is a fiber, 32 of them are a warp, warps are a
-// block, and one block runs at a time. schedule.cpp runs it; memory.cpp and count.cpp watch.
+// block, and one block runs at a time. schedule.cpp runs it, watch.cpp and count.cpp look on.
 #pragma once
 #include <stdint.h>
 
@@ -50,12 +50,13 @@ struct Thread {
   Index at;               // threadIdx
   unsigned number, lane;  // in the block, in the warp
   State state;
-  bool was_killed, was_launched;
+  bool was_killed;
   const void* pc;           // where it stands or waits
   const void* last_access;  // the last instruction that touched memory
   uintptr_t last_load;      // the address from which it loaded
   WarpRequest warp;
   BarrierRequest barrier;
+  const void* passed[4];               // barriers at which it has waited
   uint32_t device_fence, block_fence;  // times of the last ones
   std::vector<Frame> frames;
   std::vector<Copy> copies;
@@ -118,21 +119,10 @@ void pause_thread();              // others run before it goes on
 inline void count_step() {
   if (--machine.steps_left <= 0) pause_thread();
 }
-uint64_t join_warp(WarpRequest request, const void* pc);
-
-// matrix.cpp: what a warp computes together with its lanes' registers.
-void multiply_matrices(const WarpRequest* const (&lanes)[kLanes]);
-void load_matrices(const WarpRequest* const (&lanes)[kLanes]);
-void transpose_matrix(const WarpRequest* const (&lanes)[kLanes]);
-
-// warp.cpp
-void wait_at_barrier(const BarrierRequest& request, const void* pc);
-void start_copy(uintptr_t to, const void* from, unsigned bytes, unsigned zeros, const void* pc);
-void commit_copies();
-void wait_for_copies(unsigned batches_left);
-void drop_copies(Thread& thread);
+Index block_index(uint64_t linear);
 
 // launch.cpp
-void begin_kernel(const void* pc);  // its first thread begins
+void begin_kernel(const void* pc);         // its first thread begins
+bool is_in_kernel(const char* operation);  // a fault if not
 
 }  // namespace emulator

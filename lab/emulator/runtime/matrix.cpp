@@ -4,8 +4,7 @@
 
 #include <initializer_list>
 
-#include "machine.h"
-#include "memory.h"
+#include "lanes.h"
 #include "registers.h"
 
 namespace emulator {

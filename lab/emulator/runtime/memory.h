@@ -1,4 +1,4 @@
-// The memory that threads may touch, and who touched it last.
+// The memory that threads may touch and who touched it last; the places in the code that do so.
 #pragma once
 #include <stdint.h>
 
@@ -69,32 +69,17 @@ struct Access {
   bool is_struct;  // more than one number
 };
 
+// regions.cpp
 Instruction& instruction_at(const void* pc);
 Instruction& instruction_of(uint16_t number);
 unsigned instruction_count();
-void forget_instructions();
 
 Region* find_region(uintptr_t address);
 Region* add_region(const Region& region);
 void remove_region(uintptr_t begin);
 void prepare_cells(Region& region);  // for a new run: nothing has touched it
 Region* shared_region_at(uint32_t shared_address);
-void resize_dynamic_shared(size_t bytes);
-void visit_regions(void (*visit)(Region&));
-
-// Checks an access of the current thread; watches, counts. Ends the thread if it is not allowed.
-void on_access(const Access& access, const void* pc);
-void check_arrival(const Copy& copy);  // a copy writes its bytes
-
-// Orders memory.
-void on_fence(bool is_device);
-void on_release(uintptr_t address);  // an atomic or volatile store
-void on_acquire(uintptr_t address);  // an atomic or volatile load
-void settle();                       // was the last write that raced another value at all?
-void forget_releases();
-
-uint64_t block_at(uint32_t time);  // number of the block that ran then
-void note_block(uint32_t time);    // one starts
-Index block_index(uint64_t number);
+const Region* nearest_region(uintptr_t address);   // from which the address is least far; or null
+void split_cells(Region& region, unsigned shift);  // smaller cells, of 1 << shift bytes
 
 }  // namespace emulator

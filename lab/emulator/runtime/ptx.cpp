@@ -8,10 +8,13 @@
 #include <string>
 #include <unordered_map>
 
+#include "barriers.h"
+#include "copies.h"
 #include "faults.h"
-#include "machine.h"
-#include "memory.h"
+#include "lanes.h"
+#include "order.h"
 #include "registers.h"
+#include "watch.h"
 
 namespace emulator {
 

@@ -5,11 +5,15 @@
 
 #include <algorithm>
 
+#include "barriers.h"
+#include "copies.h"
 #include "count.h"
 #include "faults.h"
+#include "lanes.h"
 #include "machine.h"
-#include "memory.h"
+#include "order.h"
 #include "signals.h"
+#include "watch.h"
 
 // What a kernel reads as threadIdx and so on: constants, as they never change within a thread.
 extern "C" {
@@ -38,12 +42,6 @@ static uint64_t next_random() {
 
 // ---- Threads.
 
-static void yield() {
-  Thread& thread = me();
-  settle();
-  switch_to(thread.fiber, scheduler);
-}
-
 static void mark_ended(Thread& thread) {
   thread.state = State::kEnded;
   Warp& warp = warp_of(thread);
@@ -70,7 +68,10 @@ void kill_thread() {
   __builtin_unreachable();
 }
 
-void pause_thread() { yield(); }
+void pause_thread() {
+  settle();
+  switch_to(me().fiber, scheduler);
+}
 
 // The next lane of those that are ready, in the order that was asked for.
 static unsigned choose_lane(unsigned ready) {
@@ -92,318 +93,9 @@ static void run_lane(Thread& thread) {
   if (thread.state != State::kEnded) machine.stuck += steps - machine.steps_left;
 }
 
-// ---- Operations of a warp.
-
-static bool is_same_request(const WarpRequest& a, const WarpRequest& b) {
-  return a.mask == b.mask && a.operation == b.operation;
-}
-
-// The lanes that wait for the same as this one.
-static unsigned find_partners(const Thread& thread) {
-  const Thread* lanes = &thread - thread.lane;
-  unsigned found = 0;
-  for (unsigned lane = 0; lane < kLanes; ++lane) {
-    const Thread& other = lanes[lane];
-    if (other.state == State::kAtWarpOperation && (warp_of(thread).exist >> lane & 1) &&
-        is_same_request(other.warp, thread.warp))
-      found |= 1u << lane;
-  }
-  return found;
-}
-
-// __syncwarp: what each of these lanes knows of the others, all of them know now.
-static void order_memory(Thread* threads, unsigned lanes) {
-  Warp& warp = warp_of(*threads);
-  const uint32_t now = ++machine.now;
-  uint32_t device_fence = 0, block_fence = 0;  // what one has made visible, the others pass on
-  for (unsigned lane = 0; lane < kLanes; ++lane) {
-    if (!(lanes >> lane & 1)) continue;
-    device_fence = std::max(device_fence, threads[lane].device_fence);
-    block_fence = std::max(block_fence, threads[lane].block_fence);
-  }
-  for (unsigned lane = 0; lane < kLanes; ++lane) {
-    if (!(lanes >> lane & 1)) continue;
-    threads[lane].device_fence = device_fence;
-    threads[lane].block_fence = block_fence;
-  }
-  if ((warp.alive & ~lanes) == 0) {
-    warp.synced = now;
-    return;
-  }
-  if (!warp.has_pairs) memset(warp.pairs, 0, sizeof(warp.pairs));
-  warp.has_pairs = true;
-  uint32_t known[kLanes] = {};
-  for (unsigned a = 0; a < kLanes; ++a) {
-    if (!(lanes >> a & 1)) continue;
-    for (unsigned b = 0; b < kLanes; ++b)
-      known[b] = std::max({known[b], warp.pairs[a][b], lanes >> b & 1 ? now : 0});
-  }
-  for (unsigned a = 0; a < kLanes; ++a) {
-    if (lanes >> a & 1) memcpy(warp.pairs[a], known, sizeof(known));
-  }
-}
-
-// A thread that ended: did it pass by a place where others wait, or end before it?
-static bool has_passed(const Thread& thread, const void* pc) { return thread.last_access > pc; }
-
-// Lanes that the mask names, and that have ended without taking part.
-static void check_mask(const Thread& thread, unsigned partners) {
-  const Warp& warp = warp_of(thread);
-  const Thread* lanes = &thread - thread.lane;
-  unsigned missing = thread.warp.mask & warp.exist & ~partners;
-  for (unsigned lane = 0; lane < kLanes; ++lane) {
-    if (!(missing >> lane & 1)) continue;
-    const bool may_end = thread.warp.operation == kSyncWarp && !has_passed(lanes[lane], thread.pc);
-    if (lanes[lane].was_killed || may_end) missing &= ~(1u << lane);
-  }
-  if (!missing) return;
-  Fault fault = fault_here("mask", thread.pc);
-  add_fact(fault, "operation", thread.warp.operation);
-  add_fact(fault, "mask", thread.warp.mask);
-  add_fact(fault, "missing", missing);
-  add_fact(fault, "why", "ended");
-  report(fault);
-}
-
-// A lane that takes no part gives no value: all bits are set, which is NaN, or -1.
-static void check_source(const Thread& thread, unsigned source) {
-  const Warp& warp = warp_of(thread);
-  const bool is_named = thread.warp.mask >> source & 1;
-  if (is_named && (warp.exist >> source & 1)) return;  // has ended: check_mask() has said so
-  Fault fault = fault_here(is_named ? "mask" : "undefined value", thread.pc);
-  fault.is_note = !is_named;
-  add_fact(fault, "operation", thread.warp.operation);
-  add_fact(fault, "mask", thread.warp.mask);
-  add_fact(fault, "missing", 1u << source);
-  add_fact(fault, "why", warp.exist >> source & 1 ? "not named" : "not there");
-  report(fault);
-}
-
-// The lane that a shuffle reads from; its own where that would be outside of its group.
-static unsigned source_of(const Thread& thread) {
-  const WarpRequest& request = thread.warp;
-  const int width = request.width, lane = thread.lane, first = lane / width * width;
-  int source = lane;
-  if (request.operation == kShuffle) source = first + (request.lane & (width - 1));
-  if (request.operation == kShuffleUp) source = lane - request.lane;
-  if (request.operation == kShuffleDown) source = lane + request.lane;
-  if (request.operation == kShuffleXor) source = lane ^ request.lane;
-  // xor may reach into a group before its own, as PTX has it
-  const bool is_below = source < first && request.operation != kShuffleXor;
-  if (is_below || source >= first + width) return lane;
-  return source;
-}
-
-static uint64_t reduce(int operation, const Thread* lanes, unsigned partners) {
-  uint32_t result = 0;
-  bool is_first = true;
-  for (unsigned rest = partners; rest; rest &= rest - 1) {
-    const auto x = static_cast<uint32_t>(lanes[__builtin_ctz(rest)].warp.value);
-    const auto a = static_cast<int32_t>(result), b = static_cast<int32_t>(x);
-    if (is_first)
-      result = x;
-    else if (operation == kReduceAdd)
-      result += x;
-    else if (operation == kReduceMin)
-      result = std::min(result, x);
-    else if (operation == kReduceMax)
-      result = std::max(result, x);
-    else if (operation == kReduceMinSigned)
-      result = std::min(a, b);
-    else if (operation == kReduceMaxSigned)
-      result = std::max(a, b);
-    else if (operation == kReduceAnd)
-      result &= x;
-    else if (operation == kReduceOr)
-      result |= x;
-    else if (operation == kReduceXor)
-      result ^= x;
-    is_first = false;
-  }
-  return result;
-}
-
-static uint64_t compute_one(Thread& thread, unsigned partners) {
-  const Thread* lanes = &thread - thread.lane;
-  const int operation = thread.warp.operation;
-  uint64_t result = 0;
-  if (operation >= kShuffle && operation <= kShuffleXor) {
-    const unsigned source = source_of(thread);
-    if (partners >> source & 1) return lanes[source].warp.value;
-    check_source(thread, source);
-    return ~uint64_t(0);
-  }
-  for (unsigned rest = partners; rest; rest &= rest - 1) {
-    const unsigned lane = __builtin_ctz(rest);
-    const uint64_t value = lanes[lane].warp.value;
-    const bool is_set = operation == kBallot ? value != 0 : value == thread.warp.value;
-    if (is_set) result |= 1u << lane;
-  }
-  if (operation == kMatchAll && result != partners) result = 0;
-  return result;
-}
-
-static void compute(Thread& thread, unsigned partners) {
-  Thread* lanes = &thread - thread.lane;
-  const int operation = thread.warp.operation;
-  if (operation == kSyncWarp) return order_memory(lanes, partners);
-  if (operation >= kMatrixProduct) {
-    const WarpRequest* requests[kLanes] = {};
-    for (unsigned lane = 0; lane < kLanes; ++lane)
-      requests[lane] = partners >> lane & 1 ? &lanes[lane].warp : nullptr;
-    if (operation == kMatrixProduct) multiply_matrices(requests);
-    if (operation == kMatrixLoad) load_matrices(requests);
-    if (operation == kMatrixTranspose) transpose_matrix(requests);
-    return;
-  }
-  const bool is_reduction = operation >= kReduceAdd && operation <= kReduceXor;
-  const uint64_t sum = is_reduction ? reduce(operation, lanes, partners) : 0;
-  for (unsigned rest = partners; rest; rest &= rest - 1) {
-    Thread& lane = lanes[__builtin_ctz(rest)];
-    lane.warp.result = is_reduction ? sum : compute_one(lane, partners);
-  }
-}
-
-// Does the operation for which a thread waits, if all lanes that its mask names and that have not
-// ended wait for it.
-static bool try_warp(Thread& thread) {
-  Warp& warp = warp_of(thread);
-  const unsigned partners = find_partners(thread);
-  if (thread.warp.mask & warp.alive & ~partners) return false;
-  check_mask(thread, partners);
-  compute(thread, partners);
-  Thread* lanes = &thread - thread.lane;
-  for (unsigned rest = partners; rest; rest &= rest - 1)
-    lanes[__builtin_ctz(rest)].state = State::kReady;
-  warp.ready |= partners;
-  return true;
-}
-
-uint64_t join_warp(WarpRequest request, const void* pc) {
-  Thread& thread = me();
-  settle();
-  thread.pc = pc;
-  if (!(request.mask >> thread.lane & 1)) {
-    Fault fault = fault_here("mask", pc);
-    add_fact(fault, "operation", request.operation);
-    add_fact(fault, "mask", request.mask);
-    add_fact(fault, "missing", 1u << thread.lane);
-    add_fact(fault, "why", "own lane");
-    report_and_kill(fault);
-  }
-  thread.warp = request;
-  thread.state = State::kAtWarpOperation;
-  warp_of(thread).ready &= ~(1u << thread.lane);
-  if (!try_warp(thread)) yield();
-  return thread.warp.result;
-}
-
-// ---- Barriers of a block.
-
-// Threads that have ended let a barrier pass. That is what CUDA's __syncthreads() leaves undefined,
-// and what a GPU does. Where a part of a warp has ended, or a thread went past the barrier, it is a
-// fault.
-static void check_ended(const Thread& waiting) {
-  unsigned passed = 0, early = 0;
-  const Thread* other = nullptr;
-  for (unsigned i = 0; i < machine.threads; ++i) {
-    const Thread& thread = threads[i];
-    if (thread.state != State::kEnded || thread.was_killed) continue;
-    const bool is_part = warp_of(thread).alive != 0;
-    const bool is_fault = is_part || has_passed(thread, waiting.pc);
-    if (is_fault && !passed) other = &thread;
-    is_fault ? ++passed : ++early;
-  }
-  if (!passed && !early) return;
-  Fault fault = fault_here(passed ? "barrier" : "ended before a barrier", waiting.pc);
-  fault.is_note = !passed;
-  if (other) {
-    fault.has_other = true;
-    fault.other_block = machine.block;
-    fault.other_thread = other->at;
-    fault.other_pc = other->last_access;
-  }
-  add_fact(fault, "missing", passed ? passed : early);
-  add_fact(fault, "threads", machine.threads);
-  report(fault);
-}
-
-// Threads of one warp that wait in different lines.
-static void check_places(unsigned first_thread) {
-  const void* pc = nullptr;
-  for (unsigned i = first_thread; i < std::min(first_thread + kLanes, machine.threads); ++i) {
-    if (threads[i].state != State::kAtBarrier) continue;
-    if (pc && threads[i].pc != pc) {
-      machine.current = &threads[i];
-      Fault fault = fault_here("barrier", threads[i].pc);
-      fault.other_pc = pc;  // the report drops it if both are in one line
-      add_fact(fault, "is_two_places", 1);
-      report(fault);
-      machine.current = nullptr;
-      return;
-    }
-    pc = threads[i].pc;
-  }
-}
-
-static int reduce_predicates(const Thread& waiting, const std::vector<Thread*>& arrived) {
-  int count = 0;
-  for (const Thread* thread : arrived) count += thread->barrier.predicate != 0;
-  if (waiting.barrier.how == 2) return count == static_cast<int>(arrived.size());
-  return waiting.barrier.how == 3 ? count > 0 : count;
-}
-
-// Opens the barrier for which a thread waits, if enough threads have arrived.
-static bool try_barrier(const Thread& waiting) {
-  std::vector<Thread*> arrived;
-  for (unsigned i = 0; i < machine.threads; ++i) {
-    if (threads[i].state == State::kAtBarrier && threads[i].barrier.id == waiting.barrier.id)
-      arrived.push_back(&threads[i]);
-  }
-  const bool are_all = waiting.barrier.threads == 0;
-  const unsigned needed = are_all ? machine.alive : waiting.barrier.threads;
-  if (arrived.size() < needed) return false;
-  machine.current = arrived[0];
-  if (are_all && machine.alive < machine.threads) check_ended(waiting);
-  machine.current = nullptr;
-  for (unsigned i = 0; are_all && i < machine.threads; i += kLanes) check_places(i);
-  const int result = reduce_predicates(waiting, arrived);
-  machine.barrier = ++machine.now;
-  machine.met_device_fence = machine.device_fence;
-  machine.met_block_fence = machine.block_fence;
-  machine.stuck = 0;
-  ++machine.barriers;
-  for (Thread* thread : arrived) {
-    thread->barrier.result = result;
-    thread->state = State::kReady;
-    warp_of(*thread).ready |= 1u << thread->lane;
-  }
-  return true;
-}
-
-// Lanes that asked for the active mask, and now all others of the warp wait: those that ask in the
-// same place are together.
-static bool try_active_mask(Thread& waiting) {
-  Thread* lanes = &waiting - waiting.lane;
-  Warp& warp = warp_of(waiting);
-  if (warp.ready) return false;
-  unsigned found = 0;
-  for (unsigned lane = 0; lane < kLanes; ++lane) {
-    const bool is_there = (warp.alive >> lane & 1) && lanes[lane].state == State::kAtActiveMask;
-    if (is_there && lanes[lane].pc == waiting.pc) found |= 1u << lane;
-  }
-  for (unsigned rest = found; rest; rest &= rest - 1) {
-    Thread& thread = lanes[__builtin_ctz(rest)];
-    thread.warp.result = found;
-    thread.state = State::kReady;
-  }
-  warp.ready |= found;
-  return true;
-}
-
 // ---- A block.
 
-// Nobody is ready. True: somebody is, now.
+// No thread is ready: finds some that need not wait any longer. False if there are none.
 static bool resolve() {
   bool is_done = false;
   for (unsigned i = 0; i < machine.threads; ++i) {
@@ -497,6 +189,7 @@ static void prepare_thread(unsigned number) {
   thread.was_killed = false;
   thread.pc = thread.last_access = nullptr;
   thread.last_load = 0;
+  for (const void*& barrier : thread.passed) barrier = nullptr;
   thread.device_fence = thread.block_fence = 0;
   thread.frames.clear();
   drop_copies(thread);

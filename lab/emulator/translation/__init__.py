@@ -2,11 +2,11 @@
 
 It reads what the preprocessor leaves, so macros and headers are already in place, and changes only the user's files:
 
-    kernel<<<grid, block>>>(x, y)      ->  emulator::launch([&](auto& a, auto& b) { kernel(a, b); }, {grid, block}, x, y)
-    __shared__ float tile[32][33];     ->  a static array between two paddings, which the emulator knows
-    extern __shared__ float tile[];    ->  a reference to memory of the emulator
-    asm("mma.sync ..." : "+f"(x))      ->  emulator::ptx("mma.sync ...", emulator::operand("+f", x))
-    __global__, __device__ ...         ->  nothing; variables and functions are registered by their names
+    kernel<<<grid, block>>>(x, y)    ->  emulator::launch([&](auto& a, auto& b) { kernel(a, b); }, {grid, block}, x, y)
+    __shared__ float tile[32][33];   ->  a static array between two paddings, which the emulator knows
+    extern __shared__ float tile[];  ->  a reference to memory of the emulator
+    asm("mma.sync ..." : "+f"(x))    ->  emulator::ptx("mma.sync ...", emulator::operand("+f", x))
+    __global__, __device__ ...       ->  nothing; variables and functions are registered by their names
 
 Replacements keep their line breaks, so the compiler's messages and the debugger's lines are those of the source.
 """

@@ -18,7 +18,7 @@ def translate_launch(source: Source, i: int) -> None:
     names = [f"emulator_a{k}" for k in range(len(arguments))]
     parameters = ", ".join(f"auto& {name}" for name in names)
     for k, (start, stop) in enumerate(arguments):
-        # {1, 2} has no type of its own, and 0 would lose that it may be a pointer: each thread evaluates it in the call.
+        # {1, 2} has no type of its own, and 0 would no longer be a pointer: each thread evaluates it in the call.
         if source.has(start, "{") or (stop - start == 1 and source.has(start, "0", "NULL", "__null")):
             names[k] = source.part(start, stop)
             source.replace(start, stop, "0")

@@ -1,68 +1,11 @@
-// What a thread calls to meet others: barriers, operations of a warp, fences; and copies in the
-// background.
+// cp.async: the bytes are taken as a copy starts, and arrive when the thread waits for it. Until
+// then shared memory has what was there before, and a read of it is a fault.
+#include "copies.h"
+
 #include <string.h>
 
 #include "faults.h"
-#include "machine.h"
-#include "memory.h"
-
-using namespace emulator;
-
-#define CALLER __builtin_return_address(0)
-
-// Outside of a kernel there is no other thread to meet.
-static bool is_in_kernel(const char* what) {
-  if (machine.current) return true;
-  Fault fault = fault_here("not in a kernel", nullptr);
-  add_fact(fault, "text", what);
-  report(fault);
-  return false;
-}
-
-namespace emulator {
-
-void wait_at_barrier(const BarrierRequest& request, const void* pc) {
-  Thread& thread = me();
-  settle();
-  thread.pc = pc;
-  thread.barrier = request;
-  thread.state = State::kAtBarrier;
-  warp_of(thread).ready &= ~(1u << thread.lane);
-  pause_thread();
-}
-
-}  // namespace emulator
-
-EMULATOR_API int emulator_barrier(int id, int threads, int predicate, int how) {
-  if (!is_in_kernel("a barrier")) return 0;
-  wait_at_barrier({id, threads, predicate, how, 0}, CALLER);
-  return me().barrier.result;
-}
-
-EMULATOR_API uint64_t emulator_warp(int operation, unsigned mask, uint64_t value, int lane,
-                                    int width) {
-  if (!is_in_kernel("an operation of a warp")) return value;
-  return join_warp({operation, mask, value, 0, lane, width}, CALLER);
-}
-
-EMULATOR_API unsigned emulator_active_mask() {
-  if (!is_in_kernel("__activemask")) return 1;
-  Thread& thread = me();
-  settle();
-  thread.pc = CALLER;
-  thread.state = State::kAtActiveMask;
-  warp_of(thread).ready &= ~(1u << thread.lane);
-  pause_thread();
-  return static_cast<unsigned>(thread.warp.result);
-}
-
-EMULATOR_API void emulator_fence(int scope) {
-  if (!machine.current) return;
-  settle();
-  on_fence(scope > 0);
-}
-
-// ---- cp.async.
+#include "watch.h"
 
 namespace emulator {
 
@@ -117,9 +60,11 @@ void drop_copies(Thread& thread) {
 
 }  // namespace emulator
 
+using namespace emulator;
+
 EMULATOR_API void emulator_copy_async(void* to, const void* from, size_t bytes, size_t zeros) {
   if (!is_in_kernel("__pipeline_memcpy_async")) return;
-  start_copy(uintptr_t(to), from, unsigned(bytes), unsigned(zeros), CALLER);
+  start_copy(uintptr_t(to), from, unsigned(bytes), unsigned(zeros), __builtin_return_address(0));
 }
 EMULATOR_API void emulator_copy_commit() {
   if (is_in_kernel("__pipeline_commit")) commit_copies();
