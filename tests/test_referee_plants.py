@@ -27,6 +27,8 @@ UNLIKE = (  # twins that are not the plain product
 @pytest.mark.parametrize("name", PLANTS)
 def test_found_and_not_in_its_twin(name):
     """Both in one process, the twin first, as the other one may crash."""
+    if torch.cuda.is_initialized():
+        pytest.skip("another test of this process has used CUDA, which does not survive a fork")
     plant = PLANTS[name]
     pair = (plant.twin, plant.broken)
     ended = fork(lambda say: [run_trials(each, "cpu", CHECKS[plant.check], say) for each in pair], 60)
