@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch._dynamo  # noqa: F401  (takes a second, so not in each fork)
+import torch._dynamo
 from referee_plants import PLANTS
 
 from lab.referee import judge
 from lab.referee.judge import run_trials
-from lab.referee.processes import fork
+from lab.referee.processes import fork, may_fork
 from lab.referee.registry import CHECKS
 
 HERE = Path(__file__).parent
@@ -27,8 +27,8 @@ UNLIKE = (  # twins that are not the plain product
 @pytest.mark.parametrize("name", PLANTS)
 def test_found_and_not_in_its_twin(name):
     """Both in one process, the twin first, as the other one may crash."""
-    if torch.cuda.is_initialized():
-        pytest.skip("another test of this process has used CUDA, which does not survive a fork")
+    if torch.cuda.is_available() and not may_fork("cuda"):
+        pytest.skip("this process has used CUDA, which does not survive a fork")
     plant = PLANTS[name]
     pair = (plant.twin, plant.broken)
     ended = fork(lambda say: [run_trials(each, "cpu", CHECKS[plant.check], say) for each in pair], 60)
