@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -60,16 +61,21 @@ class BuildError(RuntimeError):
 
 
 def compiler() -> str:
-    """The path of the C++ compiler: CXX, or g++. Its sanitizers are those of GCC, so clang will not do."""
+    """The path of the C++ compiler: CXX, or g++."""
     name = os.environ.get("CXX", "g++")
-    if found := shutil.which(name):
-        return found
-    raise BuildError(f"{name} is not installed; the emulator needs GCC's g++ 12 or newer: `sudo apt-get install g++`")
+    cure = "the emulator needs GCC's g++ 12 or newer on Linux: `sudo apt-get install g++`, or set CXX"
+    if sys.platform != "linux":
+        raise BuildError(f"this is {sys.platform}; {cure}")
+    if not (found := shutil.which(name)):
+        raise BuildError(f"{name} is not installed; {cure}")
+    if "clang" in _first_line(found):
+        raise BuildError(f"{name} is clang, whose sanitizers differ; {cure}")
+    return found
 
 
 @functools.cache
-def version() -> str:
-    return _run([compiler(), "--version"]).splitlines()[0]
+def _first_line(program: str) -> str:
+    return _run([program, "--version"]).splitlines()[0]
 
 
 def cache() -> Path:
@@ -83,7 +89,7 @@ def cache() -> Path:
 def runtime() -> Path:
     """The library with the emulator itself, compiled once."""
     sources = [*sorted((HERE / "runtime").iterdir()), HEADERS / "emulator/runtime.h"]
-    key = _hash(version(), *(path.read_bytes() for path in sources))
+    key = _hash(_first_line(compiler()), *(path.read_bytes() for path in sources))
     library = cache() / f"emulator-{key}.so"
 
     return _made(library, lambda path: _compile_runtime(library.name, path))

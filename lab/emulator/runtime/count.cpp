@@ -156,8 +156,15 @@ static void add(Counts& to, const Counts& counts) {
   to.conflicts += counts.conflicts;
 }
 
+std::vector<Instruction*>& counted_instructions() {
+  static std::vector<Instruction*> counted;
+  return counted;
+}
+
 static void count_request(Instruction& instruction, Space space, Kind kind,
                           const Access (&lanes)[kLanes], unsigned active) {
+  if (!instruction.is_counted) counted_instructions().push_back(&instruction);
+  instruction.is_counted = true;
   Counts& to = instruction.counts[unsigned(space)][unsigned(kind)];
   if (space == Space::kShared) return add(to, count_shared(lanes, active));
   Access dense[kLanes];

@@ -26,6 +26,7 @@ void log_block(const void* pc);
 void enter_function(Thread& thread, const void* caller, uintptr_t stack);
 void replay();  // counts what the lanes have logged, and empties the logs
 void forget_frames();
+std::vector<Instruction*>& counted_instructions();  // of this launch
 
 // The hardware's rules for one request of a warp.
 Counts count_global(const Access* lanes, unsigned count);

@@ -98,9 +98,12 @@ EMULATOR_API void emulator_needs_gpu(const char* what);
 // Variables and functions of a file, registered as its library is loaded.
 EMULATOR_API void emulator_variable(void* address, size_t bytes, size_t element, int is_constant,
                                     const char* name);
+// call: with the addresses of the arguments, to the address of the result; returns an error or
+// null.
 EMULATOR_API void emulator_export(const char* name, const void* address, const char* signature,
                                   int is_kernel,
-                                  void (*call)(const void* function, void** arguments));
+                                  const char* (*call)(const void* function, void** arguments,
+                                                      void* result));
 
 // 16-bit numbers, rounded to nearest even.
 EMULATOR_API float emulator_half_to_float(uint16_t bits);
