@@ -15,6 +15,7 @@ FAULTS = {
     "past_end_read": ("out of bounds", 2, 32, 33, 33, 33),
     "before_begin": ("out of bounds", 1, 32, 32, 32, 32),
     "vector_over_end": ("out of bounds", 1, 32, 25, 98, 98),
+    "memcpy_over_end": ("out of bounds", 1, 32, 32, 126, 126),
     "shared_pointer": ("out of bounds", 1, 32, 32, 32, 32),
     "shared_row": ("out of bounds", 1, 32, 32, 32, 32),
     "local_array": ("out of bounds", 1, 32, 32, 32, 5),

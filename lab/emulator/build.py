@@ -35,7 +35,7 @@ WATCH = ["-fsanitize=thread,bounds,object-size,alignment", "-fsanitize-coverage=
 WATCH += ["--param", "tsan-distinguish-volatile=1", "-fno-tree-sra", "-fno-reorder-blocks", "-fno-thread-jumps"]
 WATCH += ["-fno-strict-aliasing", "-fno-threadsafe-statics", "-fno-optimize-sibling-calls", "-fvisibility=hidden"]
 COMPILE = ["-O1", "-g1", "-w", "-fPIC", *WATCH]
-WRAPPED = ["memcpy", "memmove", "memset", "abort", "__assert_fail"]
+WRAPPED = ["abort", "__assert_fail"]
 LINK = ["-shared", *(f"-Wl,--wrap={name}" for name in WRAPPED)]
 # Of nvcc, and of no use here. The second ones take a value of their own.
 ALONE = ("-arch", "--gpu-architecture", "-gencode=", "-lineinfo", "-G", "--use_fast_math", "-use_fast_math", "-O", "-g")

@@ -10,7 +10,7 @@
 namespace emulator {
 
 struct Event {
-  uint64_t address : 48, kind : 7, space : 8, is_struct : 1;
+  uint64_t address : 48, kind : 6, space : 4, unit : 6;
   uint32_t place;  // in the code
   uint16_t bytes, frame;
 };

@@ -68,7 +68,7 @@ struct Access {
   unsigned bytes;
   Kind kind;
   bool is_volatile;
-  bool is_struct;  // more than one number
+  unsigned unit;  // of a struct, or of bytes: the most that one instruction copies. 0: all at once
 };
 
 // regions.cpp

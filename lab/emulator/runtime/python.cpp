@@ -129,7 +129,7 @@ EMULATOR_API const char* emulator_results() {
          ",\"launches\":[" + launches + "],\"faults\":[";
   bool is_first = true;
   for (const Fault& fault : faults) {
-    const void* load = fault.load_beside_atomic;
+    const void* load = fault.racing_load;
     if (load && instruction_at(load).is_before_atomic) continue;
     text += (is_first ? "" : ",") + text_of(fault);
     is_first = false;

@@ -169,6 +169,24 @@ EMULATOR_INLINE void declare_shared(Memory& memory, T& array, const char* name) 
                   sizeof(std::remove_all_extents_t<T>), name);
 }
 
+// memcpy(), memmove() and memset() of the user's files.
+template <typename T>
+constexpr size_t alignment_of() {
+  if constexpr (std::is_void_v<T>)
+    return 1;
+  else
+    return alignof(T);
+}
+template <typename T, typename U>
+EMULATOR_INLINE void* memory_copy(T* to, const U* from, size_t bytes) {
+  return emulator_copy(const_cast<std::remove_cv_t<T>*>(to), alignment_of<T>(), from,
+                       alignment_of<U>(), bytes);
+}
+template <typename T>
+EMULATOR_INLINE void* memory_set(T* to, int value, size_t bytes) {
+  return emulator_fill(to, alignment_of<T>(), value, bytes);
+}
+
 // asm("..." : "=r"(x) : "r"(y)) is ptx("...", operand("=r", x), operand("r", y)).
 template <typename T>
 struct Held {

@@ -91,6 +91,9 @@ EMULATOR_API void emulator_shared(void* memory, size_t memory_bytes, void* array
 EMULATOR_API uint32_t emulator_shared_address(const void* pointer);
 EMULATOR_API void* emulator_shared_pointer(uint32_t address);
 EMULATOR_API void emulator_launch_bounds(unsigned threads);
+EMULATOR_API void* emulator_copy(void* to, size_t unit, const void* from, size_t from_unit,
+                                 size_t bytes);  // memcpy, memmove; unit: an alignment
+EMULATOR_API void* emulator_fill(void* to, size_t unit, int value, size_t bytes);
 EMULATOR_API uint64_t emulator_clock();
 EMULATOR_API void emulator_trap();
 EMULATOR_API void emulator_needs_gpu(const char* what);
