@@ -84,6 +84,12 @@ COUNTS = {
     },
     "bytes": {"load_sectors": WARPS, "store_sectors": WARPS},
     "rows": {"load_requests": 200, "load_sectors": 40 * 100, "store_requests": 2, "store_sectors": 5},  # 40 threads
+    "neighbours_share": {
+        "shared_store_requests": 2 * WARPS,
+        "shared_store_wavefronts": (2 + 4) * WARPS,
+        "shared_load_requests": 2 * WARPS,
+        "shared_load_wavefronts": (1 + 2) * WARPS,  # half as many as otherwise
+    },
 }
 
 

@@ -199,3 +199,25 @@ def test_wrong_arguments_are_refused(kernels):
         emulator.run(kernels.numbers, y)
     with pytest.raises(AttributeError, match="launch_votes"):
         _ = kernels.no_such_function
+
+
+def test_declarations(kernels):
+    y = torch.empty(128)
+    run(kernels.launch_shapes, emulator.out(y))
+    assert y.view(4, 32).unique(dim=1).flatten().tolist() == [31, 31, 9 + 2 + 6 + 2 + 3 + 9 + 5 + 2 + 1, 3]
+
+
+def test_whole_program(kernels, capfd):
+    report = run(kernels.main)
+    assert report.result == 0
+    assert capfd.readouterr().out == "host[999] = 3\n"
+    assert len(report.launches) == 20
+
+
+def test_errors_of_a_launcher(kernels):
+    assert emulator.run(kernels.launch_too_many).error == "invalid configuration argument"
+    assert emulator.run(kernels.throws, 7).error == "there is no such rung"
+    with pytest.raises(TypeError, match=r"takes_a_class\(struct\) takes or returns a class"):
+        emulator.run(kernels.takes_a_class, None)
+    with pytest.raises(TypeError, match=f"throws, argument 1: {1 << 40} does not fit int32"):
+        emulator.run(kernels.throws, 1 << 40)

@@ -249,7 +249,7 @@ def test_decode_attention(load):
 
 
 def test_emulator_imports_nothing_of_the_project(emulator_cache, tmp_path):
-    """A copy of the folder alone works, with only torch and g++."""
+    """A copy of only the folder works, with torch and g++."""
     import shutil
     import subprocess
 

@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -34,7 +35,7 @@ WATCH = ["-fsanitize=thread,bounds,object-size,alignment", "-fsanitize-coverage=
 WATCH += ["--param", "tsan-distinguish-volatile=1", "-fno-tree-sra", "-fno-reorder-blocks", "-fno-thread-jumps"]
 WATCH += ["-fno-strict-aliasing", "-fno-threadsafe-statics", "-fno-optimize-sibling-calls", "-fvisibility=hidden"]
 COMPILE = ["-O1", "-g1", "-w", "-fPIC", *WATCH]
-WRAPPED = ["memcpy", "memmove", "memset", "abort", "__assert_fail"]
+WRAPPED = ["abort", "__assert_fail"]
 LINK = ["-shared", *(f"-Wl,--wrap={name}" for name in WRAPPED)]
 # Of nvcc, and of no use here. The second ones take a value of their own.
 ALONE = ("-arch", "--gpu-architecture", "-gencode=", "-lineinfo", "-G", "--use_fast_math", "-use_fast_math", "-O", "-g")
@@ -60,16 +61,21 @@ class BuildError(RuntimeError):
 
 
 def compiler() -> str:
-    """The path of the C++ compiler: CXX, or g++. Its sanitizers are those of GCC, so clang will not do."""
+    """The path of the C++ compiler: CXX, or g++."""
     name = os.environ.get("CXX", "g++")
-    if found := shutil.which(name):
-        return found
-    raise BuildError(f"{name} is not installed; the emulator needs GCC's g++ 12 or newer: `sudo apt-get install g++`")
+    cure = "the emulator needs GCC's g++ 12 or newer on Linux: `sudo apt-get install g++`, or set CXX"
+    if sys.platform != "linux":
+        raise BuildError(f"this is {sys.platform}; {cure}")
+    if not (found := shutil.which(name)):
+        raise BuildError(f"{name} is not installed; {cure}")
+    if "clang" in _first_line(found):
+        raise BuildError(f"{name} is clang, whose sanitizers differ; {cure}")
+    return found
 
 
 @functools.cache
-def version() -> str:
-    return _run([compiler(), "--version"]).splitlines()[0]
+def _first_line(program: str) -> str:
+    return _run([program, "--version"]).splitlines()[0]
 
 
 def cache() -> Path:
@@ -83,7 +89,7 @@ def cache() -> Path:
 def runtime() -> Path:
     """The library with the emulator itself, compiled once."""
     sources = [*sorted((HERE / "runtime").iterdir()), HEADERS / "emulator/runtime.h"]
-    key = _hash(version(), *(path.read_bytes() for path in sources))
+    key = _hash(_first_line(compiler()), *(path.read_bytes() for path in sources))
     library = cache() / f"emulator-{key}.so"
 
     return _made(library, lambda path: _compile_runtime(library.name, path))

@@ -21,17 +21,10 @@ LETTERS = {
     "I": ctypes.c_uint32, "q": ctypes.c_int64, "Q": ctypes.c_uint64, "f": ctypes.c_float, "d": ctypes.c_double,
     "e": ctypes.c_int32, "p": ctypes.c_void_p, "s": ctypes.c_void_p, "z": ctypes.c_char_p, "v": None,
 }  # fmt: skip
+NUMBERS = "bBhHiIqQfde"
 WORDS = {"b": "int8", "B": "uint8", "h": "int16", "H": "uint16", "i": "int32", "I": "uint32", "q": "int64"}
-WORDS |= {
-    "Q": "uint64",
-    "f": "float",
-    "d": "double",
-    "p": "pointer",
-    "s": "stream",
-    "z": "string",
-    "e": "cudaError_t",
-    "?": "struct",
-}
+WORDS |= {"Q": "uint64", "f": "float", "d": "double", "e": "cudaError_t", "p": "pointer", "s": "stream"}
+WORDS |= {"z": "string", "r": "reference", "?": "struct"}
 SPACES = ("global", "shared")
 KINDS = ("load", "store", "atomic", "copy", "load")  # the last is ldmatrix
 LOCK = threading.RLock()  # one run at a time: there is one emulated GPU
@@ -112,6 +105,7 @@ def emulator() -> ctypes.CDLL:
     """The library with the emulator."""
     library = ctypes.CDLL(str(build.runtime()))
     library.emulator_exports.restype = ctypes.c_char_p
+    library.emulator_call.restype = ctypes.c_char_p
     library.emulator_results.restype = ctypes.c_char_p
     library.emulator_error_text.restype = ctypes.c_char_p
     return library
@@ -192,52 +186,55 @@ def fill_in(function: Function, arguments: tuple) -> list:
     return values
 
 
-def converted(value: object, letter: str, name: str) -> object:
-    """An argument as C takes it."""
+def held(value: object, letter: str, name: str) -> object:
+    """An argument as an object of ctypes, whose memory a function reads."""
     value = value.tensor if isinstance(value, Out) else value
-    if isinstance(value, Tensor):
-        if letter not in "ps":
-            raise TypeError(f"{name}: expected {WORDS[letter]}, found a tensor")
-        return ctypes.c_void_p(value.data_ptr())
-    if isinstance(value, (bool, int, float)) and letter in WORDS:
-        if letter in "ps" and not isinstance(value, float):
-            return ctypes.c_void_p(value)
-        if letter in "fd":
-            return LETTERS[letter](value)
-        if letter in "bBhHiIqQ" and not isinstance(value, float):
-            return ctypes.c_int64(value) if letter in "bhiq" else ctypes.c_uint64(value)
-        raise TypeError(f"{name}: expected {WORDS[letter]}, found {value!r}")
+    kind = LETTERS.get(letter)
+    if isinstance(value, Tensor) and letter in "ps":
+        return kind(value.data_ptr())
     if value is None and letter in "ps":
-        return ctypes.c_void_p(None)
-    return value  # of ctypes: a struct, or byref() of one
+        return kind(None)
+    if isinstance(value, (int, float)) and letter in NUMBERS and (letter in "fd" or not isinstance(value, float)):
+        if letter not in "fd" and kind(value).value != value:
+            raise TypeError(f"{name}: {value} does not fit {WORDS[letter]}")
+        return kind(value)
+    value = getattr(value, "_obj", value)  # byref(struct) is a struct here
+    if hasattr(type(value), "from_buffer"):  # of ctypes
+        return ctypes.pointer(value) if letter in "ps" and not isinstance(value, ctypes.c_void_p) else value
+    found = "a tensor" if isinstance(value, Tensor) else repr(value)
+    raise TypeError(f"{name}: expected {WORDS[letter]}, found {found}")
+
+
+def held_arguments(function: Function, values: list) -> list:
+    letters = function.signature[1:]
+    pairs = enumerate(zip(values, letters, strict=True), 1)
+    return [held(value, letter, f"{function.name}, argument {i}") for i, (value, letter) in pairs]
+
+
+def pointers_to(arguments: list) -> ctypes.Array:
+    return (ctypes.c_void_p * (len(arguments) + 1))(*(ctypes.addressof(each) for each in arguments))
 
 
 def call(function: Function, values: list) -> object:
-    """Call a launcher of C or C++."""
-    letter = function.signature[0]
-    if letter == "?":
-        raise TypeError(f"{function.name} returns a struct; expected a number, a pointer, an error or nothing")
-    typed = ctypes.CFUNCTYPE(LETTERS.get(letter, ctypes.c_int))(function.address)
-    given = [
-        converted(value, letter, f"{function.name}, argument {i + 1}")
-        for i, (value, letter) in enumerate(zip(values, function.signature[1:], strict=True))
-    ]
-    return typed(*given)
+    """Call a launcher. What it throws is an error, as bytes."""
+    kind = LETTERS.get(function.signature[0], ctypes.c_int64)
+    if not function.call:
+        raise TypeError(f"{function} takes or returns a class; expected numbers, pointers, structs")
+    arguments, result = held_arguments(function, values), (kind or ctypes.c_int64)()
+    address = ctypes.c_void_p(function.address)
+    error = emulator().emulator_call(
+        ctypes.c_void_p(function.call), address, pointers_to(arguments), ctypes.byref(result)
+    )
+    return error or (result.value if kind else None)
 
 
 def launch(bound: Bound, values: list) -> int:
     """Launch a kernel. Returns CUDA's error, 0 if there is none."""
-    function = bound.function
-    held = []
-    for i, (value, letter) in enumerate(zip(values, function.signature[1:], strict=True)):
-        given = converted(value, letter, f"{function.name}, argument {i + 1}")
-        is_number = letter in "bBhHiIqQ" and not isinstance(value, ctypes.Structure)
-        held.append(LETTERS[letter](given.value) if is_number else given)
-    pointers = (ctypes.c_void_p * (len(held) or 1))(*(ctypes.addressof(each) for each in held))
-    unsigned = ctypes.c_uint * 3
+    function, triple_of_c = bound.function, ctypes.c_uint * 3
+    arguments = held_arguments(function, values)
     return emulator().emulator_call_kernel(
-        ctypes.c_void_p(function.address), ctypes.c_void_p(function.call), unsigned(*bound.grid),
-        unsigned(*bound.block), ctypes.c_size_t(bound.shared), function.name.encode(), pointers,
+        ctypes.c_void_p(function.call), ctypes.c_void_p(function.address), pointers_to(arguments),
+        triple_of_c(*bound.grid), triple_of_c(*bound.block), ctypes.c_size_t(bound.shared), function.name.encode(),
     )  # fmt: skip
 
 

@@ -171,6 +171,18 @@ __global__ void rows(float* y, const float* x) {
   y[threadIdx.x] = sum;
 }
 
+// 20. Neighbours want the same 8 bytes, and the same 16.
+__global__ void neighbours_share(float* y, const float* x) {
+  __shared__ double doubles[128];
+  __shared__ float4 quads[128];
+  doubles[threadIdx.x] = 1;
+  quads[threadIdx.x] = make_float4(1, 2, 3, 4);
+  __syncthreads();
+  const float4 quad = quads[threadIdx.x / 2];
+  y[threadIdx.x] =
+      x[threadIdx.x] + float(doubles[threadIdx.x / 2]) + quad.x * quad.y * quad.z * quad.w;
+}
+
 using Kernel = void(float*, const float*);
 Kernel* const kKernels[] = {every_second,
                             far_apart,
@@ -191,7 +203,8 @@ Kernel* const kKernels[] = {every_second,
                             copies,
                             atomics,
                             bytes,
-                            rows};
+                            rows,
+                            neighbours_share};
 
 }  // namespace
 

@@ -4,6 +4,7 @@
 #include <cuda_pipeline.h>
 #include <cuda_runtime.h>
 #include <stdint.h>
+#include <string.h>
 
 // ---- Out of bounds.
 
@@ -54,6 +55,18 @@ __global__ void vector_over_end_right(float* y, const float* x, int n) {
   } else if (i < n) {
     y[threadIdx.x] = x[i];
   }
+}
+
+__global__ void memcpy_over_end(float* y, const float* x, int n) {
+  float four[4];
+  memcpy(four, x + threadIdx.x * 4, sizeof(four));  // FAULT memcpy_over_end
+  y[threadIdx.x] = four[0] + four[3];
+}
+__global__ void memcpy_over_end_right(float* y, const float* x, int n) {
+  float four[4] = {};
+  const int left = n - threadIdx.x * 4;
+  memcpy(four, x + threadIdx.x * 4, (left < 4 ? left : 4) * sizeof(float));
+  y[threadIdx.x] = four[0] + four[3];
 }
 
 __device__ void store_at(float* to, int i, float x) {

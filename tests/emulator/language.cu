@@ -10,7 +10,9 @@
 
 #include <algorithm>
 #include <array>
+#include <stdexcept>
 #include <utility>
+#include <vector>
 
 namespace cg = cooperative_groups;
 
@@ -377,3 +379,109 @@ extern "C" int parameters(double* y, float a, double b, int8_t c, bool d, uint64
   numbers<<<1, 1>>>(y, a, b, c + d, double(e) + int(f) + two.more);
   return 42;
 }
+
+// ---- Declarations in all shapes.
+
+template <typename T, int kN>
+struct Box {
+  using type = T;
+  T x[kN];
+};
+__constant__ struct Settings {
+  int a;
+  float b;
+} settings;
+__device__ __constant__ float three_constants[3] = {4, 5, 6};
+__device__ float2 with_braces{1, 2};
+__device__ int one_of_two = 1, other_of_two[2] = {2, 3};
+extern __device__ int defined_below;
+__device__ int defined_below = 9;
+constexpr __device__ float constants[] = {1, 2, 3};
+__device__ auto twice(float x) -> float { return x * 2; }
+template <typename T>
+__global__ void shapes(float* y) {
+  __shared__ Box<T, 4> boxes[2], other;
+  __shared__ typename Box<T, 4>::type single, several[3];
+  __shared__ struct {
+    float a[32];
+    int b;
+  } unnamed;
+  __shared__ float (*rows)[4], grid[4 << 1][(8 >> 1) > 3 ? 4 : 2];
+  __shared__ std::array<std::array<float, 2>, 2> nested;
+  if (threadIdx.x == 0) {
+    boxes[1].x[3] = 1;
+    other.x[0] = 2;
+    single = several[2] = 3;
+    unnamed.a[31] = 4;
+    unnamed.b = 5;
+    grid[7][3] = 6;
+    rows = grid;
+    nested[1][1] = 7;
+  }
+  __syncthreads();
+  y[threadIdx.x] = boxes[1].x[3] + other.x[0] + single + several[2] + unnamed.a[31] + unnamed.b +
+                   rows[7][3] + nested[1][1];
+}
+__global__ void shapes_of_variables(float* y) {
+  float sum = 0;
+  _Pragma("unroll") for (int i = 0; i < 4; ++i) sum += max(i, 2);  // 9
+  y[threadIdx.x] = sum + constants[1] + three_constants[2] + with_braces.y + other_of_two[1] +
+                   defined_below + settings.a + twice(1) + one_of_two;
+}
+static __launch_bounds__(64) __global__ void static_kernel(float* y) { y[threadIdx.x] = 1; }
+extern "C" __global__ void __launch_bounds__(64, 2) c_kernel(float* y) { y[threadIdx.x] += 1; }
+namespace {
+__global__ void hidden_kernel(float* y) { y[threadIdx.x] += 1; }
+}  // namespace
+extern "C" cudaError_t launch_shapes(float* y) {
+  const char* text = "kernel<<<1, 2>>>(x)";  // and __shared__ in a comment: <<<1, 2>>>
+  const char* raw = R"(asm("mov") <<<)";
+  const char quote = '"', apostrophe = '\'';
+  const Settings ours = {5, 0};
+  if (cudaMemcpyToSymbol(settings, &ours, sizeof(ours))) return cudaErrorUnknown;
+  shapes<float><<<1, 32>>>(y), shapes<int><<<1, 32>>>(y + 32);
+  shapes_of_variables<<<1, 32>>>(y + 64);
+  text[0] == 'k' && raw[0] == 'a' && quote != apostrophe ? static_kernel<<<1, 32>>>(y + 96)
+                                                         : hidden_kernel<<<1, 64>>>(y);
+  c_kernel<<<1, 32>>>(y + 96);
+  hidden_kernel<<<1, 32>>>(y + 96);
+  return cudaGetLastError();
+}
+
+// ---- A program as it is written everywhere.
+
+#define CHECK(call)                                              \
+  do {                                                           \
+    const cudaError_t error = (call);                            \
+    if (error != cudaSuccess) {                                  \
+      fprintf(stderr, "error: %s\n", cudaGetErrorString(error)); \
+      return 1;                                                  \
+    }                                                            \
+  } while (0)
+
+int main() {
+  const int n = 1000;
+  std::vector<float> host(n, 2.0f);
+  float* device = nullptr;
+  CHECK(cudaMalloc((void**)&device, n * sizeof(float)));
+  CHECK(cudaMemcpy(device, host.data(), n * sizeof(float), cudaMemcpyHostToDevice));
+  cudaEvent_t start, stop;
+  cudaEventCreate(&start);
+  cudaEventCreate(&stop);
+  cudaEventRecord(start);
+  for (int i = 0; i < n; i += 50) c_kernel<<<1, 50>>>(device + i);
+  cudaEventRecord(stop);
+  CHECK(cudaGetLastError());
+  CHECK(cudaDeviceSynchronize());
+  CHECK(cudaMemcpy(host.data(), device, n * sizeof(float), cudaMemcpyDeviceToHost));
+  CHECK(cudaFree(device));
+  printf("host[999] = %g\n", host[999]);
+  return host[0] == 3 && host[999] == 3 ? 0 : 2;
+}
+
+extern "C" cudaError_t launch_too_many() {
+  c_kernel<<<1, 4096>>>(nullptr);
+  return cudaGetLastError();
+}
+extern "C" void throws(int rung) { throw std::runtime_error("there is no such rung"); }
+extern "C" int takes_a_class(std::vector<int> x) { return int(x.size()); }

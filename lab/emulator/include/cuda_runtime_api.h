@@ -360,8 +360,8 @@ cudaError_t cudaLaunchKernel(void (*kernel)(Parameters...), dim3 grid, dim3 bloc
   } call = {kernel, arguments};
   const auto body = [](void* data) EMULATOR_UNWATCHED {
     const auto& call = *static_cast<Call*>(data);
-    emulator::Untyped<Parameters...>::call(reinterpret_cast<const void*>(call.kernel),
-                                           call.arguments);
+    emulator::Untyped<void, Parameters...>::call(reinterpret_cast<const void*>(call.kernel),
+                                                 call.arguments, nullptr);
   };
   emulator_launch(&config, body, &call);
   return cudaError_t(emulator_last_error(0));

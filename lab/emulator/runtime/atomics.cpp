@@ -114,7 +114,7 @@ EMULATOR_API uint64_t emulator_atomic(void* address, int operation, int type, ui
       add_fact(fault, "alignment", bytes);
       report_and_kill(fault);
     }
-    on_access({uintptr_t(address), bytes, Kind::kAtomic, false, false}, pc);
+    on_access({uintptr_t(address), bytes, Kind::kAtomic, false, 0}, pc);
   }
   uint64_t old = 0;
   memcpy(&old, address, bytes);

@@ -18,21 +18,23 @@ using namespace emulator;
 
 EMULATOR_API void __tsan_init() {}
 
-#define CHECKS(bytes)                                                                              \
-  EMULATOR_API void __tsan_read##bytes(void* address) {                                            \
-    if (machine.current)                                                                           \
-      on_access({uintptr_t(address), bytes, Kind::kLoad, false, false}, CALLER);                   \
-  }                                                                                                \
-  EMULATOR_API void __tsan_write##bytes(void* address) {                                           \
-    if (machine.current)                                                                           \
-      on_access({uintptr_t(address), bytes, Kind::kStore, false, false}, CALLER);                  \
-  }                                                                                                \
-  EMULATOR_API void __tsan_volatile_read##bytes(void* address) {                                   \
-    if (machine.current) on_access({uintptr_t(address), bytes, Kind::kLoad, true, false}, CALLER); \
-  }                                                                                                \
-  EMULATOR_API void __tsan_volatile_write##bytes(void* address) {                                  \
-    if (machine.current)                                                                           \
-      on_access({uintptr_t(address), bytes, Kind::kStore, true, false}, CALLER);                   \
+static inline void check(void* address, unsigned bytes, Kind kind, bool is_volatile, unsigned unit,
+                         const void* pc) {
+  if (machine.current) on_access({uintptr_t(address), bytes, kind, is_volatile, unit}, pc);
+}
+
+#define CHECKS(bytes)                                             \
+  EMULATOR_API void __tsan_read##bytes(void* address) {           \
+    check(address, bytes, Kind::kLoad, false, 0, CALLER);         \
+  }                                                               \
+  EMULATOR_API void __tsan_write##bytes(void* address) {          \
+    check(address, bytes, Kind::kStore, false, 0, CALLER);        \
+  }                                                               \
+  EMULATOR_API void __tsan_volatile_read##bytes(void* address) {  \
+    check(address, bytes, Kind::kLoad, true, 0, CALLER);          \
+  }                                                               \
+  EMULATOR_API void __tsan_volatile_write##bytes(void* address) { \
+    check(address, bytes, Kind::kStore, true, 0, CALLER);         \
   }
 CHECKS(1)
 CHECKS(2)
@@ -40,14 +42,18 @@ CHECKS(4)
 CHECKS(8)
 CHECKS(16)
 
-// Structs that are no power of two, or less aligned than they are large.
+// Structs whose bytes are no power of two, or more than their alignment (but for 16 bytes, of which
+// the compiler wants an alignment of 8).
+static unsigned unit_of(unsigned long bytes) {
+  const bool is_power = (bytes & (bytes - 1)) == 0;
+  if (!is_power || bytes > 16) return 16;
+  return unsigned(bytes < 8 ? bytes : 8) / 2;
+}
 EMULATOR_API void __tsan_read_range(void* address, unsigned long bytes) {
-  if (machine.current)
-    on_access({uintptr_t(address), unsigned(bytes), Kind::kLoad, false, true}, CALLER);
+  check(address, unsigned(bytes), Kind::kLoad, false, unit_of(bytes), CALLER);
 }
 EMULATOR_API void __tsan_write_range(void* address, unsigned long bytes) {
-  if (machine.current)
-    on_access({uintptr_t(address), unsigned(bytes), Kind::kStore, false, true}, CALLER);
+  check(address, unsigned(bytes), Kind::kStore, false, unit_of(bytes), CALLER);
 }
 
 EMULATOR_API void __tsan_vptr_update(void**, void*) {}
@@ -123,26 +129,24 @@ EMULATOR_API void __ubsan_handle_type_mismatch_v1(Mismatch* data, uintptr_t addr
   report_and_kill(fault);
 }
 
-// ---- Functions of the C library that kernels call, replaced as the library is linked.
+// ---- Functions of the C library that kernels call.
 
-EMULATOR_API void emulator_touch(const void* address, size_t bytes, bool is_write, const void* pc) {
-  if (!machine.current || bytes == 0) return;
+// memcpy and its relatives. The translation calls these: g++ would copy by itself, after the
+// checks.
+EMULATOR_API void emulator_touch(void* address, size_t bytes, size_t unit, int is_write,
+                                 const void* pc) {
+  if (bytes == 0) return;
   const Kind kind = is_write ? Kind::kStore : Kind::kLoad;
-  on_access({uintptr_t(address), unsigned(bytes), kind, false, true}, pc);
+  check(address, unsigned(bytes), kind, false, unsigned(unit < 16 ? unit : 16), pc);
 }
-
-EMULATOR_API void* __wrap_memcpy(void* to, const void* from, size_t bytes) {
-  emulator_touch(from, bytes, false, CALLER);
-  emulator_touch(to, bytes, true, CALLER);
-  return memcpy(to, from, bytes);
-}
-EMULATOR_API void* __wrap_memmove(void* to, const void* from, size_t bytes) {
-  emulator_touch(from, bytes, false, CALLER);
-  emulator_touch(to, bytes, true, CALLER);
+EMULATOR_API void* emulator_copy(void* to, size_t unit, const void* from, size_t from_unit,
+                                 size_t bytes) {
+  emulator_touch(const_cast<void*>(from), bytes, from_unit, false, CALLER);
+  emulator_touch(to, bytes, unit, true, CALLER);
   return memmove(to, from, bytes);
 }
-EMULATOR_API void* __wrap_memset(void* to, int value, size_t bytes) {
-  emulator_touch(to, bytes, true, CALLER);
+EMULATOR_API void* emulator_fill(void* to, size_t unit, int value, size_t bytes) {
+  emulator_touch(to, bytes, unit, true, CALLER);
   return memset(to, value, bytes);
 }
 

@@ -22,10 +22,10 @@ void start_copy(uintptr_t to, const void* from, unsigned bytes, unsigned zeros, 
   Copy copy = {to, bytes, pc, {}};
   const unsigned taken = bytes - (zeros < bytes ? zeros : bytes);
   if (taken > 0) {
-    on_access({uintptr_t(from), taken, Kind::kCopy, false, taken < bytes}, pc);
+    on_access({uintptr_t(from), taken, Kind::kCopy, false, 0}, pc);
     memcpy(copy.data, from, taken);
   }
-  on_access({to, bytes, Kind::kArrival, false, false}, pc);
+  on_access({to, bytes, Kind::kArrival, false, 0}, pc);
   me().copies.push_back(copy);
   ++me().in_batch;
 }

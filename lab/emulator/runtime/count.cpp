@@ -9,7 +9,7 @@ namespace emulator {
 Log logs[kLanes];
 uintptr_t code_begin;
 
-constexpr unsigned kBlock = 127;  // an Event's kind: no access, the lane came to a new place
+constexpr unsigned kBlock = 63;  // an Event's kind: no access, the lane came to a new place
 
 static uint32_t place_of(const void* pc) {
   return static_cast<uint32_t>(reinterpret_cast<uintptr_t>(pc) - code_begin);
@@ -27,8 +27,8 @@ static uint16_t frame_of(const Thread& thread) {
 void log_access(const Access& access, Space space, const void* pc) {
   if (!machine.options.counts || space == Space::kConstant) return;
   const auto bytes = static_cast<uint16_t>(std::min(access.bytes, 65535u));
-  append(me(), {access.address, uint64_t(access.kind), uint64_t(space), access.is_struct,
-                place_of(pc), bytes, frame_of(me())});
+  append(me(), {access.address, uint64_t(access.kind), uint64_t(space), access.unit, place_of(pc),
+                bytes, frame_of(me())});
 }
 
 void log_block(const void* pc) { append(me(), {0, kBlock, 0, 0, place_of(pc), 0, frame_of(me())}); }
@@ -156,8 +156,15 @@ static void add(Counts& to, const Counts& counts) {
   to.conflicts += counts.conflicts;
 }
 
+std::vector<Instruction*>& counted_instructions() {
+  static std::vector<Instruction*> counted;
+  return counted;
+}
+
 static void count_request(Instruction& instruction, Space space, Kind kind,
                           const Access (&lanes)[kLanes], unsigned active) {
+  if (!instruction.is_counted) counted_instructions().push_back(&instruction);
+  instruction.is_counted = true;
   Counts& to = instruction.counts[unsigned(space)][unsigned(kind)];
   if (space == Space::kShared) return add(to, count_shared(lanes, active));
   Access dense[kLanes];
@@ -168,16 +175,13 @@ static void count_request(Instruction& instruction, Space space, Kind kind,
   add(to, count_global(dense, count));
 }
 
-// A struct is copied in pieces, one instruction each, as large as its alignment allows. The
-// compiler tells of a struct if its bytes are no power of two, or more than its alignment.
+// A struct is copied in pieces, one instruction each, as large as its alignment allows.
 static unsigned piece_of(const Access (&lanes)[kLanes], unsigned active, const Event& event) {
-  uintptr_t bits = event.bytes | 16;
+  if (event.unit == 0) return event.bytes;
+  uintptr_t bits = event.bytes | event.unit;
   for (unsigned lane = 0; lane < kLanes; ++lane) {
     if (active >> lane & 1) bits |= lanes[lane].address;
   }
-  const bool is_power = (event.bytes & (event.bytes - 1)) == 0;
-  if (event.is_struct && event.bytes <= 16 && is_power)
-    bits |= std::min<unsigned>(event.bytes, 8) / 2;
   return bits & -bits;
 }
 
@@ -188,7 +192,7 @@ static void step(const unsigned (&at)[kLanes], unsigned active) {
   for (unsigned lane = 0; lane < kLanes; ++lane) {
     if (!(active >> lane & 1)) continue;
     const Event& own = logs[lane].events[at[lane]];
-    lanes[lane] = {own.address, own.bytes, Kind(own.kind), false, false};
+    lanes[lane] = {own.address, own.bytes, Kind(own.kind), false, 0};
   }
   Instruction& instruction = instruction_at(reinterpret_cast<void*>(code_begin + event.place));
   const unsigned bytes = event.bytes, piece = piece_of(lanes, active, event);
@@ -196,7 +200,7 @@ static void step(const unsigned (&at)[kLanes], unsigned active) {
     Access parts[kLanes];
     for (unsigned lane = 0; lane < kLanes; ++lane) {
       if (!(active >> lane & 1)) continue;
-      parts[lane] = {lanes[lane].address + from, piece, Kind(event.kind), false, false};
+      parts[lane] = {lanes[lane].address + from, piece, Kind(event.kind), false, 0};
     }
     count_request(instruction, Space(event.space), Kind(event.kind), parts, active);
   }

@@ -10,7 +10,7 @@
 namespace emulator {
 
 struct Event {
-  uint64_t address : 48, kind : 7, space : 8, is_struct : 1;
+  uint64_t address : 48, kind : 6, space : 4, unit : 6;
   uint32_t place;  // in the code
   uint16_t bytes, frame;
 };
@@ -26,6 +26,7 @@ void log_block(const void* pc);
 void enter_function(Thread& thread, const void* caller, uintptr_t stack);
 void replay();  // counts what the lanes have logged, and empties the logs
 void forget_frames();
+std::vector<Instruction*>& counted_instructions();  // of this launch
 
 // The hardware's rules for one request of a warp.
 Counts count_global(const Access* lanes, unsigned count);

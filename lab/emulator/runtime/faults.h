@@ -22,7 +22,7 @@ struct Fault {
   bool is_note = false;
   bool is_same_warp = false;  // both parties
   uint64_t count = 1;
-  const void* load_beside_atomic = nullptr;  // a plain load that races with an atomic operation
+  const void* racing_load = nullptr;  // a plain load that races with an atomic operation
   const void* kernel = nullptr;
   int launch = 0;  // which one of the run
 };

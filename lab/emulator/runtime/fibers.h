@@ -10,7 +10,7 @@ constexpr size_t kStackBytes = 256 * 1024;
 
 struct Fiber {
   void* place = nullptr;  // its stack pointer while it does not run
-  uintptr_t stack = 0;    // the lowest address, above a page that no one may touch
+  uintptr_t stack = 0;    // the lowest address, above a page that must not be touched
   uintptr_t top = 0;
 };
 

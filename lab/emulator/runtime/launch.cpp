@@ -122,10 +122,9 @@ EMULATOR_API bool emulator_launch(const LaunchConfig* config, void (*body)(void*
   if (!is_possible(*config)) return false;
   prepare_shared(config->shared);
   machine.has_started = false;
-  begin_counts();
   run_launch(*config, body, arguments);
   if (machine.error == 0 && machine.is_over) machine.sticky_error = kLaunchFailure;
-  end_counts();
+  keep_counts();
   ++machine.launch_number;
   return machine.error == 0;
 }
@@ -136,27 +135,49 @@ EMULATOR_API void emulator_launch_bounds(unsigned most) {
   kill_thread();
 }
 
-// An array in shared memory: each thread passes its declaration.
-EMULATOR_API void emulator_shared(void* memory, size_t memory_bytes, void* array, size_t bytes,
-                                  size_t element, const char* name) {
-  Region* region = find_region(reinterpret_cast<uintptr_t>(array));
-  if (region && !region->is_padding && region->space == Space::kShared) return;
+// What a block finds in shared memory is left to chance. Here it is NaN, or -1, so that a thread
+// that reads too early shows.
+static void poison(Region& region) {
+  if (region.poisoned == machine.block_begin) return;
+  region.poisoned = machine.block_begin;
+  memset(reinterpret_cast<void*>(region.begin), 255, region.bytes);
+}
+
+void emulator::prepare_dynamic_shared() {
+  if (dynamic_shared->bytes > 0) poison(*dynamic_shared);
+}
+
+static Region& add_shared(uintptr_t memory, size_t memory_bytes, uintptr_t array, size_t bytes,
+                          size_t element, const char* name) {
   Region padding;
-  padding.begin = reinterpret_cast<uintptr_t>(memory);
+  padding.begin = memory;
   padding.bytes = memory_bytes;
   padding.space = Space::kShared;
   padding.is_padding = true;
   add_region(padding);
   Region found = padding;
   found.is_padding = false;
-  found.begin = reinterpret_cast<uintptr_t>(array);
+  found.begin = array;
   found.bytes = bytes;
   found.is_initialized = false;
   found.name = strdup(name);
   found.element = unsigned(element);
   found.shared_address = next_shared_address;
   next_shared_address += (bytes + 2047) / 1024 * 1024;
-  prepare_cells(*add_region(found));
+  Region& region = *add_region(found);
+  prepare_cells(region);
+  return region;
+}
+
+// An array in shared memory: each thread passes its declaration.
+EMULATOR_API void emulator_shared(void* memory, size_t memory_bytes, void* array, size_t bytes,
+                                  size_t element, const char* name) {
+  const auto address = reinterpret_cast<uintptr_t>(array);
+  Region* region = find_region(address);
+  if (!region || region->is_padding || region->space != Space::kShared)
+    region = &add_shared(reinterpret_cast<uintptr_t>(memory), memory_bytes, address, bytes, element,
+                         name);
+  poison(*region);
 }
 
 EMULATOR_API uint32_t emulator_shared_address(const void* pointer) {
@@ -229,6 +250,7 @@ EMULATOR_API void emulator_variable(void* address, size_t bytes, size_t element,
 EMULATOR_API void* emulator_allocate(size_t bytes) {
   void* memory = nullptr;
   if (posix_memalign(&memory, 512, std::max<size_t>(bytes, 1) + 512)) return nullptr;
+  memset(memory, 255, bytes);  // as shared memory
   Region region;
   region.begin = reinterpret_cast<uintptr_t>(memory);
   region.bytes = bytes;

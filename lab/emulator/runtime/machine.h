@@ -123,6 +123,7 @@ Index block_index(uint64_t linear);
 
 // launch.cpp
 void begin_kernel(const void* pc);         // its first thread begins
+void prepare_dynamic_shared();             // a block begins
 bool is_in_kernel(const char* operation);  // a fault if not
 
 }  // namespace emulator

@@ -32,8 +32,9 @@ struct Region {
   Cell* cells = nullptr;    // null: not watched
   size_t watched = 0;  // bytes that have cells: of dynamic shared memory, as much as there can be
   uint32_t shared_address = 0;
-  unsigned element = 1;  // bytes
-  int label = -1;        // Python's number for it, or -1
+  uint32_t poisoned = 0;  // when a block that has this array began
+  unsigned element = 1;   // bytes
+  int label = -1;         // Python's number for it, or -1
   const char* name = "";
 
   uintptr_t end() const { return begin + bytes; }
@@ -58,6 +59,7 @@ struct Instruction {
   uint16_t number = 0;
   Region* region = nullptr;       // where it went last
   bool is_before_atomic = false;  // a plain load of what the thread then changes by an atomic
+  bool is_counted = false;        // in this launch
   Counts counts[3][5];            // [Space][Kind]
 };
 
@@ -66,13 +68,12 @@ struct Access {
   unsigned bytes;
   Kind kind;
   bool is_volatile;
-  bool is_struct;  // more than one number
+  unsigned unit;  // of a struct, or of bytes: the most that one instruction copies. 0: all at once
 };
 
 // regions.cpp
 Instruction& instruction_at(const void* pc);
 Instruction& instruction_of(uint16_t number);
-unsigned instruction_count();
 
 Region* find_region(uintptr_t address);
 Region* add_region(const Region& region);

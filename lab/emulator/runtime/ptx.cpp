@@ -269,7 +269,7 @@ bool move(const Running& call) {
     report_and_kill(fault);
   }
   if (has(name, "release")) on_fence(true);
-  on_access({address, all, is_load ? Kind::kLoad : Kind::kStore, is_strong, false}, call.pc);
+  on_access({address, all, is_load ? Kind::kLoad : Kind::kStore, is_strong, 0}, call.pc);
   for (unsigned i = 0; i < registers.size(); ++i) {
     auto* at = reinterpret_cast<void*>(address + i * bytes);
     uint64_t bits = is_load ? 0 : call.value(registers[i]);
@@ -345,7 +345,7 @@ bool load_matrix(const Running& call) {
       add_fact(fault, "alignment", 16);
       report_and_kill(fault);
     }
-    on_access({row, 16, Kind::kMatrix, false, false}, call.pc);
+    on_access({row, 16, Kind::kMatrix, false, 0}, call.pc);
   }
   registers.row = reinterpret_cast<const char*>(row);
   for (unsigned i = 0; i < registers.count; ++i)

@@ -19,11 +19,12 @@ extern std::vector<Fault> faults;
 static std::string launches;
 static std::vector<Region*> tensors;
 
+using Call = const char*(const void* function, void** arguments, void* result);
 struct Export {
   std::string name, signature;
   const void* address;
   bool is_kernel;
-  void (*call)(const void*, void**);
+  Call* call;
 };
 static std::vector<Export> exports;
 
@@ -33,16 +34,11 @@ static std::string text_of(const Extent& x) {
 static std::string text_of(const Index& x) { return text_of(Extent{x.x, x.y, x.z}); }
 static std::string text_of(const void* pc) { return number(reinterpret_cast<intptr_t>(pc)); }
 
-void begin_counts() {
-  for (unsigned i = 0; i < instruction_count(); ++i)
-    memset(instruction_of(i).counts, 0, sizeof(Instruction::counts));
-}
-
 // Lists [address, space, kind, requests, sectors, ideal, wavefronts, conflicts].
-void end_counts() {
+void keep_counts() {
   std::string list;
-  for (unsigned i = 0; i < instruction_count(); ++i) {
-    const Instruction& instruction = instruction_of(i);
+  for (Instruction* counted : counted_instructions()) {
+    Instruction& instruction = *counted;
     for (unsigned space = 0; space < 2; ++space) {
       for (unsigned kind = 0; kind < 5; ++kind) {
         const Counts& counts = instruction.counts[space][kind];
@@ -54,7 +50,10 @@ void end_counts() {
                 number(counts.conflicts) + "]";
       }
     }
+    memset(instruction.counts, 0, sizeof(instruction.counts));
+    instruction.is_counted = false;
   }
+  counted_instructions().clear();
   const LaunchConfig& config = machine.launch;
   if (!launches.empty()) launches += ",";
   launches += "{\"kernel\":" + text_of(machine.kernel) +
@@ -130,7 +129,7 @@ EMULATOR_API const char* emulator_results() {
          ",\"launches\":[" + launches + "],\"faults\":[";
   bool is_first = true;
   for (const Fault& fault : faults) {
-    const void* load = fault.load_beside_atomic;
+    const void* load = fault.racing_load;
     if (load && instruction_at(load).is_before_atomic) continue;
     text += (is_first ? "" : ",") + text_of(fault);
     is_first = false;
@@ -152,7 +151,7 @@ EMULATOR_API void emulator_end() {
 // ---- Functions of a library.
 
 EMULATOR_API void emulator_export(const char* name, const void* address, const char* signature,
-                                  int is_kernel, void (*call)(const void*, void**)) {
+                                  int is_kernel, Call* call) {
   exports.push_back({name, signature, address, is_kernel != 0, call});
 }
 
@@ -170,20 +169,21 @@ EMULATOR_API const char* emulator_exports() {  // and forgets them
   return text.c_str();
 }
 
-namespace {
+// Returns what a launcher has thrown, or null.
+EMULATOR_API const char* emulator_call(Call* call, const void* function, void** arguments,
+                                       void* result) {
+  return call(function, arguments, result);
+}
 
-struct KernelCall {
-  const void* function;
-  void** arguments;
-  void (*call)(const void*, void**);
-};
-
-}  // namespace
-
-EMULATOR_API int emulator_call_kernel(const void* function, void (*call)(const void*, void**),
+// Returns CUDA's error.
+EMULATOR_API int emulator_call_kernel(Call* call, const void* function, void** arguments,
                                       const unsigned* grid, const unsigned* block, size_t shared,
-                                      const char* name, void** arguments) {
-  KernelCall each = {function, arguments, call};
+                                      const char* name) {
+  struct KernelCall {
+    Call* call;
+    const void* function;
+    void** arguments;
+  } each = {call, function, arguments};
   const LaunchConfig config = {{grid[0], grid[1], grid[2]},
                                {block[0], block[1], block[2]},
                                shared,
@@ -193,8 +193,8 @@ EMULATOR_API int emulator_call_kernel(const void* function, void (*call)(const v
                                0,
                                function};
   const auto body = [](void* data) {
-    const auto& call = *static_cast<KernelCall*>(data);
-    call.call(call.function, call.arguments);
+    const auto& each = *static_cast<KernelCall*>(data);
+    each.call(each.function, each.arguments, nullptr);
   };
   emulator_largest_shared(function, 227 * 1024);
   emulator_launch(&config, body, &each);

@@ -32,7 +32,6 @@ Instruction& instruction_at(const void* pc) {
 }
 
 Instruction& instruction_of(uint16_t number) { return instructions[number]; }
-unsigned instruction_count() { return instructions.size(); }
 
 // ---- Regions: tensors, allocations, variables, arrays in shared memory.
 

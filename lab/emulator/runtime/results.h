@@ -3,7 +3,6 @@
 
 namespace emulator {
 
-void begin_counts();  // of a launch
-void end_counts();
+void keep_counts();  // of a launch that has ended
 
 }  // namespace emulator

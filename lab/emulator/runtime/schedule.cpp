@@ -208,6 +208,7 @@ static void prepare_block(uint64_t linear) {
   machine.stuck = machine.barriers = 0;
   machine.is_hanging = false;
   note_block(machine.now);
+  prepare_dynamic_shared();
   for (unsigned i = 0; i < machine.threads; ++i) prepare_thread(i);
   for (unsigned i = 0; i < machine.warps; ++i) {
     const unsigned lanes = std::min(kLanes, machine.threads - i * kLanes);

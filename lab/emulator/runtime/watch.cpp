@@ -60,8 +60,8 @@ static void report_pair(const char* kind, const Access& access, const void* pc,
   add_other(fault, other);
   const bool is_atomic = other.thread & kIsAtomic;
   add_fact(fault, "other_access", is_read ? "read" : is_atomic ? "atomic" : "write");
-  if (access.kind == Kind::kLoad && is_atomic) fault.load_beside_atomic = pc;
-  if (access.kind == Kind::kAtomic && is_read) fault.load_beside_atomic = other_pc;
+  if (access.kind == Kind::kLoad && is_atomic) fault.racing_load = pc;
+  if (access.kind == Kind::kAtomic && is_read) fault.racing_load = other_pc;
   fault.is_note = strcmp(kind, "same value") == 0;
   report(fault);
 }
@@ -152,7 +152,7 @@ static void watch_load(Region& region, const Access& access, const Touch& touch,
     note_read(cell, touch);
   }
   // A copy of a whole struct may take its padding along.
-  if (missing > 0 && (!access.is_struct || missing == last - first + 1))
+  if (missing > 0 && (access.unit == 0 || missing == last - first + 1))
     report_uninitialized(access, pc, region);
 }
 

@@ -5,6 +5,7 @@ from .source import OPEN, WITH_PARENTHESES, Source, quote
 DROPPED = {"__global__", "__host__", "__grid_constant__", "__managed__"}
 NUMBERED = {"__launch_bounds__", "__maxnreg__", "__cluster_dims__", "__block_size__"}
 INLINE = {"inline", "__inline__", "constexpr", "__forceinline__"}
+OF_MEMORY = {"memcpy": "memory_copy", "memmove": "memory_copy", "memset": "memory_set"}
 OF_LINKAGE = DROPPED | INLINE | {"__device__", "static", "extern", '"C"'}
 
 
@@ -21,6 +22,9 @@ def translate_word(source: Source, i: int, is_at_namespace: bool) -> None:
         source.replace(i, i + 1, inline(source, i) + " __attribute__((always_inline))")
     elif text == "__noinline__" and not source.has(i - 1, "("):
         source.replace(i, i + 1, "__attribute__((noinline))")
+    elif text in OF_MEMORY and source.has(i + 1, "(") and not source.has(i - 1, ".", "->"):
+        first = i - 2 if source.has(i - 2, "std") and source.has(i - 1, "::") else i - source.has(i - 1, "::")
+        source.replace(first, i + 1, f"::emulator::{OF_MEMORY[text]}")
 
 
 def inline(source: Source, i: int) -> str:

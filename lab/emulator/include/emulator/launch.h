@@ -3,7 +3,10 @@
 #pragma once
 #include <stdint.h>
 #include <stdio.h>
+#include <string.h>
 
+#include <exception>
+#include <new>
 #include <type_traits>
 #include <utility>
 
@@ -86,7 +89,8 @@ constexpr char letter() {
   using U = std::remove_cv_t<T>;
   if (std::is_same_v<U, cudaStream_t>) return 's';
   if (std::is_same_v<U, const char*>) return 'z';
-  if (std::is_pointer_v<U> || std::is_reference_v<U>) return 'p';
+  if (std::is_reference_v<U>) return 'r';
+  if (std::is_pointer_v<U>) return 'p';
   if (std::is_void_v<U>) return 'v';
   if (std::is_same_v<U, float>) return 'f';
   if (std::is_same_v<U, double>) return 'd';
@@ -106,25 +110,39 @@ const char* signature() {
   return letters;
 }
 
-struct Launcher {  // a function of the host
-  template <typename Result, typename... Parameters>
-  Launcher(const char* name, Result (*function)(Parameters...)) {
-    emulator_export(name, reinterpret_cast<const void*>(function),
-                    signature<Result, Parameters...>(), false, nullptr);
+// Calls a function with arguments of which only the addresses are known.
+template <typename Result, typename... Parameters>
+struct Untyped {
+  template <size_t... kIndex>
+  EMULATOR_UNWATCHED static Result call_each(const void* function, void** arguments,
+                                             std::index_sequence<kIndex...>) {
+    auto* typed = reinterpret_cast<Result (*)(Parameters...)>(const_cast<void*>(function));
+    return typed(*static_cast<std::remove_reference_t<Parameters>*>(arguments[kIndex])...);
+  }
+  EMULATOR_UNWATCHED static const char* call(const void* function, void** arguments, void* result) {
+    constexpr std::index_sequence_for<Parameters...> kIndices;
+    try {
+      if constexpr (std::is_void_v<Result>)
+        call_each(function, arguments, kIndices);
+      else
+        new (result) Result(call_each(function, arguments, kIndices));
+    } catch (const std::exception& error) {
+      return strdup(error.what());
+    }
+    return nullptr;
   }
 };
 
-// Calls a kernel with arguments of which only the addresses are known.
-template <typename... Parameters>
-struct Untyped {
-  template <size_t... kIndex>
-  EMULATOR_UNWATCHED static void call_each(const void* function, void** arguments,
-                                           std::index_sequence<kIndex...>) {
-    auto* typed = reinterpret_cast<void (*)(Parameters...)>(const_cast<void*>(function));
-    typed(*static_cast<std::remove_reference_t<Parameters>*>(arguments[kIndex])...);
-  }
-  EMULATOR_UNWATCHED static void call(const void* function, void** arguments) {
-    call_each(function, arguments, std::index_sequence_for<Parameters...>());
+struct Launcher {  // a function of the host
+  template <typename Result, typename... Parameters>
+  Launcher(const char* name, Result (*function)(Parameters...)) {
+    const char* (*call)(const void*, void**, void*) = nullptr;
+    constexpr bool kIsPlain = std::is_void_v<Result> || std::is_scalar_v<Result>;
+    if constexpr (kIsPlain && (... && (std::is_reference_v<Parameters> ||
+                                       std::is_trivially_copyable_v<Parameters>)))
+      call = &Untyped<Result, Parameters...>::call;
+    emulator_export(name, reinterpret_cast<const void*>(function),
+                    signature<Result, Parameters...>(), false, call);
   }
 };
 
@@ -132,7 +150,7 @@ struct Kernel {
   template <typename... Parameters>
   Kernel(const char* name, void (*function)(Parameters...)) {
     emulator_export(name, reinterpret_cast<const void*>(function), signature<void, Parameters...>(),
-                    true, &Untyped<Parameters...>::call);
+                    true, &Untyped<void, Parameters...>::call);
   }
 };
 
@@ -149,6 +167,24 @@ EMULATOR_INLINE void declare_shared(Memory& memory, T& array, const char* name) 
   emulator_shared(&memory, sizeof(Memory),
                   const_cast<void*>(reinterpret_cast<const volatile void*>(&array)), sizeof(T),
                   sizeof(std::remove_all_extents_t<T>), name);
+}
+
+// memcpy(), memmove() and memset() of the user's files.
+template <typename T>
+constexpr size_t alignment_of() {
+  if constexpr (std::is_void_v<T>)
+    return 1;
+  else
+    return alignof(T);
+}
+template <typename T, typename U>
+EMULATOR_INLINE void* memory_copy(T* to, const U* from, size_t bytes) {
+  return emulator_copy(const_cast<std::remove_cv_t<T>*>(to), alignment_of<T>(), from,
+                       alignment_of<U>(), bytes);
+}
+template <typename T>
+EMULATOR_INLINE void* memory_set(T* to, int value, size_t bytes) {
+  return emulator_fill(to, alignment_of<T>(), value, bytes);
 }
 
 // asm("..." : "=r"(x) : "r"(y)) is ptx("...", operand("=r", x), operand("r", y)).

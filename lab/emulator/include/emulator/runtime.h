@@ -91,6 +91,9 @@ EMULATOR_API void emulator_shared(void* memory, size_t memory_bytes, void* array
 EMULATOR_API uint32_t emulator_shared_address(const void* pointer);
 EMULATOR_API void* emulator_shared_pointer(uint32_t address);
 EMULATOR_API void emulator_launch_bounds(unsigned threads);
+EMULATOR_API void* emulator_copy(void* to, size_t unit, const void* from, size_t from_unit,
+                                 size_t bytes);  // memcpy, memmove; unit: an alignment
+EMULATOR_API void* emulator_fill(void* to, size_t unit, int value, size_t bytes);
 EMULATOR_API uint64_t emulator_clock();
 EMULATOR_API void emulator_trap();
 EMULATOR_API void emulator_needs_gpu(const char* what);
@@ -98,9 +101,12 @@ EMULATOR_API void emulator_needs_gpu(const char* what);
 // Variables and functions of a file, registered as its library is loaded.
 EMULATOR_API void emulator_variable(void* address, size_t bytes, size_t element, int is_constant,
                                     const char* name);
+// call: with the addresses of the arguments, to the address of the result; returns an error or
+// null.
 EMULATOR_API void emulator_export(const char* name, const void* address, const char* signature,
                                   int is_kernel,
-                                  void (*call)(const void* function, void** arguments));
+                                  const char* (*call)(const void* function, void** arguments,
+                                                      void* result));
 
 // 16-bit numbers, rounded to nearest even.
 EMULATOR_API float emulator_half_to_float(uint16_t bits);
