@@ -43,7 +43,7 @@ class OnGpu:
         """
         function = self.library[name]
         function.restype = ctypes.c_char_p
-        values = [ctypes.c_void_p(x.data_ptr()) if isinstance(x, Tensor) else ctypes.c_int64(x) for x in arguments]
+        values = [ctypes.c_void_p(x.data_ptr()) if isinstance(x, Tensor) else as_int64(x) for x in arguments]
         if error := function(*values, ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)):
             raise RuntimeError(error.decode())
 
@@ -89,6 +89,12 @@ class InEmulator:
 Launchers = OnGpu | InEmulator
 
 
+def as_int64(x: object) -> ctypes.c_int64:
+    if not isinstance(x, int):
+        raise TypeError(f"a launcher takes tensors and integers, found {type(x).__name__}")
+    return ctypes.c_int64(x)
+
+
 def architecture() -> str:
     """For nvcc: the GPU of this machine, or else sm_90."""
     return "native" if torch.cuda.is_available() else "sm_90"
@@ -96,7 +102,7 @@ def architecture() -> str:
 
 def compile_source(source: Path, library: Path, *flags: str) -> None:
     """Compile a .cu file for architecture(). Ends the program if nvcc refuses it."""
-    command = [toolchain.find_nvcc(), *flags, f"-arch={architecture()}", "-shared", "-Xcompiler", "-fPIC"]
+    command: list = [toolchain.find_nvcc(), *flags, f"-arch={architecture()}", "-shared", "-Xcompiler", "-fPIC"]
     if subprocess.run([*command, "-o", library, source]).returncode:
         sys.exit(f"{source.name} is not compiled: nvcc's errors stand above")
 
