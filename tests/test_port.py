@@ -129,6 +129,8 @@ class TestBlend(NotDifferentiable):
         _, b = inputs
         return {"b has another shape": {1: b[1:]}, "b has another dtype": {1: b.double()}}
 
+    test_freed_memory = None  # page 3 has that check; the port keeps what the old code had
+
     def test_scalar(self):
         with pytest.raises(TypeError, match="expected a number"):
             self.lib.blend(*self.inputs("cpu"), None, torch.tensor(0.1, requires_grad=True))
@@ -158,6 +160,8 @@ class TestGroup(NotDifferentiable):
 
     @pytest.fixture(scope="class", autouse=True)
     @classmethod
+    test_freed_memory = None  # as for blend
+
     def loaded(cls, wheels):
         sys.path.insert(0, str(wheels / "site"))
         cls.lib = importlib.import_module("points")

@@ -56,6 +56,8 @@ def test_add2_on_a_gpu(cuda, build, run):
     run("-m", "lab.referee", SPECS / "add2.py", "--device", "cuda")
 
 
+# `anywhere`: these build without CUDA what other tests build with it, in the same folder.
+@pytest.mark.anywhere
 @pytest.mark.thorough
 def test_minimal(lesson):
     """Its function refuses a tangent, as page 1 says."""
@@ -65,6 +67,7 @@ def test_minimal(lesson):
 LESSONS = ("rotate", "add_rms_norm", "gated_linear", "int4_linear", "decode_attention")
 
 
+@pytest.mark.anywhere
 @pytest.mark.thorough
 @pytest.mark.parametrize("file", LESSONS)
 def test_lessons(file, run):
@@ -88,6 +91,7 @@ CARELESS = {
 }
 
 
+@pytest.mark.anywhere
 @pytest.mark.parametrize(("file", "title"), [pytest.param(*each, marks=pytest.mark.thorough) for each in CARELESS])
 def test_careless_operators(file, title, own_jit_cache):
     """Pages 2 and 5 say what is wrong with them."""
@@ -96,6 +100,7 @@ def test_careless_operators(file, title, own_jit_cache):
     assert found == expected
 
 
+@pytest.mark.anywhere
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     ("file", "title", "checks"),

@@ -37,10 +37,10 @@ class Ended:
 def may_fork(device: str) -> bool:
     """Whether a fork can use the device. cuDeviceGetCount() says 3, not initialized, until CUDA is used for the first
     time, also by torch.cuda.is_available()."""
-    if torch.cuda.is_initialized():  # torch.compile asks for the GPUs, also where all tensors are on a CPU
-        return False
     if not device.startswith("cuda"):
         return True
+    if torch.cuda.is_initialized():
+        return False
     try:
         return ctypes.CDLL("libcuda.so.1").cuDeviceGetCount(ctypes.byref(ctypes.c_int())) == 3
     except OSError:
