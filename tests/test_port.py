@@ -155,13 +155,13 @@ class TestSumList(TestBlend):
 class TestGroup(NotDifferentiable):
     """Of examples/port_points."""
 
+    test_freed_memory = None  # as for blend
+
     function, operator, leaves, rows = "group", "points.group", (0,), {0: 1}
     refuses = "setup_context|not implemented"
 
     @pytest.fixture(scope="class", autouse=True)
     @classmethod
-    test_freed_memory = None  # as for blend
-
     def loaded(cls, wheels):
         sys.path.insert(0, str(wheels / "site"))
         cls.lib = importlib.import_module("points")
