@@ -72,9 +72,10 @@ def test_kernels_with_headers_of_torch(load):
     mistakes = load("examples/mistakes/mistakes.cu", f"-I{include}", "-DUSE_CUDA", *link)
     run(mistakes.add_kernel[1, 256], out(c), a, b, 5)
     assert torch.equal(c, a + b)
-    starter = load("examples/starter/csrc/scaled_relu_kernel.cu", f"-I{include}").launch_scaled_relu
-    run(starter, out(c), a, b, 1.5, 5, 6)
-    torch.testing.assert_close(c, (1.5 * (a + b)).relu())
+    starter = load("examples/starter/csrc/squared_relu_forward.cu", f"-I{include}").launch_squared_relu
+    float32 = 6  # of torch's ScalarType
+    run(starter, out(c), a, 1.5, 5, float32)
+    torch.testing.assert_close(c, 1.5 * a.relu().square())
 
 
 def test_bugs_are_found(load):
