@@ -9,24 +9,25 @@ import torch
 
 from lab import emulator
 
-KERNELS = 30
+KERNELS = 20
 HELPER = "__device__ __noinline__ float helper(const float* x) { float s = x[0]; return s + x[9]; }\n"
 
 
 @dataclass
 class Number:
-    """(a + factor * b) % modulus, of two variables."""
+    """(a + factor * b + shift) % modulus, of two variables."""
 
     a: str
     b: str
     factor: int
+    shift: int
     modulus: int
 
     def __str__(self):
-        return f"({self.a} + {self.factor} * {self.b}) % {self.modulus}"
+        return f"({self.a} + {self.factor} * {self.b} + {self.shift}) % {self.modulus}"
 
     def of(self, lane):
-        return (lane[self.a] + self.factor * lane[self.b]) % self.modulus
+        return (lane[self.a] + self.factor * lane[self.b] + self.shift) % self.modulus
 
 
 class Program:
@@ -37,9 +38,9 @@ class Program:
         self.body = self.block(3, ["t"])
 
     def number(self, names):
-        return Number(
-            *self.random.choices(names, k=2), self.random.randrange(1, 4), self.random.choice((2, 3, 4, 5, 7))
-        )
+        a, b = self.random.choices(names, k=2)
+        factor, shift = self.random.randrange(1, 4), self.random.randrange(5)
+        return Number(a, b, factor, shift, self.random.choice((2, 3, 4, 5, 7)))
 
     def block(self, depth, names):
         return [self.statement(depth, names) for _ in range(self.random.randint(1, 3))]
@@ -117,7 +118,7 @@ class Program:
                 lane[name] += 1
 
 
-@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("seed", [3, *(pytest.param(seed, marks=pytest.mark.thorough) for seed in (8, 10, 32))])
 def test_requests_of_lanes_that_part(emulator_cache, tmp_path, seed):
     programs = [Program(100 * seed + i) for i in range(KERNELS)]
     source = tmp_path / "random.cu"
@@ -137,4 +138,4 @@ def test_requests_of_lanes_that_part(emulator_cache, tmp_path, seed):
         assert not report.is_wrong(), report
         found.append(report.launches[0].load_requests)
     assert found == [program.requests() for program in programs]
-    assert max(found) > 50
+    assert max(found) > 20

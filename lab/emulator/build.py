@@ -52,8 +52,8 @@ ALONE += (
 WITH_VALUE = ("-gencode", "-Xptxas", "-Xcompiler", "-ccbin", "--compiler-bindir")
 
 
-OFTEN_USED = {"barriers", "callbacks", "copies", "count", "fibers", "lanes", "matrix", "numbers", "order", "regions"}
-OFTEN_USED |= {"schedule", "watch"}
+OFTEN_USED = {"barriers", "callbacks", "copies", "count", "fibers", "flow", "lanes", "matrix", "numbers"}
+OFTEN_USED |= {"order", "regions", "rules", "schedule", "watch"}
 
 
 class BuildError(RuntimeError):

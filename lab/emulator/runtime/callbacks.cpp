@@ -8,6 +8,7 @@
 
 #include "count.h"
 #include "faults.h"
+#include "flow.h"
 #include "machine.h"
 #include "watch.h"
 

@@ -3,7 +3,7 @@
 // The lanes of a warp run one after the other here, each as far as it can. On a GPU they run in
 // step. So each lane logs what it does, and the logs are then replayed side by side: the lanes that
 // are furthest behind in the code take the next step, and those at the same place take it together,
-// as one request.
+// as one request. flow.h says which of two places comes first.
 #pragma once
 #include "memory.h"
 
@@ -11,8 +11,8 @@ namespace emulator {
 
 struct Event {
   uint64_t address : 48, kind : 6, space : 4, unit : 6;
-  uint32_t place;  // in the code
-  uint16_t bytes, frame;
+  uint32_t place;         // in the code
+  uint16_t bytes, frame;  // frame: from find_blocks on, the block
 };
 struct Log {
   unsigned count = 0;
@@ -20,15 +20,16 @@ struct Log {
 };
 extern Log logs[kLanes];
 extern uintptr_t code_begin;  // places count from here
+inline uint32_t place_of(const void* pc) {
+  return static_cast<uint32_t>(reinterpret_cast<uintptr_t>(pc) - code_begin);
+}
 
 void log_access(const Access& access, Space space, const void* pc);
 void log_block(const void* pc);
-void enter_function(Thread& thread, const void* caller, uintptr_t stack);
-void replay();  // counts what the lanes have logged, and empties the logs
-void forget_frames();
+void replay(unsigned warp);  // counts what its lanes have logged, and empties the logs
 std::vector<Instruction*>& counted_instructions();  // of this launch
 
-// The hardware's rules for one request of a warp.
+// rules.cpp: for one request of a warp.
 Counts count_global(const Access* lanes, unsigned count);
 Counts count_shared(const Access (&lanes)[kLanes], unsigned active);
 

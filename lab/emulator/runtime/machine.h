@@ -39,11 +39,17 @@ struct Copy {
   char data[16];
 };
 
-// A call of a function that was not inlined. Frames make a tree; each is known by its number.
-struct Frame {
-  uint16_t number;
+// A call of a function that was not inlined.
+struct OpenCall {
+  uint16_t number;  // of its frame: flow.cpp
   uintptr_t stack;  // where the stack stood as the function was entered
 };
+
+// The way of a thread through the code, in each function that has not ended: the block it came to.
+struct Step {
+  uint16_t frame, block;
+};
+using Walk = std::vector<Step>;
 
 struct Thread {
   Fiber fiber;
@@ -58,7 +64,8 @@ struct Thread {
   BarrierRequest barrier;
   const void* passed[4];               // barriers at which it has waited
   uint32_t device_fence, block_fence;  // times of the last ones
-  std::vector<Frame> frames;
+  std::vector<OpenCall> frames;
+  Walk walk;
   std::vector<Copy> copies;
   std::vector<unsigned> batches;  // copies of each batch that has been committed; not yet awaited
   unsigned in_batch;              // copies of the open batch

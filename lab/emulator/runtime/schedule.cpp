@@ -9,6 +9,7 @@
 #include "copies.h"
 #include "count.h"
 #include "faults.h"
+#include "flow.h"
 #include "lanes.h"
 #include "machine.h"
 #include "order.h"
@@ -175,7 +176,7 @@ static bool run_warp(unsigned number) {
       }
     }
   }
-  replay();
+  replay(number);
   return true;
 }
 
@@ -192,6 +193,7 @@ static void prepare_thread(unsigned number) {
   for (const void*& barrier : thread.passed) barrier = nullptr;
   thread.device_fence = thread.block_fence = 0;
   thread.frames.clear();
+  thread.walk.clear();
   drop_copies(thread);
   give_stack(thread.fiber, number);
   prepare(thread.fiber, run_thread_body);
@@ -246,7 +248,6 @@ static void run_block(uint64_t linear) {
     if (!has_run && !resolve()) {
       if (!machine.is_over) report_deadlock();
       machine.is_over = true;
-      replay();
       return;
     }
   }
@@ -274,7 +275,7 @@ bool run_launch(const LaunchConfig& config, void (*body)(void*), void* arguments
   thread_arguments = arguments;
   random_state = machine.options.seed * 0x9e3779b97f4a7c15u + 0x2545f4914f6cdd1du;
   forget_releases();
-  forget_frames();
+  forget_code();
   const uint64_t blocks = uint64_t(config.grid.x) * config.grid.y * config.grid.z;
   std::vector<uint32_t> order;
   order_blocks(order, blocks);
