@@ -90,6 +90,7 @@ COUNTS = {
         "shared_load_requests": 2 * WARPS,
         "shared_load_wavefronts": (1 + 2) * WARPS,  # half as many as otherwise
     },
+    "long_loop": {"load_requests": 3 * 3000 * WARPS, "load_sectors": (4 + 1 + 1) * 3000 * WARPS},
 }
 
 

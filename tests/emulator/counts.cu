@@ -183,6 +183,20 @@ __global__ void neighbours_share(float* y, const float* x) {
       x[threadIdx.x] + float(doubles[threadIdx.x / 2]) + quad.x * quad.y * quad.z * quad.w;
 }
 
+// 21. More steps than a lane takes in one turn, and not as many for all lanes.
+__global__ void long_loop(float* y, const float* x) {
+  float sum = 0;
+#pragma unroll 1
+  for (int i = 0; i < 3000; ++i) {
+    sum += x[i % 64 * 128 + threadIdx.x];
+    if (threadIdx.x % 2 == 1) {
+      sum += x[i];
+      sum *= x[i + 2000];
+    }
+  }
+  y[threadIdx.x] = sum;
+}
+
 using Kernel = void(float*, const float*);
 Kernel* const kKernels[] = {every_second,
                             far_apart,
@@ -204,7 +218,8 @@ Kernel* const kKernels[] = {every_second,
                             atomics,
                             bytes,
                             rows,
-                            neighbours_share};
+                            neighbours_share,
+                            long_loop};
 
 }  // namespace
 

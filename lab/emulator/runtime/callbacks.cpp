@@ -63,6 +63,7 @@ EMULATOR_API void __tsan_vptr_read(void**) {}
 EMULATOR_API void __tsan_func_entry(void* caller) {
   if (!machine.current) return;
   if (me().frames.empty() && !machine.has_started) begin_kernel(CALLER);
+  count_step();
   enter_function(me(), caller, STACK);
 }
 EMULATOR_API void __tsan_func_exit() {

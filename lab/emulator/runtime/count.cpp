@@ -95,8 +95,9 @@ static void step(const unsigned (&at)[kLanes], unsigned active) {
 static void find_blocks(unsigned warp) {
   for (unsigned lane = 0; lane < kLanes; ++lane) {
     Walk& walk = threads[warp * kLanes + lane].walk;
-    for (unsigned i = 0; i < logs[lane].count; ++i) {
-      Event& event = logs[lane].events[i];
+    Log& log = logs[lane];
+    for (; log.placed < log.count; ++log.placed) {
+      Event& event = log.events[log.placed];
       if (event.kind == kBlock)
         event.frame = walk_to(walk, event.frame, event.place);
       else
@@ -111,13 +112,59 @@ static bool is_behind(const Event& a, const Event& b) {
   return is_block_behind(a.frame, b.frame);
 }
 
+// ---- A lane that has run for long waits until all lanes have had their turn. What it has logged
+// since the others' last step is kept, for their next steps may come first.
+
+constexpr unsigned kMostWaits = 16;
+static std::vector<Event> kept[kMostThreads];
+static bool has_kept[kMostThreads / kLanes];
+static unsigned waits[kMostThreads / kLanes];  // turns of a warp in which a full log has waited
+
+unsigned resume_logs(unsigned warp) {
+  unsigned full = 0;
+  for (unsigned lane = 0; lane < kLanes && has_kept[warp]; ++lane) {
+    std::vector<Event>& events = kept[warp * kLanes + lane];
+    std::copy(events.begin(), events.end(), logs[lane].events);
+    logs[lane].count = logs[lane].placed = events.size();
+    if (events.size() == kMostSteps) full |= 1u << lane;
+    std::vector<Event>().swap(events);
+  }
+  has_kept[warp] = false;
+  return full;
+}
+
+static void keep_logs(unsigned warp, const unsigned (&at)[kLanes], unsigned left) {
+  has_kept[warp] = left != 0;
+  bool is_waiting = false;
+  for (unsigned lane = 0; lane < kLanes; ++lane) {
+    Log& log = logs[lane];
+    if (left >> lane & 1) {
+      kept[warp * kLanes + lane].assign(log.events + at[lane], log.events + log.count);
+      is_waiting |= at[lane] == 0 && log.count == kMostSteps;
+    }
+    log.count = log.placed = 0;
+  }
+  if (waits[warp] < kMostWaits) waits[warp] = is_waiting ? waits[warp] + 1 : 0;
+}
+
+void forget_logs() {
+  for (unsigned warp = 0; warp < kMostThreads / kLanes; ++warp) {
+    resume_logs(warp);
+    waits[warp] = 0;
+  }
+  for (Log& log : logs) log.count = log.placed = 0;
+}
+
 void replay(unsigned warp) {
   find_blocks(warp);
+  // The next step of a lane that has more to do must be known. But one whose log is full does not
+  // wait for long, as the others may wait for what it will do: then this warp counts as it runs.
+  const unsigned unfinished = waits[warp] < kMostWaits ? warps[warp].ready : 0;
   unsigned at[kLanes] = {}, left = 0;
   for (unsigned lane = 0; lane < kLanes; ++lane) {
     if (logs[lane].count > 0) left |= 1u << lane;
   }
-  while (left) {
+  while (left && !(unfinished & ~left)) {
     unsigned active = 0;
     const Event* first = nullptr;
     for (unsigned rest = left; rest; rest &= rest - 1) {
@@ -136,7 +183,7 @@ void replay(unsigned warp) {
       if (++at[lane] == logs[lane].count) left &= ~(1u << lane);
     }
   }
-  for (Log& log : logs) log.count = 0;
+  keep_logs(warp, at, left);
 }
 
 }  // namespace emulator

@@ -16,6 +16,7 @@ struct Event {
 };
 struct Log {
   unsigned count = 0;
+  unsigned placed = 0;  // events that have their block
   Event events[kMostSteps];
 };
 extern Log logs[kLanes];
@@ -26,7 +27,9 @@ inline uint32_t place_of(const void* pc) {
 
 void log_access(const Access& access, Space space, const void* pc);
 void log_block(const void* pc);
-void replay(unsigned warp);  // counts what its lanes have logged, and empties the logs
+unsigned resume_logs(unsigned warp);  // as its turn begins; returns the lanes whose log is full
+void replay(unsigned warp);           // counts what its lanes have logged
+void forget_logs();
 std::vector<Instruction*>& counted_instructions();  // of this launch
 
 // rules.cpp: for one request of a warp.

@@ -33,7 +33,7 @@ static uint16_t frame_below(uint16_t parent, uint32_t place) {
   for (size_t i = parent + 1u; i < frames.size(); ++i) {
     if (frames[i].parent == parent && frames[i].place == place) return static_cast<uint16_t>(i);
   }
-  if (frames.size() == kNone) return parent;
+  if (frames.size() == kNone || code.size() > kNone - 8192) return parent;  // a deep recursion
   frames.push_back({parent, place, frames[parent].depth + 1});
   return static_cast<uint16_t>(frames.size() - 1);
 }
@@ -49,8 +49,11 @@ static uint16_t code_block_at(uint16_t frame, uint32_t place) {
   const uint64_t key = uint64_t(frame) << 32 | place;
   auto& last = recent_blocks[(place ^ frame * 97u) / 2 % 1024];
   if (last.key == key) return last.number;
-  const auto [found, is_new] = block_numbers.try_emplace(key, code.size());
-  if (is_new) {
+  auto found = block_numbers.find(key);
+  if (found == block_numbers.end()) {
+    const auto& blocks = frames[frame].blocks;
+    if (code.size() == kNone) return blocks.empty() ? 0 : blocks.back();  // no number is left
+    found = block_numbers.insert({key, static_cast<uint16_t>(code.size())}).first;
     code.push_back({frame, static_cast<uint16_t>(frames[frame].blocks.size()), place});
     frames[frame].blocks.push_back(found->second);
     frames[frame].is_ordered = false;
@@ -74,7 +77,7 @@ static Step& step_in(Walk& walk, uint16_t frame) {
 uint16_t walk_to(Walk& walk, uint16_t frame, uint32_t place) {
   const uint16_t block = code_block_at(frame, place);
   Step& step = step_in(walk, frame);
-  if (step.block != kNone) {
+  if (step.block != kNone && code[step.block].frame == code[block].frame) {
     auto& next = code[step.block].next;
     if (std::find(next.begin(), next.end(), block) == next.end()) {
       next.push_back(block);

@@ -156,7 +156,7 @@ static bool is_hanging() {
 // is time to give up.
 static bool run_warp(unsigned number) {
   Warp& warp = warps[number];
-  unsigned had_turn = 0;
+  unsigned had_turn = resume_logs(number);
   while (const unsigned ready = warp.ready & ~had_turn) {
     Thread& thread = threads[number * kLanes + choose_lane(ready)];
     run_lane(thread);
@@ -200,6 +200,7 @@ static void prepare_thread(unsigned number) {
 }
 
 static void prepare_block(uint64_t linear) {
+  forget_logs();
   machine.block_number = linear;
   machine.block = block_index(linear);
   emulator_block_index = machine.block;
