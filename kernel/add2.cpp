@@ -57,8 +57,19 @@ struct Argument {  // a tensor, and its properties that the checks ask for
       refuse(name, " is sparse, or not on a CPU or a CUDA device");
     }
     numel = tensor.numel();
-    if (numel > 0 && !tensor.const_data_ptr()) refuse("a tensor has no memory");
     dtype = known_dtype(name, torch_dtype);
+    // x.untyped_storage().resize_(0) frees memory that x, or a view of it, still names.
+    int64_t bytes = 0;
+    TORCH_ERROR_CODE_CHECK(aoti_torch_get_storage_size(tensor.get(), &bytes));
+    const int64_t end = (tensor.storage_offset() + reach()) * tensor.element_size();
+    if (numel > 0 && end > bytes) refuse("a tensor has no memory");
+  }
+
+  int64_t reach() const {  // elements from the first one to the last one in memory
+    const auto sizes = tensor.sizes(), strides = tensor.strides();
+    int64_t reach = 1;
+    for (size_t i = 0; i < sizes.size(); ++i) reach += (sizes[i] - 1) * strides[i];
+    return reach;
   }
 };
 
@@ -84,11 +95,8 @@ void check_overlap(const Argument& c, const Argument& x) {
   const auto c_begin = reinterpret_cast<uintptr_t>(c.tensor.const_data_ptr());
   const auto x_begin = reinterpret_cast<uintptr_t>(x.tensor.const_data_ptr());
   if (x_begin == c_begin && x.tensor.is_contiguous()) return;
-  const auto sizes = x.tensor.sizes(), strides = x.tensor.strides();
-  int64_t reach = 1;
-  for (size_t i = 0; i < sizes.size(); ++i) reach += (sizes[i] - 1) * strides[i];
   const int64_t bytes = c.tensor.element_size();
-  if (x_begin < c_begin + c.numel * bytes && c_begin < x_begin + reach * bytes) {
+  if (x_begin < c_begin + c.numel * bytes && c_begin < x_begin + x.reach() * bytes) {
     refuse("c shares memory with ", x.name, ", but is not ", x.name, " itself; pass a clone()");
   }
 }

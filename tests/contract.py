@@ -248,10 +248,12 @@ class Contract:
     def test_freed_memory(self, device):
         """Refused: a tensor whose storage was freed still has its shape, and no memory to read."""
         for i in range(len(self.inputs(device))):
-            inputs = [x.clone() for x in self.inputs(device)]
-            inputs[i].untyped_storage().resize_(0)
-            with pytest.raises(RuntimeError, match="no memory"):
-                self.call(*inputs)
+            for view in (torch.Tensor.clone, VIEWS["not aligned"]):  # an address that is null, and one that is not
+                inputs = [x.clone() for x in self.inputs(device)]
+                inputs[i] = view(inputs[i])
+                inputs[i].untyped_storage().resize_(0)
+                with pytest.raises(RuntimeError, match="no memory"):
+                    self.call(*inputs)
 
     def test_on_meta(self, device):
         """A fake result is like the real one; a call with one tensor elsewhere is refused."""

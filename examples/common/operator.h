@@ -47,10 +47,14 @@ struct Operator {
   }
 
   // torch lets Python's None pass for a tensor; and a tensor whose memory has been freed, as by
-  // x.untyped_storage().resize_(0), still has its shape.
+  // x.untyped_storage().resize_(0), still has its shape. (Its address need not be null: that of a
+  // view which does not begin at the storage's first byte is not.)
   void expect_tensor(const char* argument, const Tensor& x) const {
     if (!x.defined()) refuse(argument, " is None, expected a tensor");
-    if (x.numel() > 0 && !x.const_data_ptr())
+    int64_t bytes = 0, end = x.storage_offset() + 1;
+    TORCH_ERROR_CODE_CHECK(aoti_torch_get_storage_size(x.get(), &bytes));
+    for (int64_t i = 0; i < x.dim(); ++i) end += (x.size(i) - 1) * x.stride(i);
+    if (x.numel() > 0 && end * static_cast<int64_t>(x.element_size()) > bytes)
       refuse(argument, " has no memory: its storage has been freed");
   }
 
