@@ -58,9 +58,17 @@ def report(args: argparse.Namespace, is_ready: Callable[[], bool], measure: Call
     save(args, measure(where), where, is_shown=True)
 
 
-def is_emulated(args: argparse.Namespace) -> bool:
-    """Whether a program with --emulate runs its kernels in the emulator: it is asked to, or there is no GPU."""
-    return args.emulate or not torch.cuda.is_available()
+def report_or_count(
+    args: argparse.Namespace,
+    is_ready: Callable[[], bool],
+    measure: Callable[[dict], Iterable[dict]],
+    count: Callable[[], Iterable[dict]],
+) -> None:
+    """report(); with --emulate, or without a GPU, save what count() yields: it runs kernels in the emulator."""
+    if args.emulate or not torch.cuda.is_available():
+        save(args, count())
+    else:
+        report(args, is_ready, measure)
 
 
 def save(

@@ -119,7 +119,4 @@ if __name__ == "__main__":
     parser = lesson.options(__doc__)
     kernels.add_option(parser)
     args = parser.parse_args()
-    if lesson.is_emulated(args):
-        lesson.save(args, count())
-    else:
-        lesson.report(args, partial(operators.is_ready, build), measure)
+    lesson.report_or_count(args, partial(operators.is_ready, build), measure, count)

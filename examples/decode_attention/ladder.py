@@ -99,7 +99,4 @@ if __name__ == "__main__":
     parser.add_argument("--once", type=int, metavar="N", help="only run each rung once, for N tokens; no results")
     kernels.add_option(parser)
     args = parser.parse_args()
-    if lesson.is_emulated(args):
-        lesson.save(args, count())
-    else:
-        lesson.report(args, partial(operators.is_ready, build), partial(measure, args.once))
+    lesson.report_or_count(args, partial(operators.is_ready, build), partial(measure, args.once), count)

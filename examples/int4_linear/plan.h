@@ -21,9 +21,9 @@ struct BlockShape {
   double step_us;  // with data at hand
 };
 
-// The times are of an H200, fitted to docs/results/h200-int4-plans.json. (sm_86, sm_89 and sm_120
-// have 99 KB of shared memory for a block, and 100 for a multiprocessor: there one block of the
-// first shape runs on each, not two.)
+// The times come from an H200, fitted to docs/results/h200-int4-plans.json. (sm_86, sm_89 and
+// sm_120 have 99 KB of shared memory for a block, and 100 for a multiprocessor: there one block of
+// the first shape runs on each, not two.)
 constexpr BlockShape kShapes[] = {
     {64, 8, 8, 2, 1, false, false, 1.26},  // 99 KB: the first one fits on any GPU from sm_80 on
     {64, 8, 8, 1, 8, false, true, 0.75},   {128, 8, 8, 1, 1, false, true, 1.54},

@@ -101,7 +101,4 @@ if __name__ == "__main__":
     parser.add_argument("--once", type=int, metavar="N", help="only run each rung once, at N x N x N; no results")
     kernels.add_option(parser)
     args = parser.parse_args()
-    if lesson.is_emulated(args):
-        lesson.save(args, count())
-    else:
-        lesson.report(args, operators.has_toolkit, partial(measure, args.once))
+    lesson.report_or_count(args, operators.has_toolkit, partial(measure, args.once), count)
