@@ -80,6 +80,42 @@ def test_ladder_in_the_emulator(lesson, run, tmp_path):
     assert rows[0]["sectors_loaded"] > 10 * rows[-1]["sectors_loaded"]
 
 
+def test_runner_of_the_ladders(monkeypatch, capsys):
+    """Rows with the median time and the ratio to the standard; a rung that refuses is left out, and a wrong one, also
+    one with a NaN, ends the program before any time counts."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    from common import ladders
+
+    def refuse():
+        raise RuntimeError("needs more")
+
+    def size(**results):
+        calls = {name: refuse if x is None else lambda x=x: x for name, x in results.items()}
+        times = {"standard": [1.0, 2.0, 8.0], "rung": [2.0, 8.0, 4.0], "slow": [8.0, 8.0, 8.0]}
+        one = {name: iter(each) for name, each in times.items()}
+        return ladders.Size(
+            facts={"n": 3},
+            calls=calls,
+            standard="standard",
+            error=lambda x: abs(x - 1),
+            most=0.1,
+            time=lambda names: ladders.in_turn(lambda name: next(one[name]), names, 3),
+            columns=lambda us: {"rate": 8 / us},
+        )
+
+    rows = [*ladders.measure_size(size(standard=1.0, rung=1.05, slow=None), "of_standard")]
+    assert rows == [
+        {"n": 3, "rung": "standard", "us": 2.0, "rate": 4.0, "of_standard": 1.0},
+        {"n": 3, "rung": "rung", "us": 4.0, "rate": 2.0, "of_standard": 0.5},
+    ]
+    assert "slow is left out: needs more" in capsys.readouterr().out
+    for wrong in (1.2, float("nan")):
+        with pytest.raises(SystemExit, match="rung is wrong at n 3"):
+            next(ladders.measure_size(size(standard=1.0, rung=wrong), "of_standard"))
+    with pytest.raises(RuntimeError, match="needs more"):
+        next(ladders.measure_size(size(standard=None), "of_standard"))
+
+
 @pytest.mark.parametrize("change", ["tile[j][i]", "tile[i][j] = x"])
 def test_a_wrong_kernel_in_the_emulator(change, run, project):
     """A transposition that does not transpose, and one that reads what nothing wrote."""
