@@ -7,6 +7,7 @@ GPU time without launches, by CUDA graphs. The data of a call comes from memory,
 """
 
 import ctypes
+import sys
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 
@@ -107,25 +108,51 @@ def backward_size(rows: int, width: int, peak: float) -> ladders.Size:
 
 
 def sizes(peak: float) -> Iterator[ladders.Size]:
+    inputs = small_inputs()
+    check_reference(forward(0, *inputs)[0], *inputs)
     for rows, width in SIZES:
         yield forward_size(rows, width, peak)
         if width == 4096:
             yield backward_size(rows, width, peak)
 
 
+def small_inputs() -> list[Tensor]:
+    """a, b, weight for 20 rows of 512, on a CPU."""
+    return [torch.randn(20, 512).bfloat16(), torch.randn(20, 512).bfloat16(), torch.randn(512).bfloat16()]
+
+
+def check_reference(y: Tensor, a: Tensor, b: Tensor, weight: Tensor) -> None:
+    """Rung 0, the reference on a CPU, against torch. Ends the program if it differs."""
+    right = reference((a + b).float(), torch.zeros(()), weight.float())[0]
+    if not (error := ((y - right).norm() / right.norm()).item()) <= 0.01:
+        sys.exit(f"the reference is wrong: the error is {error:.2%}, expected 1% at most")
+
+
 def emulated(launch: Callable) -> ladders.Emulated:
-    """The rungs of the forward pass, for 20 rows of 512."""
-    a, b, weight = torch.randn(20, 512).bfloat16(), torch.randn(20, 512).bfloat16(), torch.randn(512).bfloat16()
+    """All rungs for 20 rows of 512 (the gradient with three blocks), and the right result: y, dx and dweight. A rung
+    computes its part; the rest is the right one."""
+    (a, b, weight), (dy, ds, _) = small_inputs(), small_inputs()
+    s, rstd, n = torch.empty_like(a), torch.empty(len(a)), len(a)
+
+    def run(rung: int, blocks: int = 0, **tensors: Tensor) -> None:
+        tensors |= {"s": s, "weight": weight, "rstd": rstd}
+        launch(rung, ctypes.byref(make_problem(blocks, **tensors)), tensors=tensors)
 
     def call(rung: int) -> Tensor:
-        made = {"y": torch.empty_like(a), "s": torch.empty_like(a), "rstd": torch.empty(len(a))}
-        tensors = made | {"a": a, "b": b, "weight": weight}
-        problem = make_problem(0, **tensors)
-        launch(rung, ctypes.byref(problem), tensors=tensors)
-        return made["y"]
+        found = expected.clone()
+        if rung < 7:
+            run(rung, y=found[:n], a=a, b=b)
+        else:
+            sums = torch.empty(3, len(weight))
+            run(rung, len(sums), dx=found[n:-1], dweight=found[-1], sums=sums, dy=dy, ds=ds)
+        return found
 
-    rungs = {rung: name for rung, name in RUNGS.items() if rung < 7}
-    return ladders.Emulated(rungs, call, reference(a.float(), b.float(), weight.float())[0], 0.01)
+    inputs = [x.float().requires_grad_() for x in (a + b, weight)]
+    y, _ = reference(inputs[0], torch.zeros(()), inputs[1])
+    dx, dweight = torch.autograd.grad(y, inputs, dy.float())
+    expected = torch.cat([y.detach(), dx + ds, dweight[None]]).bfloat16()
+    check_reference(call(0)[:n], a, b, weight)
+    return ladders.Emulated(RUNGS, call, expected, 0.01)
 
 
 if __name__ == "__main__":
