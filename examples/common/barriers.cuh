@@ -21,8 +21,8 @@ __device__ inline void sync_some(int id, int threads) {
 }
 
 // barrier.cluster: a block arrives, without waiting for its writes; and waits for all blocks of the
-// cluster. (cuda::ptx's are not .aligned. cooperative_groups' are, but arrive also publishes
-// writes.)
+// cluster. (cuda::ptx's are not .aligned, and the compiler may move accesses over its relaxed
+// arrival. That of cooperative_groups also publishes the writes.)
 __device__ inline void arrive_at_cluster() {
   SM_90(asm volatile("barrier.cluster.arrive.relaxed.aligned;" :: : "memory"));
 }

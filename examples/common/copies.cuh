@@ -51,8 +51,8 @@ __device__ inline void prefetch_map(const CUtensorMap* map) {
 }
 
 // st.async: writes x to the same place in another block, and counts its bytes at a barrier there.
-// (cuda::ptx's takes generic addresses: some 16 instructions more in a kernel of add_rms_norm. And
-// it has no v4.)
+// (cuda::ptx's takes generic addresses: 8 and 16 instructions more in two kernels of
+// add_rms_norm/ladder.cu. And it has no v4.)
 __device__ inline void send(float x, float* to, uint64_t* barrier, int block) {
   const uint32_t there = address_in(block, to), counts = address_in(block, barrier);
   SM_90(asm volatile(
