@@ -116,6 +116,19 @@ def test_runner_of_the_ladders(monkeypatch, capsys):
         next(ladders.measure_size(size(standard=None), "of_standard"))
 
 
+@pytest.mark.parametrize(("options", "message"), [(["0"], "from 1 on"), (["8", "--emulate"], "on a GPU")])
+def test_once_of_the_ladders(options, message, monkeypatch, capsys):
+    """A size that makes no sense, and rungs that would run in the emulator: one line, and nothing runs."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    from common import ladders
+
+    monkeypatch.setattr("sys.argv", ["ladder.py", "--once", *options])
+    callbacks = dict.fromkeys(("is_ready", "sizes", "once", "emulated"), pytest.fail)
+    with pytest.raises(SystemExit) as ended:
+        ladders.run("A ladder.", EXAMPLES / "matmul" / "ladder.cu", **callbacks, once_is="", ratio="")
+    assert message in f"{ended.value}{capsys.readouterr().err}"
+
+
 @pytest.mark.parametrize("change", ["tile[j][i]", "tile[i][j] = x"])
 def test_a_wrong_kernel_in_the_emulator(change, run, project):
     """A transposition that does not transpose, and one that reads what nothing wrote."""

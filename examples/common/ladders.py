@@ -96,13 +96,17 @@ def run(
 
     source: ladder.cu. is_ready(): builds the lesson; False without kernels. sizes(peak): what is measured; the peak of
     the GPU's memory in GB/s. once(n): the size for --once N, which the help calls `once_is`. emulated(launch): the
-    rungs in the emulator; launch(rung, ...) calls launch_ladder there. ratio: the name of the column that
-    compares with the standard.
+    rungs in the emulator; launch(rung, ...) calls launch_ladder there. ratio: the name of the column that compares with
+    the standard.
     """
     parser = lesson.options(description)
     parser.add_argument("--once", type=int, metavar="N", help=f"only run each rung once, {once_is}: for a profiler")
     kernels.add_option(parser)
     args = parser.parse_args()
+    if args.once is not None and args.once < 1:
+        parser.error(f"--once {args.once}: expected a number from 1 on")
+    if args.once and (args.emulate or not torch.cuda.is_available()):
+        sys.exit("--once runs the rungs on a GPU, for a profiler: leave it out for the emulator")
 
     def measure(where: dict) -> Iterator[dict]:
         for size in sizes(where["peak_gb_per_s"]):
