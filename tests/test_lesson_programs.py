@@ -116,6 +116,27 @@ def test_runner_of_the_ladders(monkeypatch, capsys):
         next(ladders.measure_size(size(standard=None), "of_standard"))
 
 
+@pytest.mark.thorough
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("lesson", LADDERS)
+def test_ladder_once(lesson, run):
+    """Each rung once on a GPU: none that this GPU has is left out."""
+    out = run(EXAMPLES / lesson / "ladder.py", "--once", "512").stdout
+    is_hopper = torch.cuda.get_device_capability()[0] == 9
+    assert not is_hopper or "is left out" not in out
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_size_of_the_ladder(lesson):
+    """Rungs of the product are checked and timed at a small size: a row for each that runs here, and torch's."""
+    ladder = lesson("matmul", "ladder")
+    rows = [*ladder.ladders.measure_size(ladder.make_size(256, 256, 256, ladder.RUNGS), "of_torch")]
+    assert {ladder.TORCH, ladder.RUNGS[1], ladder.RUNGS[4]} <= {row["rung"] for row in rows}
+    assert rows[0]["of_torch"] == 1
+    assert all(row["us"] > 0 for row in rows)
+
+
 @pytest.mark.parametrize(("options", "message"), [(["0"], "from 1 on"), (["8", "--emulate"], "on a GPU")])
 def test_once_of_the_ladders(options, message, monkeypatch, capsys):
     """A size that makes no sense, and rungs that would run in the emulator: one line, and nothing runs."""
