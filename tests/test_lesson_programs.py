@@ -69,7 +69,7 @@ def test_reduction_in_the_emulator(run, tmp_path):
 
 
 # The rungs up to the first that needs a Hopper GPU, and for each the sectors that it loads over the fewest.
-LADDERS = {"add_rms_norm": 6, "matmul": 4, "int4_linear": 3, "decode_attention": 5}
+LADDERS = {"add_rms_norm": 8, "matmul": 4, "int4_linear": 3, "decode_attention": 5}
 
 
 @pytest.mark.parametrize("lesson", LADDERS)
@@ -78,6 +78,76 @@ def test_ladder_in_the_emulator(lesson, run, tmp_path):
     rows = [*counted(run, tmp_path, f"{lesson}/ladder.py").values()]
     assert len(rows) == LADDERS[lesson]
     assert rows[0]["sectors_loaded"] > 10 * rows[-1]["sectors_loaded"]
+
+
+def test_runner_of_the_ladders(monkeypatch, capsys):
+    """Rows with the median time and the ratio to the standard; a rung that refuses is left out, and a wrong one, also
+    one with a NaN, ends the program before any time counts."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    from common import ladders
+
+    def refuse():
+        raise RuntimeError("needs more")
+
+    def size(**results):
+        calls = {name: refuse if x is None else lambda x=x: x for name, x in results.items()}
+        times = {"standard": [1.0, 2.0, 8.0], "rung": [2.0, 8.0, 4.0], "slow": [8.0, 8.0, 8.0]}
+        one = {name: iter(each) for name, each in times.items()}
+        return ladders.Size(
+            facts={"n": 3},
+            calls=calls,
+            standard="standard",
+            error=lambda x: abs(x - 1),
+            most=0.1,
+            time=lambda names: ladders.in_turn(lambda name: next(one[name]), names, 3),
+            columns=lambda us: {"rate": 8 / us},
+        )
+
+    rows = [*ladders.measure_size(size(standard=1.0, rung=1.05, slow=None), "of_standard")]
+    assert rows == [
+        {"n": 3, "rung": "standard", "us": 2.0, "rate": 4.0, "of_standard": 1.0},
+        {"n": 3, "rung": "rung", "us": 4.0, "rate": 2.0, "of_standard": 0.5},
+    ]
+    assert "slow is left out: needs more" in capsys.readouterr().out
+    for wrong in (1.2, float("nan")):
+        with pytest.raises(SystemExit, match="rung is wrong at n 3"):
+            next(ladders.measure_size(size(standard=1.0, rung=wrong), "of_standard"))
+    with pytest.raises(RuntimeError, match="needs more"):
+        next(ladders.measure_size(size(standard=None), "of_standard"))
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("lesson", LADDERS)
+def test_ladder_once(lesson, run):
+    """Each rung once on a GPU: none that this GPU has is left out."""
+    out = run(EXAMPLES / lesson / "ladder.py", "--once", "512").stdout
+    is_hopper = torch.cuda.get_device_capability()[0] == 9
+    assert not is_hopper or "is left out" not in out
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_size_of_the_ladder(lesson):
+    """Rungs of the product are checked and timed at a small size: a row for each that runs here, and torch's."""
+    ladder = lesson("matmul", "ladder")
+    rows = [*ladder.ladders.measure_size(ladder.make_size(256, 256, 256, ladder.RUNGS), "of_torch")]
+    assert {ladder.TORCH, ladder.RUNGS[1], ladder.RUNGS[4]} <= {row["rung"] for row in rows}
+    assert rows[0]["of_torch"] == 1
+    assert all(row["us"] > 0 for row in rows)
+
+
+@pytest.mark.parametrize(("options", "message"), [(["0"], "from 1 on"), (["8", "--emulate"], "on a GPU")])
+def test_once_of_the_ladders(options, message, monkeypatch, capsys):
+    """A size that makes no sense, and rungs that would run in the emulator: one line, and nothing runs."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    from common import ladders
+
+    monkeypatch.setattr("sys.argv", ["ladder.py", "--once", *options])
+    callbacks = dict.fromkeys(("is_ready", "sizes", "once", "emulated"), pytest.fail)
+    with pytest.raises(SystemExit) as ended:
+        ladders.run("A ladder.", EXAMPLES / "matmul" / "ladder.cu", **callbacks, once_is="", ratio="")
+    assert message in f"{ended.value}{capsys.readouterr().err}"
 
 
 @pytest.mark.parametrize("change", ["tile[j][i]", "tile[i][j] = x"])

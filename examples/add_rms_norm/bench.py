@@ -23,7 +23,7 @@ from add_rms_norm import add_rms_norm, build, operators, reference
 from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from lab import kernels, lesson  # noqa: F401  (of the workbench only what runs a lesson's programs,
+from lab import lesson  # of the workbench only what runs a lesson's programs,
 from lab.bench import clock  # and a clock
 
 # autograd's node for each input was made on another stream; its gradient is not accumulated here, so that is no matter.

@@ -9,11 +9,12 @@ GPU time without launches, by CUDA graphs. The data of a call comes from memory,
 import ctypes
 import sys
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 
 import torch
 from add_rms_norm import HERE, build, operators, reference
-from bench import Inputs, kernels, lesson
+from bench import Inputs
+from common import ladders
 from torch import Tensor
 
 RUNGS = {
@@ -64,59 +65,104 @@ def backward(rung: int, dy: Tensor, ds: Tensor, s: Tensor, weight: Tensor, rstd:
     return dx, dweight
 
 
-def measure_size(rows: int, width: int, peak: float) -> Iterator[dict]:
-    """Rows for each rung and the operator. Both passes move four tensors."""
-    operator, gradient = torch.ops.add_rms_norm.add_rms_norm, torch.ops.add_rms_norm.add_rms_norm_backward
+def make_size(inputs: Inputs, point: dict, calls: dict[str, Callable]) -> ladders.Size:
+    """The operator is the last contestant: the others are checked against it. Both passes move four tensors."""
+    *_, standard = calls
+    first = inputs.inputs[0]
+
+    @cache
+    def expected() -> tuple[Tensor, ...]:
+        return calls[standard](*first)
+
+    def error(found: tuple[Tensor, ...]) -> float:
+        """The largest of all elements, relative to 1 + the right one."""
+        pairs = zip(found, expected(), strict=True)
+        return max(((x.double() - y.double()).abs() / (1 + y.double().abs())).max().item() for x, y in pairs)
+
+    return ladders.Size(
+        facts=point,
+        calls={name: partial(call, *first) for name, call in calls.items()},
+        standard=standard,
+        error=error,
+        most=0.02,
+        time=partial(ladders.in_turn, lambda name: inputs.time(calls[name]), rounds=1),
+        columns=lambda us: {"of_peak": point["floor_us"] / us},
+    )
+
+
+def forward_size(rows: int, width: int, peak: float) -> ladders.Size:
     inputs = Inputs(rows, width, backward=False)
-    point = {"rows": rows, "width": width, "floor_us": inputs.bytes / peak * 1e-3}
+    operator = partial(torch.ops.add_rms_norm.add_rms_norm, eps=1e-6)
     calls = {RUNGS[rung]: partial(forward, rung) for rung in range(1 if width <= 16384 else 2, 7)}  # 1 is too slow
-    yield from time_rungs(point, inputs, calls | {OPERATOR: partial(operator, eps=1e-6)})
-    if width == 4096:
-        made = [operator(*each, 1e-6) for each in inputs.inputs]
-        inputs.inputs = [(a, b, s, w, rstd) for (a, b, w), (_, s, rstd) in zip(inputs.inputs, made, strict=True)]
-        calls = {RUNGS[rung]: partial(backward, rung) for rung in (7, 8)}
-        yield from time_rungs(point, inputs, calls | {GRADIENT: gradient})
+    point = {"rows": rows, "width": width, "floor_us": inputs.bytes / peak * 1e-3}
+    return make_size(inputs, point, calls | {OPERATOR: operator})
 
 
-def time_rungs(point: dict, inputs: Inputs, calls: dict[str, Callable]) -> Iterator[dict]:
-    """Check the results of each rung against the operator's, the last one, then time it."""
-    *_, operator = calls.values()
-    expected, of_operator = operator(*inputs.inputs[0]), inputs.time(operator)
-    for name, call in calls.items():
-        try:
-            torch.testing.assert_close(call(*inputs.inputs[0]), expected, rtol=0.02, atol=0.02)
-        except RuntimeError as error:
-            print(f"{name} is left out: {error}")
-            continue
-        except AssertionError as error:
-            sys.exit(f"{name} is wrong at {point['rows']} x {point['width']}: {error}")
-        us = of_operator if call is operator else inputs.time(call)
-        yield point | {"rung": name, "us": us, "of_peak": point["floor_us"] / us, "of_operator": of_operator / us}
+def backward_size(rows: int, width: int, peak: float) -> ladders.Size:
+    inputs = Inputs(rows, width, backward=False)
+    made = [torch.ops.add_rms_norm.add_rms_norm(*each, 1e-6) for each in inputs.inputs]
+    inputs.inputs = [(a, b, s, w, rstd) for (a, b, w), (_, s, rstd) in zip(inputs.inputs, made, strict=True)]
+    calls = {RUNGS[rung]: partial(backward, rung) for rung in (7, 8)}
+    point = {"rows": rows, "width": width, "floor_us": inputs.bytes / peak * 1e-3}
+    return make_size(inputs, point, calls | {GRADIENT: torch.ops.add_rms_norm.add_rms_norm_backward})
 
 
-def count() -> Iterator[dict]:
-    """The rungs of the forward pass, in the emulator: sectors and bank conflicts for 20 rows of 512."""
-    launchers = kernels.load(HERE / "ladder.cu", f"-I{HERE.parent}", emulate=True)
-    a, b, weight = torch.randn(20, 512).bfloat16(), torch.randn(20, 512).bfloat16(), torch.randn(512).bfloat16()
-
-    def run(rung: int) -> Tensor:
-        made = {"y": torch.empty_like(a), "s": torch.empty_like(a), "rstd": torch.empty(len(a))}
-        tensors = made | {"a": a, "b": b, "weight": weight}
-        problem = make_problem(0, **tensors)
-        launchers.launch("launch_ladder", rung, ctypes.byref(problem), tensors=tensors)
-        return made["y"]
-
-    rungs = {rung: name for rung, name in RUNGS.items() if rung < 7}
-    yield from kernels.count_rungs(launchers, rungs, run, reference(a.float(), b.float(), weight.float())[0], 0.01)
+def sizes(peak: float) -> Iterator[ladders.Size]:
+    inputs = small_inputs()
+    check_reference(forward(0, *inputs)[0], *inputs)
+    for rows, width in SIZES:
+        yield forward_size(rows, width, peak)
+        if width == 4096:
+            yield backward_size(rows, width, peak)
 
 
-def measure(where: dict) -> Iterator[dict]:
-    for size in SIZES:
-        yield from measure_size(*size, where["peak_gb_per_s"])
+def small_inputs() -> list[Tensor]:
+    """a, b, weight for 20 rows of 512, on a CPU."""
+    return [torch.randn(20, 512).bfloat16(), torch.randn(20, 512).bfloat16(), torch.randn(512).bfloat16()]
+
+
+def check_reference(y: Tensor, a: Tensor, b: Tensor, weight: Tensor) -> None:
+    """Rung 0, the reference on a CPU, against torch. Ends the program if it differs."""
+    right = reference((a + b).float(), torch.zeros(()), weight.float())[0]
+    if not (error := ((y - right).norm() / right.norm()).item()) <= 0.01:
+        sys.exit(f"the reference is wrong: the error is {error:.2%}, expected 1% at most")
+
+
+def emulated(launch: Callable) -> ladders.Emulated:
+    """All rungs for 20 rows of 512 (the gradient with three blocks), and the right result: y, dx and dweight. A rung
+    computes its part; the rest is the right one."""
+    (a, b, weight), (dy, ds, _) = small_inputs(), small_inputs()
+    s, rstd, n = torch.empty_like(a), torch.empty(len(a)), len(a)
+
+    def run(rung: int, blocks: int = 0, **tensors: Tensor) -> None:
+        tensors |= {"s": s, "weight": weight, "rstd": rstd}
+        launch(rung, ctypes.byref(make_problem(blocks, **tensors)), tensors=tensors)
+
+    def call(rung: int) -> Tensor:
+        found = expected.clone()
+        if rung < 7:
+            run(rung, y=found[:n], a=a, b=b)
+        else:
+            sums = torch.empty(3, len(weight))
+            run(rung, len(sums), dx=found[n:-1], dweight=found[-1], sums=sums, dy=dy, ds=ds)
+        return found
+
+    inputs = [x.float().requires_grad_() for x in (a + b, weight)]
+    y, _ = reference(inputs[0], torch.zeros(()), inputs[1])
+    dx, dweight = torch.autograd.grad(y, inputs, dy.float())
+    expected = torch.cat([y.detach(), dx + ds, dweight[None]]).bfloat16()
+    check_reference(call(0)[:n], a, b, weight)
+    return ladders.Emulated(RUNGS, call, expected, 0.01)
 
 
 if __name__ == "__main__":
-    parser = lesson.options(__doc__)
-    kernels.add_option(parser)
-    args = parser.parse_args()
-    lesson.report_or_count(args, partial(operators.is_ready, build), measure, count)
+    ladders.run(
+        __doc__,
+        HERE / "ladder.cu",
+        is_ready=partial(operators.is_ready, build),
+        sizes=sizes,
+        once=lambda n: forward_size(n, 4096, peak=1.0),
+        once_is="for N rows of 4096",
+        emulated=emulated,
+        ratio="of_operator",
+    )

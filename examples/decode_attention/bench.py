@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from lab import kernels, lesson  # noqa: F401  (of the workbench only what runs a lesson's programs,
+from lab import lesson  # of the workbench only what runs a lesson's programs,
 from lab.bench import clock  # and a clock
 
 warnings.filterwarnings("ignore", module="torch")  # a backend that cannot do something says so, and is left out

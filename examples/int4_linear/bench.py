@@ -22,7 +22,7 @@ from int4_linear import GROUP, build, int4_linear, operators, quantize
 from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from lab import kernels, lesson  # noqa: F401  (of the workbench only what runs a lesson's programs,
+from lab import lesson  # of the workbench only what runs a lesson's programs,
 from lab.bench import clock  # and a clock
 
 # The constants in plan.h come from other sizes, except for the first four.

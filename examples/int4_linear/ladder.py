@@ -6,13 +6,12 @@ Without a GPU, or with --emulate, rungs run in the emulator: their values, secto
 GPU time without launches, by CUDA graphs. Calls rotate among weights of four times the L2 cache, as in bench.py.
 """
 
-import statistics
-import sys
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
 
 import torch
-from bench import floor_us, inputs, is_ready, kernels, lesson, time_calls
+from bench import floor_us, inputs, is_ready, time_calls
+from common import ladders
 from int4_linear import GROUP, HERE, build, dequantize, int4_linear, operators, pack
 from torch import Tensor
 
@@ -51,49 +50,58 @@ def make_weights(n: int, k: int, device: str) -> tuple[tuple[Tensor, ...], tuple
     return (row_by_row(codes), *packed[1:]), packed
 
 
-def measure_batch(batch: int, weights: list, peak: float) -> Iterator[dict]:
+def make_size(batch: int, rungs: Sequence[int], weights: list, peak: float) -> ladders.Size:
     xs = inputs(N, K, batch)
-    right = xs[0].float() @ dequantize(*weights[0][1]).float().t()
-    calls = {}
-    for rung in BATCHES[batch]:
+    layers = {}
+    for rung in rungs:
         which = 0 if rung in ROW_BY_ROW else 1
-        calls[RUNGS[rung]] = [partial(multiply, rung, pair[which]) for pair in weights]
-    calls[OPERATOR] = [lambda x, weight=packed: int4_linear(x, *weight) for _, packed in weights]
-    for name, layers in calls.items():
-        if not (error := ((layers[0](xs[0]) - right).norm() / right.norm()).item()) <= 0.01:
-            sys.exit(f"{name} is wrong with {batch} rows: the error is {error:.2%}, expected 1% at most")
-    rounds = [{name: time_calls(layers, xs) for name, layers in calls.items()} for _ in range(3)]
-    for name in calls:
-        us = statistics.median(each[name] for each in rounds)
-        of_operator = statistics.median(each[OPERATOR] / each[name] for each in rounds)
-        row = {"batch": batch, "rung": name, "us": us, "of_peak": floor_us(N, K, batch, peak) / us}
-        yield row | {"of_int4_linear": of_operator}
+        layers[RUNGS[rung]] = [partial(multiply, rung, pair[which]) for pair in weights]
+    layers[OPERATOR] = [lambda x, weight=packed: int4_linear(x, *weight) for _, packed in weights]
+
+    @cache
+    def right() -> Tensor:
+        return xs[0].float() @ dequantize(*weights[0][1]).float().t()
+
+    return ladders.Size(
+        facts={"batch": batch},
+        calls={name: partial(each[0], xs[0]) for name, each in layers.items()},
+        standard=OPERATOR,
+        error=lambda y: ((y - right()).norm() / right().norm()).item(),
+        most=0.01,
+        time=partial(ladders.in_turn, lambda name: time_calls(layers[name], xs), rounds=3),
+        columns=lambda us: {"of_peak": floor_us(N, K, batch, peak) / us},
+    )
 
 
-def count() -> Iterator[dict]:
-    """The rungs without wgmma, in the emulator: sectors and bank conflicts for 4 rows of x, N = 192, K = 256."""
-    launchers = kernels.load(HERE / "ladder.cu", f"-I{HERE.parent}", emulate=True)
+def sizes(peak: float) -> Iterator[ladders.Size]:
+    weights = [make_weights(N, K, "cuda") for _ in inputs(N, K, 1)]
+    for batch, rungs in BATCHES.items():
+        yield make_size(batch, rungs, weights, peak)
+
+
+def emulated(launch: Callable) -> ladders.Emulated:
+    """The rungs without wgmma, for 4 rows of x, N = 192, K = 256."""
     weights, x = make_weights(192, 256, "cpu"), torch.randn(4, 256).bfloat16()
     build()
 
-    def run(rung: int) -> Tensor:
+    def call(rung: int) -> Tensor:
         weight = weights[0 if rung in ROW_BY_ROW else 1]
         y = x.new_empty(len(x), 192)
-        launchers.launch("launch_ladder", rung, y, x, *weight, *y.shape, x.shape[1])
+        launch(rung, y, x, *weight, *y.shape, x.shape[1])
         return y
 
     rungs = {rung: name for rung, name in RUNGS.items() if rung < 4}
-    yield from kernels.count_rungs(launchers, rungs, run, x.float() @ dequantize(*weights[1]).float().t(), 0.01)
-
-
-def measure(where: dict) -> Iterator[dict]:
-    weights = [make_weights(N, K, "cuda") for _ in inputs(N, K, 1)]
-    for batch in BATCHES:
-        yield from measure_batch(batch, weights, where["peak_gb_per_s"])
+    return ladders.Emulated(rungs, call, x.float() @ dequantize(*weights[1]).float().t(), 0.01)
 
 
 if __name__ == "__main__":
-    parser = lesson.options(__doc__)
-    kernels.add_option(parser)
-    args = parser.parse_args()
-    lesson.report_or_count(args, is_ready, measure, count)
+    ladders.run(
+        __doc__,
+        HERE / "ladder.cu",
+        is_ready=is_ready,
+        sizes=sizes,
+        once=lambda n: make_size(n, [*RUNGS], [make_weights(N, K, "cuda")], peak=1.0),
+        once_is="for N rows of x",
+        emulated=emulated,
+        ratio="of_int4_linear",
+    )

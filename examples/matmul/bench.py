@@ -18,7 +18,7 @@ import torch
 from gated_linear import HERE, build, gate, gated_linear, interleave, operators, reference
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from lab import kernels, lesson  # noqa: F401  (of the workbench only what runs a lesson's programs,
+from lab import lesson  # of the workbench only what runs a lesson's programs,
 from lab.bench import clock  # and a clock
 
 K, H, ROWS = 4096, 14336, (4096, 16384)

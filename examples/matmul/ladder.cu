@@ -132,16 +132,16 @@ __device__ void store_block(const Problem& p, const float* d, int row, int colum
 // of the next two tiles are in flight.
 __global__ void __launch_bounds__(128) tensor_cores(Problem p) {
   extern __shared__ __align__(1024) uint8_t memory[];
-  constexpr int kStages = 3, kTile = 128 * kDepth;
+  constexpr int kStages = 3, kTile = 128 * kTileK;
   const auto tiles_of = [&](int step) {  // one of A, and behind it one of B
     return reinterpret_cast<bf16*>(memory) + step % kStages * 2 * kTile;
   };
-  const int row = blockIdx.y * 128, column = blockIdx.x * 128, steps = (p.k + kDepth - 1) / kDepth;
+  const int row = blockIdx.y * 128, column = blockIdx.x * 128, steps = (p.k + kTileK - 1) / kTileK;
   const int a_row = threadIdx.x / 64 * 64, b_row = threadIdx.x / 32 % 2 * 64;  // this warp's first
   const auto copy = [&](int step) {
     if (step < steps) {
-      copy_tile(tiles_of(step), p.a, row, step * kDepth, p.m, p.k);
-      copy_tile(tiles_of(step) + kTile, p.b, column, step * kDepth, p.n, p.k);
+      copy_tile(tiles_of(step), p.a, row, step * kTileK, p.m, p.k);
+      copy_tile(tiles_of(step) + kTile, p.b, column, step * kTileK, p.n, p.k);
     }
     __pipeline_commit();
   };
@@ -153,7 +153,7 @@ __global__ void __launch_bounds__(128) tensor_cores(Problem p) {
     copy(step + kStages - 1);
     bf16 *a = tiles_of(step), *b = a + kTile;
 #pragma unroll
-    for (int piece = 0; piece < kDepth / 8; piece += 2) {
+    for (int piece = 0; piece < kTileK / 8; piece += 2) {
       uint32_t left[4][4], right[4][4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
@@ -173,65 +173,66 @@ __global__ void __launch_bounds__(128) tensor_cores(Problem p) {
   }
 }
 
-// Stores the sums that wgmma leaves in a group's registers: 64 rows, 16 for each warp, in blocks of
-// 8 columns.
+// Stores the accumulators that wgmma leaves in a warpgroup's registers: 64 rows, 16 for each warp,
+// in blocks of 8 columns.
 template <int kSums>
-__device__ void store_sums(const Problem& p, const float (&d)[kSums], int row, int column) {
+__device__ void store_accumulators(const Problem& p, const float (&d)[kSums], int row, int column) {
   row += threadIdx.x % 128 / 32 * 16;
 #pragma unroll
   for (int i = 0; i < kSums; i += 4) store_block(p, d + i, row, column + i * 2);
 }
 
-// The ring of rungs 5 and 6: four stages, each with the tiles of one step, 128 rows of A and 256 of
-// B. Step 4 goes into stage 0 again, when step 0 has been read.
-constexpr int kStages = 4, kColumns = 256;
-struct Tiles {
-  bf16 a[kStages][kHeight * kDepth], b[kStages][kColumns * kDepth];
+// The pipeline of rungs 5 and 6: four stages, each with the tiles of one step, 128 rows of A and
+// 256 of B. Step 4 goes into stage 0 again, when step 0 has been read.
+constexpr int kStages = 4, kTileN = 256;
+struct Pipeline {
+  bf16 a[kStages][kTileM * kTileK], b[kStages][kTileN * kTileK];
   uint64_t full[kStages], empty[kStages];
 };
 
-__device__ void load_step(Tiles& s, int step, const CUtensorMap& a_map, const CUtensorMap& b_map) {
+__device__ void load_step(Pipeline& s, int step, const CUtensorMap& a_map,
+                          const CUtensorMap& b_map) {
   uint64_t* full = &s.full[step % kStages];
   expect_bytes(full, sizeof(s.a[0]) + sizeof(s.b[0]));
-  load_tile(s.a[step % kStages], a_map, full, {step * kDepth, int(blockIdx.y) * kHeight});
-  load_tile(s.b[step % kStages], b_map, full, {step * kDepth, int(blockIdx.x) * kColumns});
+  load_tile(s.a[step % kStages], a_map, full, {step * kTileK, int(blockIdx.y) * kTileM});
+  load_tile(s.b[step % kStages], b_map, full, {step * kTileK, int(blockIdx.x) * kTileN});
 }
 
-// 5. wgmma reads both tiles from shared memory, TMA fills it. Two groups of 128 threads, each with
-// 64 x 256 sums. All threads meet before one of them fills a tile again.
+// 5. wgmma reads both tiles from shared memory, TMA fills it. Two warpgroups of 128 threads, each
+// with 64 x 256 sums. All threads meet before one of them fills a tile again.
 __global__ void __launch_bounds__(256, 1)
     wgmma_and_tma(const __grid_constant__ CUtensorMap a_map,
                   const __grid_constant__ CUtensorMap b_map, Problem p) {
   extern __shared__ __align__(1024) uint8_t memory[];
-  Tiles& s = *reinterpret_cast<Tiles*>(memory);
-  const int group = threadIdx.x / 128, steps = (p.k + kDepth - 1) / kDepth;
+  Pipeline& s = *reinterpret_cast<Pipeline*>(memory);
+  const int warpgroup = threadIdx.x / 128, steps = (p.k + kTileK - 1) / kTileK;
   if (threadIdx.x == 0) {
     for (uint64_t& barrier : s.full) init_barrier(&barrier, 1);
     publish_barriers();
     for (int step = 0; step < min(kStages, steps); ++step) load_step(s, step, a_map, b_map);
   }
   __syncthreads();
-  float d[kColumns / 2];
+  float d[kTileN / 2];
   for (int step = 0; step < steps; ++step) {
     const int stage = step % kStages, phase = step / kStages % 2;
     wait(&s.full[stage], phase);
-    start_product(d, s.a[stage] + group * 64 * kDepth, s.b[stage], step == 0);
+    start_product(d, s.a[stage] + warpgroup * 64 * kTileK, s.b[stage], step == 0);
     wait_products<0>();
     __syncthreads();
     if (threadIdx.x == 0 && step + kStages < steps) load_step(s, step + kStages, a_map, b_map);
   }
   release(d);
-  store_sums(p, d, blockIdx.y * kHeight + group * 64, blockIdx.x * kColumns);
+  store_accumulators(p, d, blockIdx.y * kTileM + warpgroup * 64, blockIdx.x * kTileN);
 }
 
-// 6. One thread produces: it waits until a stage is empty, and fills it. Two groups consume: they
-// wait until it is full, and never for each other. The producer gives its registers to them.
+// 6. One thread produces: it waits until a stage is empty, and fills it. Two warpgroups consume:
+// they wait until it is full, and never for each other. The producer gives its registers to them.
 __global__ void __launch_bounds__(384, 1)
     producer_and_consumers(const __grid_constant__ CUtensorMap a_map,
                            const __grid_constant__ CUtensorMap b_map, Problem p) {
   extern __shared__ __align__(1024) uint8_t memory[];
-  Tiles& s = *reinterpret_cast<Tiles*>(memory);
-  const int group = threadIdx.x / 128, steps = (p.k + kDepth - 1) / kDepth;
+  Pipeline& s = *reinterpret_cast<Pipeline*>(memory);
+  const int warpgroup = threadIdx.x / 128, steps = (p.k + kTileK - 1) / kTileK;
   if (threadIdx.x == 0) {
     for (int i = 0; i < kStages; ++i) {
       init_barrier(&s.full[i], 1);   // the producer's expect_bytes
@@ -240,7 +241,7 @@ __global__ void __launch_bounds__(384, 1)
     publish_barriers();
   }
   __syncthreads();
-  if (group == 2) {
+  if (warpgroup == 2) {
     give_registers<40>();
     if (threadIdx.x == 256) {
       for (int step = 0; step < steps; ++step) {
@@ -251,17 +252,17 @@ __global__ void __launch_bounds__(384, 1)
     }
   } else {
     take_registers<232>();
-    float d[kColumns / 2];
+    float d[kTileN / 2];
     for (int step = 0; step < steps; ++step) {
       const int stage = step % kStages, phase = step / kStages % 2;
       wait(&s.full[stage], phase);
-      start_product(d, s.a[stage] + group * 64 * kDepth, s.b[stage], step == 0);
+      start_product(d, s.a[stage] + warpgroup * 64 * kTileK, s.b[stage], step == 0);
       wait_products<1>();  // this product still runs and reads its stage; the one before has ended
       if (step > 0 && threadIdx.x % 32 == 0) arrive(&s.empty[(step - 1) % kStages]);
     }
     wait_products<0>();
     release(d);
-    store_sums(p, d, blockIdx.y * kHeight + group * 64, blockIdx.x * kColumns);
+    store_accumulators(p, d, blockIdx.y * kTileM + warpgroup * 64, blockIdx.x * kTileN);
   }
 }
 
@@ -273,10 +274,10 @@ using HopperKernel = void(CUtensorMap, CUtensorMap, Problem);
 const char* launch_hopper(HopperKernel* kernel, unsigned threads, const Problem& p,
                           cudaStream_t stream) {
   CUtensorMap a_map, b_map;
-  const char* error = describe_matrix(&a_map, p.a, p.m, p.k, kHeight);
-  if (!error) error = describe_matrix(&b_map, p.b, p.n, p.k, kColumns);
+  const char* error = describe_matrix(&a_map, p.a, p.m, p.k, kTileM);
+  if (!error) error = describe_matrix(&b_map, p.b, p.n, p.k, kTileN);
   if (error) return error;
-  return launch(kernel, {grid(p, kHeight, kColumns), threads, sizeof(Tiles)}, stream, a_map, b_map,
+  return launch(kernel, {grid(p, kTileM, kTileN), threads, sizeof(Pipeline)}, stream, a_map, b_map,
                 p);
 }
 
@@ -298,7 +299,7 @@ extern "C" const char* launch_ladder(int rung, bf16* c, const bf16* a, const bf1
   if (rung == 3) many_sums_per_thread<<<grid(p, 128, 128), 256, 0, stream>>>(p);
   if (rung == 4) {
     if (!is_aligned) return "cp.async needs rows and pointers that are multiples of 16 bytes";
-    const size_t bytes = 3 * 2 * 128 * kDepth * sizeof(bf16);
+    const size_t bytes = 3 * 2 * 128 * kTileK * sizeof(bf16);
     return launch(tensor_cores, {grid(p, 128, 128), 128, bytes}, stream, p);
   }
   if (rung == 5) return launch_hopper(wgmma_and_tma, 256, p, stream);

@@ -8,13 +8,12 @@ Without a GPU, or with --emulate, rungs run in the emulator: their values, secto
 GPU time without launches, by CUDA graphs, with a cold cache: calls rotate among matrices that L2 cannot hold.
 """
 
-import statistics
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable
 from functools import partial
 
 import torch
-from bench import clock, kernels, lesson
+from bench import clock, lesson
+from common import ladders
 from gated_linear import FLAGS, HERE, operators
 from torch import Tensor
 
@@ -42,63 +41,57 @@ def multiply(rung: int, a: Tensor, b: Tensor, out: Tensor | None = None) -> Tens
     return c
 
 
-def relative_error(rung: int, a: Tensor, b: Tensor) -> float:
-    """Error of a rung against float64, over that of torch.matmul."""
+def relative_error(c: Tensor, a: Tensor, b: Tensor) -> float:
+    """Error of a product against float64, over that of torch.matmul."""
     right = a.double() @ b.double().t()
-    ours, theirs = ((x.double() - right).norm() for x in (multiply(rung, a, b), a @ b.t()))
+    ours, theirs = ((x.double() - right).norm() for x in (c, a @ b.t()))
     return (ours / theirs).item() if theirs else float(ours > 0)
 
 
-def measure_size(m: int, n: int, k: int) -> Iterator[dict]:
-    sizes = (m, k), (n, k), (m, n)  # of a, b and the result
+def make_size(m: int, n: int, k: int, rungs: Iterable[int]) -> ladders.Size:
     make = partial(torch.randn, device="cuda", dtype=torch.bfloat16)
-    sets = lesson.rotate_sets(lambda: tuple(map(make, sizes)), 2 * (m * k + n * k + m * n))
-    calls = {TORCH: [partial(torch.matmul, a, b.t(), out=c) for a, b, c in sets]}
-    for rung in SIZES[m, n, k]:
-        try:
-            error = relative_error(rung, *sets[0][:2])
-        except RuntimeError as reason:
-            print(f"rung {rung}: {reason}")
-            continue
-        if not error <= 2:
-            sys.exit(f"rung {rung} is wrong at {m} x {n} x {k}: {error} times the error of torch.matmul")
-        calls[RUNGS[rung]] = [partial(multiply, rung, *each) for each in sets]
-    found = clock.steady(calls, rounds=3 if RUNGS[1] in calls else 6, warm_s=0.03)
-    for name, samples in found.items():
-        us = statistics.median(samples)
-        row = {"m": m, "n": n, "k": k, "rung": name, "us": us, "tflops": 2 * m * n * k / us * 1e-6}
-        yield row | {"of_torch": statistics.median(t / x for t, x in zip(found[TORCH], samples, strict=True))}
+    shapes = (m, k), (n, k), (m, n)  # of a, b and the result
+    sets = lesson.rotate_sets(lambda: tuple(map(make, shapes)), 2 * (m * k + n * k + m * n))
+    functions = {TORCH: lambda a, b, c: torch.matmul(a, b.t(), out=c)}
+    functions |= {RUNGS[rung]: partial(multiply, rung) for rung in rungs}
+    a, b, _ = sets[0]
+
+    def time(names: Iterable[str]) -> dict[str, list[float]]:
+        calls = {name: [partial(functions[name], *each) for each in sets] for name in names}
+        return clock.steady(calls, rounds=3 if RUNGS[1] in calls else 6, warm_s=0.03)
+
+    return ladders.Size(
+        facts={"m": m, "n": n, "k": k},
+        calls={name: lambda f=f: f(a, b, a.new_full((m, n), float("nan"))) for name, f in functions.items()},
+        standard=TORCH,
+        error=lambda c: relative_error(c, a, b),
+        most=2,
+        time=time,
+        columns=lambda us: {"tflops": 2 * m * n * k / us * 1e-6},
+    )
 
 
-def count() -> Iterator[dict]:
-    """The rungs without wgmma, in the emulator: sectors and bank conflicts at 160 x 136 x 72."""
-    launchers = kernels.load(HERE / "ladder.cu", f"-I{HERE.parent}", emulate=True)
+def emulated(launch: Callable) -> ladders.Emulated:
+    """The rungs without wgmma, at 160 x 136 x 72."""
     a, b = torch.randn(160, 72).bfloat16(), torch.randn(136, 72).bfloat16()
 
-    def run(rung: int) -> Tensor:
+    def call(rung: int) -> Tensor:
         c = a.new_full((len(a), len(b)), float("nan"))
-        launchers.launch("launch_ladder", rung, c, a, b, len(a), len(b), a.shape[1])
+        launch(rung, c, a, b, len(a), len(b), a.shape[1])
         return c
 
     rungs = {rung: name for rung, name in RUNGS.items() if rung < 5}
-    yield from kernels.count_rungs(launchers, rungs, run, a.float() @ b.float().t(), 0.01)
-
-
-def measure(once: int | None, _) -> Iterator[dict]:
-    if once:
-        a, b = (torch.randn(once, once, device="cuda").bfloat16() for _ in "ab")
-        for rung in RUNGS:
-            multiply(rung, a, b)
-        torch.matmul(a, b.t())
-        torch.cuda.synchronize()
-        sys.exit()
-    for size in SIZES:
-        yield from measure_size(*size)
+    return ladders.Emulated(rungs, call, a.float() @ b.float().t(), 0.01)
 
 
 if __name__ == "__main__":
-    parser = lesson.options(__doc__)
-    parser.add_argument("--once", type=int, metavar="N", help="only run each rung once, at N x N x N; no results")
-    kernels.add_option(parser)
-    args = parser.parse_args()
-    lesson.report_or_count(args, operators.has_toolkit, partial(measure, args.once), count)
+    ladders.run(
+        __doc__,
+        HERE / "ladder.cu",
+        is_ready=operators.has_toolkit,
+        sizes=lambda _: (make_size(*size, rungs) for size, rungs in SIZES.items()),
+        once=lambda n: make_size(n, n, n, RUNGS),
+        once_is="at N x N x N",
+        emulated=emulated,
+        ratio="of_torch",
+    )

@@ -1,10 +1,13 @@
-// The top of the ladder: persistent blocks in clusters of two, a producer thread and two groups of
-// consumers, results by TMA. Rung 7 stores the product; gated_linear's epilogue halves it first.
+// The top of the ladder: persistent blocks in clusters of two, a producer thread and two warpgroups
+// of consumers, results by TMA. Rung 7 stores the product; gated_linear's epilogue halves it first.
 #pragma once
-#include "common/divide.h"
-#include "common/instructions.cuh"
+#include "common/barriers.cuh"
+#include "common/copies.cuh"
 #include "common/launch.cuh"
+#include "common/mma.cuh"
 #include "common/tensor_map.cuh"
+#include "common/wgmma.cuh"
+#include "plan.h"
 
 using bf16 = __nv_bfloat16;
 
@@ -15,34 +18,31 @@ struct Problem {
   int m, n, k;
 };
 
-constexpr int kDepth = 64;    // columns of A and B per tile: 128 bytes, one period of the swizzle
-constexpr int kHeight = 128;  // rows of A per tile: 64 for each of two warpgroups
-
-// kWidth rows of B per tile. kCluster blocks that lie below each other share the tiles of B.
-template <int kWidth>
-struct Shared {
-  static constexpr int kStages = 4 * (kHeight + 256) / (kHeight + kWidth);
-  bf16 a[kStages][kHeight * kDepth];
-  bf16 b[kStages][kWidth * kDepth];
-  bf16 c[2][2][64 * 64];  // two buffers for each group of consumers
+// kTileN rows of B per tile. kCluster blocks that lie below each other share the tiles of B.
+template <int kTileN>
+struct SharedStorage {
+  static constexpr int kStages = 4 * (kTileM + 256) / (kTileM + kTileN);
+  bf16 a[kStages][kTileM * kTileK];
+  bf16 b[kStages][kTileN * kTileK];
+  bf16 c[2][2][64 * 64];  // two buffers for each warpgroup of consumers
   uint64_t full[kStages], empty[kStages];
 };
 
 // Row and column of tile i, in the order that suits L2: down a band of 2048 rows, then one column
 // further. So blocks that run together read about 2048 rows of A and 2048 of B.
-template <int kWidth, int kCluster>
+template <int kTileN, int kCluster>
 __device__ int2 find_tile(int i, int rows, int columns) {
-  const int high = (rows + kHeight * kCluster - 1) / (kHeight * kCluster);
-  const int wide = (columns + kWidth - 1) / kWidth;
+  const int high = (rows + kTileM * kCluster - 1) / (kTileM * kCluster);
+  const int wide = (columns + kTileN - 1) / kTileN;
   constexpr int kBand = 16 / kCluster;
   const int band = i / (kBand * wide), first = band * kBand;
   const int here = min(kBand, high - first), place = i - first * wide;
-  return make_int2((first + place % here) * kHeight * kCluster, place / here * kWidth);
+  return make_int2((first + place % here) * kTileM * kCluster, place / here * kTileN);
 }
 
-// A place in the ring of stages, and the parity of its phase. Producer and consumers walk alike.
+// A stage, and the parity of its phase. Producer and consumers walk over the stages alike.
 template <int kStages>
-struct Ring {
+struct PipelineState {
   int stage = 0, phase = 0;
   __device__ void advance() {
     if (++stage == kStages) {
@@ -60,16 +60,16 @@ __device__ inline uint32_t round_pair(float x, float y) {
   return reinterpret_cast<const uint32_t&>(pair);
 }
 
-__device__ inline void sync_group(int group) { sync_some(group + 1, 128); }
+__device__ inline void sync_warpgroup(int warpgroup) { sync_some(warpgroup + 1, 128); }
 
-// Starts d = a b^T, or d += a b^T, for tiles of kDepth columns. d must not be touched before the
+// Starts d = a b^T, or d += a b^T, for tiles of kTileK columns. d must not be touched before the
 // wait: ptxas would serialize the products (warning C7510).
 template <int kSums>
 __device__ inline void start_product(float (&d)[kSums], const bf16* a, const bf16* b,
                                      bool is_first) {
   begin_products();
 #pragma unroll
-  for (int i = 0; i < kDepth / 16; ++i) {
+  for (int i = 0; i < kTileK / 16; ++i) {
     const uint64_t left = describe(address(a) & 0x3ffff), right = describe(address(b) & 0x3ffff);
     wgmma<bf16>(d, left + 2 * i, right + 2 * i, i > 0 || !is_first);
   }
@@ -79,7 +79,7 @@ __device__ inline void start_product(float (&d)[kSums], const bf16* a, const bf1
 // Where 8 elements of a tile lie, 64 columns wide: a piece of 16 bytes. The pieces of a row are
 // swizzled: those of 8 rows that stand below each other lie in different banks.
 __device__ inline bf16* piece_of(bf16* tile, int row, int piece) {
-  return tile + row * kDepth + (piece ^ row % 8) * 8;
+  return tile + row * kTileK + (piece ^ row % 8) * 8;
 }
 
 // ldmatrix and stmatrix move four 8 x 8 blocks: lanes 0 to 7 pass the addresses of the rows of
@@ -90,20 +90,21 @@ __device__ inline uint32_t row_of_lane(bf16* tile, int row, int piece) {
   return address(piece_of(tile, row + block % 2 * 8 + line, piece + block / 2));
 }
 
-// Rounds a group's sums and stores them, 64 columns at a time: to shared memory as TMA reads it, in
-// swizzled rows, then by TMA, which copies in the background. Of each 8 columns a thread has two
-// neighbours. kGated: of 16 columns the first 8 are gates, so one thread has both of a pair.
+// The epilogue: rounds a warpgroup's accumulators and stores them, 64 columns at a time: to shared
+// memory as TMA reads it, in swizzled rows, then by TMA, which copies in the background. Of each 8
+// columns a thread has two neighbours. kGated: of 16 columns the first 8 are gates, so one thread
+// has both of a pair.
 template <bool kGated, int kSums>
 __device__ void store_result(const CUtensorMap& map, bf16 (*buffers)[64 * 64], int& turn,
                              const float (&d)[kSums], int row, int column) {
   constexpr int kShare = kGated ? 2 : 1;
-  const int group = threadIdx.x / 128, thread = threadIdx.x % 128, warp = thread / 32;
+  const int warpgroup = threadIdx.x / 128, thread = threadIdx.x % 128, warp = thread / 32;
 #pragma unroll
   for (int start = 0; start < kSums; start += 32 * kShare) {
     bf16* buffer = buffers[turn];
     turn ^= 1;
     if (thread == 0) wait_stores<1>();
-    sync_group(group);  // the buffer is free
+    sync_warpgroup(warpgroup);  // the buffer is free
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       uint32_t x[4];
@@ -119,24 +120,24 @@ __device__ void store_result(const CUtensorMap& map, bf16 (*buffers)[64 * 64], i
       store_matrices(row_of_lane(buffer, warp * 16, i * 2), x);
     }
     publish_to_tma();
-    sync_group(group);
+    sync_warpgroup(warpgroup);
     if (thread == 0) store_tile(map, buffer, {column / kShare + start * 2 / kShare, row});
   }
 }
 
-// 7. C = A B^T, or its gated half. While a group rounds and stores a tile, the producer already
+// 7. C = A B^T, or its gated half. While a warpgroup rounds and stores a tile, the producer already
 // loads the next one.
-template <int kWidth, int kCluster, bool kGated>
+template <int kTileN, int kCluster, bool kGated>
 __global__ void __launch_bounds__(384, 1)
     multiply(const __grid_constant__ CUtensorMap a_map, const __grid_constant__ CUtensorMap b_map,
              const __grid_constant__ CUtensorMap c_map, int m, int n, int k, int tiles) {
   extern __shared__ __align__(1024) uint8_t memory[];
-  using Memory = Shared<kWidth>;
+  using Memory = SharedStorage<kTileN>;
   Memory& s = *reinterpret_cast<Memory*>(memory);
   constexpr int kStages = Memory::kStages;
-  const int group = threadIdx.x / 128, thread = threadIdx.x % 128, lane = thread % 32;
+  const int warpgroup = threadIdx.x / 128, thread = threadIdx.x % 128, lane = thread % 32;
   const int rank = blockIdx.x % kCluster, clusters = gridDim.x / kCluster;
-  const int steps = (k + kDepth - 1) / kDepth;
+  const int steps = (k + kTileK - 1) / kTileK;
   if (threadIdx.x == 0) {
     for (int i = 0; i < kStages; ++i) {
       init_barrier(&s.full[i], 1);              // the producer's expect_bytes
@@ -145,23 +146,23 @@ __global__ void __launch_bounds__(384, 1)
     publish_barriers();
   }
   sync_cluster();
-  Ring<kStages> ring;
-  if (group == 2) {
+  PipelineState<kStages> state;
+  if (warpgroup == 2) {
     give_registers<40>();
     if (thread == 0) {
       for (int i = blockIdx.x / kCluster; i < tiles; i += clusters) {
-        const auto [row, column] = find_tile<kWidth, kCluster>(i, m, n);
-        for (int step = 0; step < steps; ++step, ring.advance()) {
-          const int stage = ring.stage, depth = step * kDepth;
+        const auto [row, column] = find_tile<kTileN, kCluster>(i, m, n);
+        for (int step = 0; step < steps; ++step, state.advance()) {
+          const int stage = state.stage, depth = step * kTileK;
           uint64_t* full = &s.full[stage];
-          wait(&s.empty[stage], ring.phase ^ 1);
+          wait(&s.empty[stage], state.phase ^ 1);
           expect_bytes(full, sizeof(s.a[0]) + sizeof(s.b[0]));
-          load_tile(s.a[stage], a_map, full, {depth, row + rank * kHeight});
+          load_tile(s.a[stage], a_map, full, {depth, row + rank * kTileM});
           if (kCluster == 1) {
             load_tile(s.b[stage], b_map, full, {depth, column});
           } else {  // each block loads a part of B's tile for both
-            const int part = rank * kWidth / kCluster;
-            load_tile(s.b[stage] + part * kDepth, b_map, full, {depth, column + part}, 3);
+            const int part = rank * kTileN / kCluster;
+            load_tile(s.b[stage] + part * kTileK, b_map, full, {depth, column + part}, 3);
           }
         }
       }
@@ -169,77 +170,40 @@ __global__ void __launch_bounds__(384, 1)
     __syncwarp();  // the cluster's barrier below takes whole warps
   } else {
     take_registers<232>();
-    int turn = 0;                            // of the two buffers for results
-    const auto give_back = [&](int stage) {  // to the producers of all blocks that fill it
+    int turn = 0;                                // of the two buffers for results
+    const auto release_stage = [&](int stage) {  // to the producers of all blocks that fill it
       if (lane < kCluster) arrive_at(&s.empty[stage], lane);
     };
     for (int i = blockIdx.x / kCluster; i < tiles; i += clusters) {
-      const auto [row, column] = find_tile<kWidth, kCluster>(i, m, n);
-      float d[kWidth / 2];
+      const auto [row, column] = find_tile<kTileN, kCluster>(i, m, n);
+      float d[kTileN / 2];
       int last = 0;
-      for (int step = 0; step < steps; ++step, ring.advance()) {
-        wait(&s.full[ring.stage], ring.phase);
-        start_product(d, s.a[ring.stage] + group * 64 * kDepth, s.b[ring.stage], step == 0);
+      for (int step = 0; step < steps; ++step, state.advance()) {
+        wait(&s.full[state.stage], state.phase);
+        start_product(d, s.a[state.stage] + warpgroup * 64 * kTileK, s.b[state.stage], step == 0);
         wait_products<1>();  // one product runs while the next one is started
-        if (step > 0) give_back(last);
-        last = ring.stage;
+        if (step > 0) release_stage(last);
+        last = state.stage;
       }
       wait_products<0>();
       release(d);
-      give_back(last);
-      store_result<kGated>(c_map, s.c[group], turn, d, row + rank * kHeight + group * 64, column);
+      release_stage(last);
+      store_result<kGated>(c_map, s.c[warpgroup], turn, d, row + rank * kTileM + warpgroup * 64,
+                           column);
     }
     if (thread == 0) wait_stores<0>();
   }
   sync_cluster();  // a block must not end while the other one may still arrive at its barriers
 }
 
-// Widths of tiles, blocks per cluster, and what a tile's product costs, measured: narrow tiles read
-// more from shared memory for each product.
-struct Shape {
-  int width, cluster;
-  float cost;
-};
-constexpr Shape kShapes[] = {{256, 2, 1.f},   {192, 2, 1.f},   {128, 2, 1.02f},
-                             {192, 1, 1.03f}, {128, 1, 1.08f}, {64, 1, 1.55f}};
-
-struct Plan {
-  int shape, blocks, tiles;
-};
-
-// The fastest of the first `count` shapes. Time goes in waves: all multiprocessors work on a tile
-// each, until the last wave has ended.
-inline Plan make_plan(const Problem& p, int count) {
-  const int processors = device_attribute(cudaDevAttrMultiProcessorCount);
-  Plan best = {};
-  float least = INFINITY;
-  for (int i = 0; i < count; ++i) {
-    const auto [width, cluster, cost] = kShapes[i];
-    const int64_t wide = divide_up(int64_t{p.n}, width);
-    const int64_t tiles = divide_up(int64_t{p.m}, kHeight * cluster) * wide;
-    const int64_t waves = divide_up(tiles, processors / cluster);
-    float step = cost * width;
-    // Where rows do not begin at multiples of 128 bytes, each row of a tile lies in two lines of
-    // L2, and its loads may take longer than its product.
-    if (p.k % kDepth != 0) step = fmaxf(step, kHeight + width / cluster);
-    const float time = waves * (step * p.k + 256 * 128.f);
-    if (time < least) {
-      least = time;
-      // No more blocks than this number of waves needs: idle ones would only take power.
-      best = {i, int(divide_up(tiles, waves)) * cluster, int(tiles)};
-    }
-  }
-  return best;
-}
-
-// How TMA finds tiles of box_rows x kDepth in a row-major matrix. Returns NULL or an error message.
+// How TMA finds tiles of box_rows x kTileK in a row-major matrix. Returns NULL or an error message.
 inline const char* describe_matrix(CUtensorMap* map, const bf16* data, int rows, int columns,
                                    unsigned box_rows) {
   if (reinterpret_cast<uintptr_t>(data) % 16 != 0 || columns % 8 != 0) {
     return "TMA needs rows and pointers that are multiples of 16 bytes";
   }
   return make_map<2>(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, sizeof(bf16), data,
-                     {cuuint64_t(columns), cuuint64_t(rows)}, {kDepth, box_rows},
+                     {cuuint64_t(columns), cuuint64_t(rows)}, {kTileK, box_rows},
                      CU_TENSOR_MAP_SWIZZLE_128B);
 }
 
@@ -247,22 +211,24 @@ inline bool is_hopper() { return device_attribute(cudaDevAttrComputeCapabilityMa
 
 template <int kShape, bool kGated>
 const char* launch_multiply(const Problem& p, const Plan& plan, cudaStream_t stream) {
-  constexpr int kWidth = kShapes[kShape].width, kCluster = kShapes[kShape].cluster;
+  constexpr int kTileN = kShapes[kShape].tile_n, kCluster = kShapes[kShape].cluster;
   CUtensorMap a_map, b_map, c_map;
-  const char* error = describe_matrix(&a_map, p.a, p.m, p.k, kHeight);
-  if (!error) error = describe_matrix(&b_map, p.b, p.n, p.k, kWidth / kCluster);
+  const char* error = describe_matrix(&a_map, p.a, p.m, p.k, kTileM);
+  if (!error) error = describe_matrix(&b_map, p.b, p.n, p.k, kTileN / kCluster);
   if (!error) error = describe_matrix(&c_map, p.c, p.m, kGated ? p.n / 2 : p.n, 64);
   if (error) return error;
   const unsigned blocks = plan.blocks;
-  return launch(multiply<kWidth, kCluster, kGated>, {blocks, 384, sizeof(Shared<kWidth>), kCluster},
-                stream, a_map, b_map, c_map, p.m, p.n, p.k, plan.tiles);
+  return launch(multiply<kTileN, kCluster, kGated>,
+                {blocks, 384, sizeof(SharedStorage<kTileN>), kCluster}, stream, a_map, b_map, c_map,
+                p.m, p.n, p.k, plan.tiles);
 }
 
 // Computes C, or its gated half. Returns NULL or an error message.
 template <bool kGated>
 const char* launch_product(const Problem& p, cudaStream_t stream) {
   if (!is_hopper()) return "needs a GPU of compute capability 9.0 (Hopper)";
-  const Plan plan = make_plan(p, kGated ? 1 : 6);
+  const int processors = device_attribute(cudaDevAttrMultiProcessorCount);
+  const Plan plan = make_plan(p.m, p.n, p.k, processors, kGated ? 1 : kShapeCount);
   if constexpr (!kGated) {
     if (plan.shape == 1) return launch_multiply<1, false>(p, plan, stream);
     if (plan.shape == 2) return launch_multiply<2, false>(p, plan, stream);

@@ -206,3 +206,7 @@ EMULATOR_STORE(__stcs)
 EMULATOR_STORE(__stwt)
 #undef EMULATOR_LOAD
 #undef EMULATOR_STORE
+
+// ---- The early start of the next kernel. Here each kernel begins when the one before has ended.
+EMULATOR_INLINE void cudaTriggerProgrammaticLaunchCompletion() {}
+EMULATOR_INLINE void cudaGridDependencySynchronize() {}
