@@ -94,10 +94,25 @@ def time_rungs(point: dict, inputs: Inputs, calls: dict[str, Callable]) -> Itera
         yield point | {"rung": name, "us": us, "of_peak": point["floor_us"] / us, "of_operator": of_operator / us}
 
 
+def small_inputs() -> list[Tensor]:
+    """a, b, weight for 20 rows of 512, on a CPU."""
+    return [torch.randn(20, 512).bfloat16(), torch.randn(20, 512).bfloat16(), torch.randn(512).bfloat16()]
+
+
+def check_reference(y: Tensor, a: Tensor, b: Tensor, weight: Tensor) -> None:
+    """Rung 0, the reference on a CPU, against torch. Ends the program if it differs."""
+    try:
+        torch.testing.assert_close(
+            y.float(), reference((a + b).float(), torch.zeros(()), weight.float())[0], rtol=0.01, atol=0.01
+        )
+    except AssertionError as error:
+        sys.exit(f"the reference is wrong: {error}")
+
+
 def count() -> Iterator[dict]:
-    """The rungs of the forward pass, in the emulator: sectors and bank conflicts for 20 rows of 512."""
+    """The reference, then the rungs of the forward pass in the emulator: sectors and bank conflicts."""
     launchers = kernels.load(HERE / "ladder.cu", f"-I{HERE.parent}", emulate=True)
-    a, b, weight = torch.randn(20, 512).bfloat16(), torch.randn(20, 512).bfloat16(), torch.randn(512).bfloat16()
+    a, b, weight = small_inputs()
 
     def run(rung: int) -> Tensor:
         made = {"y": torch.empty_like(a), "s": torch.empty_like(a), "rstd": torch.empty(len(a))}
@@ -106,11 +121,15 @@ def count() -> Iterator[dict]:
         launchers.launch("launch_ladder", rung, ctypes.byref(problem), tensors=tensors)
         return made["y"]
 
+    expected = run(0)
+    check_reference(expected, a, b, weight)
     rungs = {rung: name for rung, name in RUNGS.items() if rung < 7}
-    yield from kernels.count_rungs(launchers, rungs, run, reference(a.float(), b.float(), weight.float())[0], 0.01)
+    yield from kernels.count_rungs(launchers, rungs, run, expected, 0.01)
 
 
 def measure(where: dict) -> Iterator[dict]:
+    inputs = small_inputs()
+    check_reference(forward(0, *inputs)[0], *inputs)
     for size in SIZES:
         yield from measure_size(*size, where["peak_gb_per_s"])
 
