@@ -110,21 +110,34 @@ def check_reference(y: Tensor, a: Tensor, b: Tensor, weight: Tensor) -> None:
 
 
 def count() -> Iterator[dict]:
-    """The reference, then the rungs of the forward pass in the emulator: sectors and bank conflicts."""
+    """The reference, then the rungs in the emulator: sectors and bank conflicts. The gradient has three blocks."""
     launchers = kernels.load(HERE / "ladder.cu", f"-I{HERE.parent}", emulate=True)
     a, b, weight = small_inputs()
+    dy, ds, _ = small_inputs()
+    s, rstd = torch.empty_like(a), torch.empty(len(a))
 
-    def run(rung: int) -> Tensor:
-        made = {"y": torch.empty_like(a), "s": torch.empty_like(a), "rstd": torch.empty(len(a))}
-        tensors = made | {"a": a, "b": b, "weight": weight}
-        problem = make_problem(0, **tensors)
+    def run(rung: int, blocks: int = 0, **tensors: Tensor) -> None:
+        tensors |= {"s": s, "weight": weight, "rstd": rstd}
+        problem = make_problem(blocks, **tensors)
         launchers.launch("launch_ladder", rung, ctypes.byref(problem), tensors=tensors)
-        return made["y"]
 
-    expected = run(0)
+    def run_forward(rung: int) -> Tensor:
+        run(rung, y=(y := torch.empty_like(a)), a=a, b=b)
+        return y
+
+    def run_backward(rung: int) -> Tensor:
+        dx, dweight, sums = torch.empty_like(a), torch.empty_like(weight), torch.empty(3, len(weight))
+        run(rung, len(sums), dx=dx, dweight=dweight, sums=sums, dy=dy, ds=ds)
+        return torch.cat([dx, dweight[None]])
+
+    expected = run_forward(0)
     check_reference(expected, a, b, weight)
-    rungs = {rung: name for rung, name in RUNGS.items() if rung < 7}
-    yield from kernels.count_rungs(launchers, rungs, run, expected, 0.01)
+    yield from kernels.count_rungs(launchers, dict([*RUNGS.items()][:6]), run_forward, expected, 0.01)
+    inputs = [x.float().requires_grad_() for x in (a + b, weight)]
+    y, _ = reference(inputs[0], torch.zeros(()), inputs[1])
+    dx, dweight = torch.autograd.grad(y, inputs, dy.float())
+    expected = torch.cat([dx + ds, dweight[None]])
+    yield from kernels.count_rungs(launchers, dict([*RUNGS.items()][6:]), run_backward, expected, 0.01)
 
 
 def measure(where: dict) -> Iterator[dict]:
