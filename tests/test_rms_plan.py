@@ -118,6 +118,7 @@ TILED = {  # rows of a tile, threads that add up a row, threads of a block, bloc
         (99999, 1022): (4, 32, 512, 396),
     },
     "backward": {
+        (99999, 8): (512, 1, 512, 196),
         (99999, 12): (340, 1, 512, 264),  # 512 threads, and no more: 170 times 3 vectors, 64 times 8, 18 times 27
         (99999, 27): (144, 2, 512, 264),
         (99999, 64): (64, 4, 512, 264),  # whole rows of at most 8 vectors, too
@@ -134,6 +135,8 @@ KEPT = {  # vectors per thread; threads of a row, rows of a block, blocks of a r
         (99999, 512): (1, 64, 2, 1),
         (99999, 1024): (1, 128, 1, 1),
         (99999, 4096): (1, 512, 1, 1),
+        (99999, 4089): (1, 512, 1, 1),  # 512 vectors, wherever a row begins
+        (99999, 4090): (2, 288, 1, 1),
         (99999, 4104): (2, 288, 1, 1),
         (99999, 8192): (2, 512, 1, 1),
         (99999, 8200): (4, 96, 1, 4),
@@ -182,6 +185,7 @@ def test_blocks_of_a_walk(plan):
     for rows, width, blocks in ((9999, 4096, 132), (9999, 16384, 66), (100, 4096, 100), (9999, 1001, 128)):
         assert plan(False, rows, width).blocks_x == blocks, width
     assert plan(False, 50, 1001).blocks_x == 50  # a row for each
+    assert [plan(False, 9999, 1001, FLOAT16, gpu(n, 48)).blocks_x for n in (7, 12, 16)] == [8, 8, 16]
 
 
 def test_any_width(plan):
