@@ -17,15 +17,16 @@ struct Backward {
   int64_t rows, width;
 };
 
-// Adds what the rows of a block that were computed at a time have found for the same columns.
+// A block computes blockDim.y rows at the same time: adds what they have found for the same
+// columns.
 template <int kVectors, int kSize>
-__device__ void add_groups(float (&dweight)[kVectors][kSize], float* columns) {
+__device__ void add_rows_of_block(float (&dweight)[kVectors][kSize], float* columns) {
   if (blockDim.y == 1) return;
-  const int in_group = kVectors * kSize * blockDim.x;
-  float* own = columns + threadIdx.y * in_group + threadIdx.x;
+  const int columns_of_row = kVectors * kSize * blockDim.x;
+  float* own = columns + threadIdx.y * columns_of_row + threadIdx.x;
 #pragma unroll
   for (int j = 0; j < kVectors * kSize; ++j) own[j * blockDim.x] = dweight[j / kSize][j % kSize];
-  add_rows(columns, blockDim.y, in_group);
+  add_rows(columns, blockDim.y, columns_of_row);
 #pragma unroll
   for (int j = 0; j < kVectors * kSize; ++j) dweight[j / kSize][j % kSize] = own[j * blockDim.x];
 }
@@ -132,7 +133,7 @@ __global__ void __launch_bounds__(kMostThreads, 1) backward_rows(Backward<T> p) 
   }
 
   __shared__ float columns[kVectors * kSize * kMostThreads];
-  add_groups(dweight, columns);
+  add_rows_of_block(dweight, columns);
   if (threadIdx.y > 0) return;
 #pragma unroll
   for (int v = 0; v < kVectors; ++v)

@@ -1,6 +1,6 @@
 // Residual add and RMSNorm in bfloat16, in six rungs, and its gradient in two: each removes what
-// limited the one before it. ladder.py checks and times them; docs/14_add_rms_norm.md tells the
-// story.
+// limited the one before it. ladder.py checks and times them; docs/14_add_rms_norm.md explains each
+// line.
 #include <cuda_bf16.h>
 
 #include "common/divide.h"
@@ -9,22 +9,24 @@
 
 using bf16 = __nv_bfloat16;
 
-// What every rung gets: tensors of rows x width, weights of width, an rstd for each row.
+// What every rung gets. Tensors are rows x width; weight and dweight have width elements, rstd has
+// one for each row. The forward pass reads a, b, weight and writes y, s, rstd. The gradient reads
+// dy, ds, s, weight, rstd and writes dx, dweight.
 struct Problem {
   bf16 *y, *s;
   float* rstd;
   const bf16 *a, *b, *weight;
-  bf16 *dx, *dweight;  // these for the gradient, which reads s, weight and rstd, too
-  float* sums;         // blocks x width: what each block has summed for dweight
+  bf16 *dx, *dweight;
+  float* sums;  // blocks x width: what each block has summed for dweight
   const bf16 *dy, *ds;
   int64_t rows;
-  int width, blocks;
+  int width, blocks;  // blocks: of the gradient, which walk over the rows
 };
 
 namespace {
 
 constexpr float kEps = 1e-6f;
-constexpr int kThreads = 512, kMostBlocks = 16;  // of a block, of a cluster
+constexpr int kThreads = 512, kMostBlocks = 16;  // in a block, in a cluster
 
 __host__ __device__ float wide(bf16 x) { return __bfloat162float(x); }
 __host__ __device__ bf16 add(bf16 x, bf16 y) { return __float2bfloat16(wide(x) + wide(y)); }
@@ -61,34 +63,34 @@ __global__ void one_thread_per_row(Problem p) {
     p.y[start + i] = __float2bfloat16(wide(p.s[start + i]) * scale * wide(p.weight[i]));
 }
 
-// As on the page on reductions, for a row of blockDim.x threads, a multiple of 32; a block may have
-// several rows, along y. Each call needs its own numbers.
+// As on page 11, for a row of blockDim.x threads, a multiple of 32; a block may have several rows,
+// along y. Each call needs its own shared memory, warp_sums.
 __device__ float sum_over_warp(float x) {
   for (int distance = 16; distance > 0; distance /= 2)
     x += __shfl_xor_sync(0xffffffff, x, distance);
   return x;
 }
-__device__ float sum_over_block(float x, float* numbers) {
+__device__ float sum_over_block(float x, float* warp_sums) {
   x = sum_over_warp(x);
   const int warps = blockDim.x / 32;
-  numbers += threadIdx.y * warps;
-  if (threadIdx.x % 32 == 0) numbers[threadIdx.x / 32] = x;
+  warp_sums += threadIdx.y * warps;
+  if (threadIdx.x % 32 == 0) warp_sums[threadIdx.x / 32] = x;
   __syncthreads();
   float total = 0;
-  for (int warp = 0; warp < warps; ++warp) total += numbers[warp];
+  for (int warp = 0; warp < warps; ++warp) total += warp_sums[warp];
   return total;
 }
 
 // 2. One block per row: neighbours read neighbours.
 __global__ void one_block_per_row(Problem p) {
-  __shared__ float numbers[kThreads / 32];
+  __shared__ float warp_sums[kThreads / 32];
   const int64_t start = blockIdx.x * int64_t(p.width);
   float squares = 0;
   for (int i = threadIdx.x; i < p.width; i += blockDim.x) {
     p.s[start + i] = add(p.a[start + i], p.b[start + i]);
     squares += square(p.s[start + i]);
   }
-  const float scale = rsqrtf(sum_over_block(squares, numbers) / p.width + kEps);
+  const float scale = rsqrtf(sum_over_block(squares, warp_sums) / p.width + kEps);
   if (threadIdx.x == 0) p.rstd[blockIdx.x] = scale;
   for (int i = threadIdx.x; i < p.width; i += blockDim.x)
     p.y[start + i] = __float2bfloat16(wide(p.s[start + i]) * scale * wide(p.weight[i]));
@@ -126,9 +128,9 @@ __device__ Eight scaled(const Eight& s, float scale, const Eight& weight) {
   return rounded(y);
 }
 
-// 3. 16 bytes per load: more bytes are under way.
+// 3. 16 bytes per load: more bytes are in flight.
 __global__ void vectors_of_eight(Problem p) {
-  __shared__ float numbers[kThreads / 32];
+  __shared__ float warp_sums[kThreads / 32];
   const int64_t start = blockIdx.x * int64_t(p.width);
   float squares = 0;
   for (int i = threadIdx.x * 8; i < p.width; i += blockDim.x * 8) {
@@ -136,7 +138,7 @@ __global__ void vectors_of_eight(Problem p) {
     store(p.s + start + i, s);
     squares += sum_of_squares(s);
   }
-  const float scale = rsqrtf(sum_over_block(squares, numbers) / p.width + kEps);
+  const float scale = rsqrtf(sum_over_block(squares, warp_sums) / p.width + kEps);
   if (threadIdx.x == 0) p.rstd[blockIdx.x] = scale;
   for (int i = threadIdx.x * 8; i < p.width; i += blockDim.x * 8)
     store(p.y + start + i, scaled(load(p.s + start + i), scale, load(p.weight + i)));
@@ -144,7 +146,7 @@ __global__ void vectors_of_eight(Problem p) {
 
 // A thread's part of a row: kVectors times 8 elements.
 template <int kVectors>
-struct Part {
+struct RowPart {
   Eight s[kVectors] = {}, weight[kVectors] = {};
   int64_t row = blockIdx.x * int64_t(blockDim.y) + threadIdx.y;
   int first = (blockIdx.y * blockDim.x + threadIdx.x) * 8, step = gridDim.y * blockDim.x * 8;
@@ -153,7 +155,7 @@ struct Part {
     return row < p.rows && first + v * step < p.width;
   }
 
-  // Returns the sum of squares. All loads come first, so that they are under way together.
+  // Returns the sum of squares. All loads come first, so that they are in flight together.
   __device__ float load_and_add(const Problem& p) {
     Eight b[kVectors] = {};
 #pragma unroll
@@ -189,10 +191,10 @@ struct Part {
 // 5. Blocks that fit: as many threads as the row has vectors, and several short rows.
 template <int kVectors>
 __global__ void __launch_bounds__(kThreads, 4 / kVectors) row_in_registers(Problem p) {
-  __shared__ float numbers[kThreads / 32];
-  Part<kVectors> part;
+  __shared__ float warp_sums[kThreads / 32];
+  RowPart<kVectors> part;
   const float squares = part.load_and_add(p);
-  part.scale_and_store(p, sum_over_block(squares, numbers));
+  part.scale_and_store(p, sum_over_block(squares, warp_sums));
 }
 
 // 6. A cluster of blocks for a long row. Each warp sends its sum to every block, whose barrier
@@ -200,7 +202,7 @@ __global__ void __launch_bounds__(kThreads, 4 / kVectors) row_in_registers(Probl
 // it touches memory.
 template <int kVectors>
 __global__ void __launch_bounds__(kThreads, 4 / kVectors) row_over_cluster(Problem p) {
-  __shared__ float numbers[kMostBlocks * kThreads / 32];
+  __shared__ float warp_sums[kMostBlocks * kThreads / 32];
   __shared__ uint64_t arrived;
   const int warps = blockDim.x / 32, lane = threadIdx.x % 32;
   if (threadIdx.x == 0 && gridDim.y > 1) {
@@ -212,57 +214,57 @@ __global__ void __launch_bounds__(kThreads, 4 / kVectors) row_over_cluster(Probl
   if (gridDim.y > 1) arrive_at_cluster();
   wait_for_kernel_before();
   start_next_kernel();
-  Part<kVectors> part;
+  RowPart<kVectors> part;
   float squares = part.load_and_add(p);
   if (gridDim.y == 1) {
-    squares = sum_over_block(squares, numbers);
+    squares = sum_over_block(squares, warp_sums);
   } else {
     wait_for_cluster();  // all blocks have prepared their barriers
     squares = sum_over_warp(squares);
     if (lane < gridDim.y)
-      send(squares, numbers + blockIdx.y * warps + threadIdx.x / 32, &arrived, lane);
+      send(squares, warp_sums + blockIdx.y * warps + threadIdx.x / 32, &arrived, lane);
     wait(&arrived, 0);
     squares = 0;
-    for (int i = 0; i < gridDim.y * warps; ++i) squares += numbers[i];
+    for (int i = 0; i < gridDim.y * warps; ++i) squares += warp_sums[i];
   }
   part.scale_and_store(p, squares);
 }
 
-// The gradient. What a thread needs of a row: 8 columns.
-struct Piece {
+// The gradient. A thread's part of a row: 8 columns of what the gradient reads.
+struct GradientPart {
   Eight s = {}, dy = {}, ds = {};
   float scale = 0;
 };
-__device__ Piece load_piece(const Problem& p, int64_t row, int column) {
-  Piece piece;
-  if (row >= p.rows || column >= p.width) return piece;
+__device__ GradientPart load_part(const Problem& p, int64_t row, int column) {
+  GradientPart part;
+  if (row >= p.rows || column >= p.width) return part;
   const int64_t at = row * p.width + column;
   return {load(p.s + at), load(p.dy + at), load(p.ds + at), p.rstd[row]};
 }
 
 // 7. Blocks walk over rows. A thread keeps the sums of its 8 columns in registers.
-// 8. kAhead: and the next row is under way while the block adds up this one.
+// 8. kAhead: and the next row is in flight while the block adds up this one.
 template <bool kAhead>
 __global__ void __launch_bounds__(kThreads) walk_over_rows(Problem p) {
-  __shared__ float numbers[2][kThreads / 32];  // a fast warp may be a row ahead
+  __shared__ float warp_sums[2][kThreads / 32];  // a fast warp may be a row ahead
   const int column = threadIdx.x * 8;
   const bool is_there = column < p.width;
   const Eight weight = is_there ? load(p.weight + column) : Eight();
   float sums[8] = {};
-  Piece next = load_piece(p, blockIdx.x, column);
+  GradientPart next = load_part(p, blockIdx.x, column);
   for (int64_t row = blockIdx.x, turn = 0; row < p.rows; row += gridDim.x, ++turn) {
-    const Piece piece = kAhead || turn == 0 ? next : load_piece(p, row, column);
-    if (kAhead) next = load_piece(p, row + gridDim.x, column);
+    const GradientPart part = kAhead || turn == 0 ? next : load_part(p, row, column);
+    if (kAhead) next = load_part(p, row + gridDim.x, column);
     float product = 0, dx[8];
     for (int k = 0; k < 8; ++k) {
-      const float x = wide(piece.s, k) * piece.scale;
-      product += wide(piece.dy, k) * wide(weight, k) * x;
-      sums[k] += wide(piece.dy, k) * x;
+      const float x = wide(part.s, k) * part.scale;
+      product += wide(part.dy, k) * wide(weight, k) * x;
+      sums[k] += wide(part.dy, k) * x;
     }
-    const float mean = sum_over_block(product, numbers[turn % 2]) / p.width;
+    const float mean = sum_over_block(product, warp_sums[turn % 2]) / p.width;
     for (int k = 0; k < 8; ++k) {
-      const float x = wide(piece.s, k) * piece.scale;
-      dx[k] = piece.scale * (wide(piece.dy, k) * wide(weight, k) - x * mean) + wide(piece.ds, k);
+      const float x = wide(part.s, k) * part.scale;
+      dx[k] = part.scale * (wide(part.dy, k) * wide(weight, k) - x * mean) + wide(part.ds, k);
     }
     if (is_there) store(p.dx + row * p.width + column, rounded(dx));
   }

@@ -1,4 +1,5 @@
-// A sum that climbs from thread to warp, from warp to block, and from block to cluster.
+// A sum that climbs from thread to warp, from warp to block, and from block to cluster; and before
+// that, the early start of a kernel.
 #pragma once
 #include "common/instructions.cuh"
 #include "plan.h"
@@ -83,7 +84,7 @@ __device__ inline void add_rows(float* numbers, int rows, int width) {
 // block, which its threads watch. (cooperative_groups' cluster.sync() would also wait for all loads
 // and stores in flight: no row could be fetched during the sum over the one before it.)
 struct RowSums {
-  float of_warps[2][kMostBlocks * kMostThreads / 32];
+  float warp_sums[2][kMostBlocks * kMostThreads / 32];
   uint64_t arrived[2];
 };
 
@@ -106,11 +107,11 @@ __device__ inline void wait_for_other_blocks() {
 #endif
 }
 
-// turn: 0, 1, 2, ... Two sets of numbers suffice: a block sends the numbers of turn 2 when it has
-// received those of turn 1, which each warp sends after it has read those of turn 0.
+// turn: 0, 1, 2, ... counts the rows of a walk. Two stages suffice: a block sends its sums of turn
+// 2 when it has received those of turn 1, which each warp sends after it has read those of turn 0.
 template <bool kMayBeShort = false>
 __device__ inline float sum_over_row(float x, RowSums& sums, int turn) {
-  float* numbers = sums.of_warps[turn % 2];
+  float* warp_sums = sums.warp_sums[turn % 2];
 #if __CUDA_ARCH__ >= 900
   if (gridDim.y > 1) {
     const int warps = blockDim.x / 32, count = warps * gridDim.y, lane = threadIdx.x % 32;
@@ -118,11 +119,11 @@ __device__ inline float sum_over_row(float x, RowSums& sums, int turn) {
     x = sum_over_warp(x);
     if (threadIdx.x == 0) expect_bytes(arrived, count * sizeof(float));
     if (lane < gridDim.y) {
-      send(x, numbers + blockIdx.y * warps + threadIdx.x / 32, arrived, lane);
+      send(x, warp_sums + blockIdx.y * warps + threadIdx.x / 32, arrived, lane);
     }
     wait(arrived, turn / 2 % 2);
-    return sum_of_array(numbers, count);
+    return sum_of_array(warp_sums, count);
   }
 #endif
-  return sum_over_block<kMayBeShort>(x, numbers);
+  return sum_over_block<kMayBeShort>(x, warp_sums);
 }

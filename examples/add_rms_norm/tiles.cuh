@@ -21,7 +21,7 @@ struct TileSums {
 
 // Where a thread's vector is in the tile.
 template <int kSize>
-struct TilePlace {
+struct TileVector {
   int width, tile_rows;
   int i = (threadIdx.y * blockDim.x + threadIdx.x) * kSize;
   bool is_there = i < tile_rows * width;
@@ -74,25 +74,25 @@ __global__ void __launch_bounds__(kMostThreads, kForwardTiles)
                   int64_t rows, int width, int tile_rows) {
   constexpr int kSize = 16 / sizeof(T);
   __shared__ TileSums sums;
-  const TilePlace<kSize> place = {width, tile_rows};
+  const TileVector<kSize> vector = {width, tile_rows};
   wait_for_previous();
   const int64_t step = gridDim.x * int64_t(tile_rows);
-  int64_t row = blockIdx.x * int64_t(tile_rows), at = row * width + place.i;
+  int64_t row = blockIdx.x * int64_t(tile_rows), at = row * width + vector.i;
   Vector<T, kSize> sum, other;
   const auto fetch = [&] {
-    sum = load_some<kSize>(a + at, place.count(rows - row));
-    other = load_some<kSize>(b + at, place.count(rows - row));
+    sum = load_some<kSize>(a + at, vector.count(rows - row));
+    other = load_some<kSize>(b + at, vector.count(rows - row));
   };
   fetch();
   float w[kSize];
-  place.template load_weights<T>(w, weight);
+  vector.template load_weights<T>(w, weight);
   for (; row < rows; row += step, at += step * width) {
     if (row >= step) fetch();  // not the first tile
-    const int count = place.count(rows - row);
+    const int count = vector.count(rows - row);
     sum = sum + other;
     float2 share = {0, 0};
     for (int k = 0; k < kSize; ++k) {
-      (k < place.own ? share.x : share.y) += element(sum, k) * element(sum, k);
+      (k < vector.own ? share.x : share.y) += element(sum, k) * element(sum, k);
     }
     store_some(s + at, sum, 0, count);
     const auto finish = [&](int j, float squares) {
@@ -100,9 +100,9 @@ __global__ void __launch_bounds__(kMostThreads, kForwardTiles)
       if (row + j < rows) rstd[row + j] = scale;
       return scale;
     };
-    const float2 scale = place.sum_over_rows(sums, share, finish);
+    const float2 scale = vector.sum_over_rows(sums, share, finish);
     // Compared anew: the results of the comparisons above would take registers.
-    const int own = static_cast<int>(keep(place.own));
+    const int own = static_cast<int>(keep(vector.own));
     float x[kSize];
     for (int k = 0; k < kSize; ++k) {
       x[k] = element(sum, k) * (k < own ? scale.x : scale.y) * w[k];
@@ -117,30 +117,30 @@ __global__ void __launch_bounds__(kMostThreads, 2) backward_tiles(Backward<T> p,
   const int width = static_cast<int>(p.width);
   __shared__ TileSums sums;
   __shared__ float columns[kSize * kMostThreads];
-  const TilePlace<kSize> place = {width, tile_rows};
+  const TileVector<kSize> vector = {width, tile_rows};
   wait_for_previous();
   float w[kSize], dweight[kSize] = {};
-  place.template load_weights<T>(w, p.weight);
+  vector.template load_weights<T>(w, p.weight);
   const int64_t step = gridDim.x * int64_t(tile_rows);
   int64_t first_row = blockIdx.x * int64_t(tile_rows);
   for (; first_row < p.rows; first_row += step) {
-    const int64_t at = first_row * width + place.i;
-    const int count = place.count(p.rows - first_row);
-    const int64_t row = first_row + place.row;
+    const int64_t at = first_row * width + vector.i;
+    const int count = vector.count(p.rows - first_row);
+    const int64_t row = first_row + vector.row;
     const auto this_s = load_some<kSize>(p.s + at, count),
                this_dy = load_some<kSize>(p.dy + at, count);
     const auto this_ds = load_some<kSize>(p.ds + at, p.ds != nullptr ? count : 0);
     const float2 scale = {row < p.rows ? p.rstd[row] : 0, row + 1 < p.rows ? p.rstd[row + 1] : 0};
     float2 share = {0, 0};
     for (int k = 0; k < kSize; ++k) {
-      const float x = element(this_s, k) * (k < place.own ? scale.x : scale.y);
+      const float x = element(this_s, k) * (k < vector.own ? scale.x : scale.y);
       const float grad = element(this_dy, k);
-      (k < place.own ? share.x : share.y) += grad * w[k] * x;
+      (k < vector.own ? share.x : share.y) += grad * w[k] * x;
       dweight[k] += grad * x;
     }
     const auto finish = [&](int, float product) { return product / width; };
-    const float2 mean = place.sum_over_rows(sums, share, finish);
-    const int end = static_cast<int>(keep(place.own));
+    const float2 mean = vector.sum_over_rows(sums, share, finish);
+    const int end = static_cast<int>(keep(vector.own));
     float grad[kSize];
     for (int k = 0; k < kSize; ++k) {
       const float own = k < end ? scale.x : scale.y;
@@ -150,9 +150,9 @@ __global__ void __launch_bounds__(kMostThreads, 2) backward_tiles(Backward<T> p,
     store_some(p.dx + at, rounded<T>(grad), 0, count);
   }
 
-  for (int k = 0; k < kSize; ++k) columns[place.i + k] = dweight[k];
+  for (int k = 0; k < kSize; ++k) columns[vector.i + k] = dweight[k];
   add_rows(columns, tile_rows, width);
-  for (int i = place.i / kSize; i < width; i += blockDim.x * blockDim.y) {
+  for (int i = vector.i / kSize; i < width; i += blockDim.x * blockDim.y) {
     const float sum[1] = {columns[i]};
     store_sums<T>(sum, p.gradient, blockIdx.x * p.width + i);
   }
