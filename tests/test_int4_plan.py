@@ -40,8 +40,22 @@ extern "C" double model(int shape, int splits, int unsplit, int n, int k, int ba
 }
 
 extern "C" void fill(Int4Call* call, Plan* plan, char* at) {
-  *call = {at + 1, at + 2, at + 3, 4, 5, true, false, at + 6, at + 7, at + 8, 9};
-  *plan = {1, 2, 3, 4, 5};
+  call->packed = at + 1;
+  call->scale = at + 2;
+  call->zero = at + 3;
+  call->n = 4;
+  call->k = 5;
+  call->is_float16 = true;
+  call->is_gated = false;
+  call->y = at + 6;
+  call->x = at + 7;
+  call->bias = at + 8;
+  call->batch = 9;
+  plan->shape = 1;
+  plan->splits = 2;
+  plan->unsplit = 3;
+  plan->batch = 4;
+  plan->us = 5;
 }
 extern "C" int size_of_both() { return sizeof(Int4Call) * 1000 + sizeof(Plan); }
 """
