@@ -74,7 +74,8 @@ struct Work {
 };
 
 // As in few_pipeline.cuh: the first weights go to L2 while the kernel before ends. More than two
-// groups would hold up the copies of x.
+// groups would hold up the copies of x. Threads of the first warp take codes, of the second one
+// scales and zeros, of the third one the maps.
 template <typename T, typename S>
 __device__ inline void prefetch_first(const Maps& maps, const Int4Call& p, const Work<S>& work) {
   const int row = work.row_of(work.first_tile), i = threadIdx.x, first = work.first_group;
@@ -178,32 +179,32 @@ __device__ inline void add_groups(float (&sums)[S::kBatch / 2], typename S::Stag
 }
 
 // The epilogue where blocks share K: adds the sums of a cluster's blocks. Each finishes up to
-// `share` times 8 rows of x: the others send it their sums of these, which replace its stages:
-// float4[block][share][thread].
+// `owned` times 8 rows of x: the others send it their sums of these, which replace its stages:
+// float4[block][owned][thread].
 template <typename S>
 __device__ inline void join_blocks(float (&sums)[S::kBatch / 2], float4* memory, uint64_t* joined,
-                                   const Work<S>& work, int share) {
+                                   const Work<S>& work, int owned) {
   constexpr int kThreads = S::kThreads - kWarpgroup, kEights = S::kBatch / 8;
   float4* const mine = memory + threadIdx.x - kWarpgroup;  // of this consumer
   arrive_at_cluster();
   wait_for_cluster();  // all blocks have read their stages
   // Where the tile ends a block has fewer rows, or none.
-  const int first = work.part * share, count = max(0, min(share, kEights - first));
+  const int first = work.part * owned, count = max(0, min(owned, kEights - first));
   if (threadIdx.x == kWarpgroup) expect_bytes(joined, (work.splits - 1) * count * kThreads * 16);
 #pragma unroll
   for (int i = 0, owner = 0, place = 0; i < kEights; ++i, ++place) {
-    if (place == share) ++owner, place = 0;
+    if (place == owned) ++owner, place = 0;
     if (owner == work.part || owner >= work.splits) continue;
     const float4 four = {sums[i * 4], sums[i * 4 + 1], sums[i * 4 + 2], sums[i * 4 + 3]};
-    send(four, mine + (work.part * share + place) * kThreads, joined, owner);
+    send(four, mine + (work.part * owned + place) * kThreads, joined, owner);
   }
   wait(joined, 0);  // all have sent to this block; those that it sends to wait for it
   for (int block = 0; block < work.splits; ++block) {
     if (block == work.part) continue;
 #pragma unroll
     for (int i = 0; i < kEights; ++i) {
-      if (i < first || i >= first + share) continue;
-      const float4 more = mine[(block * share + i - first) * kThreads];
+      if (i < first || i >= first + owned) continue;
+      const float4 more = mine[(block * owned + i - first) * kThreads];
       sums[i * 4] += more.x;
       sums[i * 4 + 1] += more.y;
       sums[i * 4 + 2] += more.z;
@@ -267,11 +268,11 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   const Consumer my;
   for (int tile = work.first_tile; tile < end_tile; tile += work.step) {
     const int m = work.m_of(tile), eights = divide_up(min(S::kBatch, p.batch - m), 8);
-    const int share = divide_up(eights, splits), first = share * work.part;
+    const int owned = divide_up(eights, splits), first = owned * work.part;
     float sums[S::kBatch / 2] = {};
     add_groups<T>(sums, stages, at, work.groups, my);
-    if (splits > 1) join_blocks(sums, reinterpret_cast<float4*>(&stages), &joined, work, share);
-    store_rows<T>(sums, p, work.row_of(tile) + my.row, m + 2 * my.t, first, first + share);
+    if (splits > 1) join_blocks(sums, reinterpret_cast<float4*>(&stages), &joined, work, owned);
+    store_rows<T>(sums, p, work.row_of(tile) + my.row, m + 2 * my.t, first, first + owned);
   }
 #endif
 }
