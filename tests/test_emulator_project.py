@@ -252,6 +252,35 @@ def test_int4_linear(load, monkeypatch):
         torch.testing.assert_close(y.float(), x.float() @ weight.t(), rtol=0.01, atol=0.5)
 
 
+@pytest.mark.thorough
+@pytest.mark.parametrize(("shape", "rows"), [(0, 64), (4, 128), (5, 64)])
+def test_int4_few_rows(load, shape, rows, monkeypatch):
+    """The operator's kernel: an infinite x, tiles with unequal strips, half a group at the end of K, a gate."""
+    monkeypatch.syspath_prepend(str(EXAMPLES / "int4_linear"))
+    packing = __import__("int4_packing")
+    launch = load("tests/emulator/few_rows.cu", f"-I{EXAMPLES / 'int4_linear'}").launch_few_rows
+    for n, k, m, tiles, is_gated in (
+        (128, 320, 5, 128 // rows, False),
+        (192, 192, 9, 5, False),
+        (192, 1216, 9, 3, True),
+    ):
+        groups = -(-k // 128)
+        codes, zero = torch.randint(0, 16, (n, k)), torch.randint(0, 16, (n, groups))
+        packed = packing.pack(codes, torch.rand(n, groups).bfloat16(), zero)
+        weight = codes - zero.repeat_interleave(128, 1)[:, :k]
+        weight = weight * packed[1].t().double().repeat_interleave(128, 1)[:, :k]
+        x, bias = torch.randn(m, k).bfloat16(), torch.randn(n).bfloat16()
+        if n == 128:  # here all warps have as many strips as they can: the second try reads that many
+            x[1, 7] = torch.inf
+        right = x.double() @ weight.t() + bias.double()
+        if is_gated:
+            right = torch.nn.functional.silu(right[:, 0::2]) * right[:, 1::2]
+        y = torch.empty_like(right, dtype=torch.bfloat16)
+        run(launch, shape, out(y), x, *packed, bias, is_gated, m, n, k, tiles)
+        largest = right[right.isfinite()].abs().max().item()
+        torch.testing.assert_close(y.double(), right, rtol=0.01, atol=0.01 * largest, equal_nan=True)
+
+
 def test_decode_attention(load):
     launch = load("examples/decode_attention/ladder.cu").launch_ladder
     heads, tokens = 8, 100

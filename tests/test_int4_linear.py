@@ -2,7 +2,6 @@
 
 import ctypes
 import math
-import struct
 import subprocess
 from functools import partial
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
+from int4_calls import Int4Call, Plan
 
 from lab import toolchain
 
@@ -158,14 +158,13 @@ def test_infinite_input(lib, dtype, device):
 
 
 def launch_plan(lib, y, x, packed, scale, zero, bias, plan, sizes, gated=False):
-    """The launcher by its name in the library, for a plan that make_plan would not choose; its error, or None."""
-    launch = ctypes.CDLL(lib.build())._Z11launch_planRK8Int4CallRK4PlanP11CUstream_st
+    """The launcher, for a plan that make_plan would not choose: shape, splits, unsplit tiles. Its error, or None."""
+    launch = ctypes.CDLL(lib.build()).launch_plan
     launch.restype = ctypes.c_char_p
+    at = [None if each is None else each.data_ptr() for each in (packed, scale, zero, y, x, bias)]
     n, k, batch = sizes
-    pointers = [0 if each is None else each.data_ptr() for each in (packed, scale, zero, y, x, bias)]
-    is_half = scale.dtype == torch.float16
-    call = struct.pack("@3P2i2?6x3Pi4x", *pointers[:3], n, k, is_half, gated, *pointers[3:], batch)
-    return launch(call, struct.pack("@4id", *plan, batch, 0), None)
+    call = Int4Call(*at[:3], n, k, scale.dtype == torch.float16, gated, *at[3:], batch)
+    return launch(ctypes.byref(call), ctypes.byref(Plan(*plan, batch, 0)), None)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -178,14 +177,14 @@ def test_every_shape(lib, dtype):
         x, *weight, bias = make(lib, n, k, batch, dtype, "cuda")
         right = F.linear(x.double(), lib.dequantize(*weight).double(), bias.double())
         for shape in shapes:
-            for splits, whole in ((1, 0), (2, 0), (3, 0), (5, 0), (8, 0), (3, 1)) if shape else [(1, 0)]:
+            for splits, unsplit in ((1, 0), (2, 0), (3, 0), (5, 0), (8, 0), (3, 1)) if shape else [(1, 0)]:
                 ys = [torch.full((batch, n), torch.nan, dtype=dtype, device="cuda") for _ in range(2)]
                 for y in ys:
-                    plan = (shape, splits, whole * (shape >= FIRST_WGMMA and n > 10000))
+                    plan = (shape, splits, unsplit * (shape >= FIRST_WGMMA and n > 10000))
                     assert launch_plan(lib, y, x, *weight, bias, plan, (n, k, batch)) is None
                 worst = (ys[0].double() - right).abs().amax(1) / right.abs().amax(1)
-                assert worst.max() <= torch.finfo(dtype).eps, (n, k, batch, shape, splits, whole)
-                assert torch.equal(*ys), (n, k, batch, shape, splits, whole)
+                assert worst.max() <= torch.finfo(dtype).eps, (n, k, batch, shape, splits, unsplit)
+                assert torch.equal(*ys), (n, k, batch, shape, splits, unsplit)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

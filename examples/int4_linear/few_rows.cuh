@@ -1,81 +1,87 @@
 // y = x * W^T for few rows of x, with mma.sync, on any GPU from sm_80 on.
 //
-// A warp computes up to R pieces of 16 rows of W for NT * 8 rows of x, over its share of K. Codes,
-// scales, zeros and x are copied by cp.async into a ring of STAGES slots, each for one group of 128
-// columns. A block has WR warps along W's rows, which share x, and WK warps along K, whose sums are
-// added at the end; so are those of the blocks of a cluster. Every order is fixed: no atomics.
+// A warp computes up to kStrips strips of 16 rows of W for kTilesOfX * 8 rows of x, over its share
+// of K. Codes, scales, zeros and x are copied by cp.async into a pipeline of kStages stages, each
+// for one group of 128 columns. A block has kWarpsAlongW warps along W's rows, which share x, and
+// kWarpsAlongK warps along K, whose sums are added at the end; so are those of the blocks of a
+// cluster. Every order is fixed: no atomics.
 //
-// The pieces are dealt out evenly: each tile has as many, or one more. Tiles of 64 rows of W would
+// The strips are dealt out evenly: each tile has as many, or one more. Tiles of 64 rows of W would
 // leave some multiprocessors idle at the end.
 #pragma once
-#include "few_copies.cuh"
+#include "few_pipeline.cuh"
 
 #include <cooperative_groups.h>
 
 namespace four_bit {
 
-// Adds all groups of the warp, of one tile. Where the ring is empty it is filled first.
+// The main loop: adds all groups of the warp, of one tile. An empty pipeline is filled first: the
+// steps below 0 only start copies.
 template <typename T, typename S>
-__device__ inline void add_groups(float (&sums)[S::R][S::NT][4], Copies<T, S>& copies, int pieces,
+__device__ inline void add_groups(Accumulators<S>& sums, WarpPipeline<T, S>& pipeline, int strips,
                                   bool is_exact) {
-  const Place<S>& at = copies.at;
+  const WarpWork<S>& work = pipeline.work;
 #pragma unroll 1
-  for (int i = copies.is_empty ? 1 - S::STAGES : 0; i < at.turns; ++i) {
-    if (i >= 0) {
-      __pipeline_wait_prior(S::STAGES - 2);
-      if constexpr (S::WR > 1)
-        sync_some(at.wk + 1, 32 * S::WR);  // the WR warps of this share of K have copied x
+  for (int step = pipeline.is_empty ? 1 - S::kStages : 0; step < work.steps; ++step) {
+    if (step >= 0) {
+      __pipeline_wait_prior(S::kStages - 2);
+      if constexpr (S::kWarpsAlongW > 1)
+        sync_some(work.warp_k + 1, 32 * S::kWarpsAlongW);  // the warps that share x have copied it
       else
         __syncwarp();  // x and scales were copied by other lanes
     }
-    const bool is_mine = S::WR == 1 || i < at.my_groups;
-    if (is_mine) copies.start();
-    if (i < 0 || !is_mine) continue;
-    if (S::NT <= 2 && is_exact)
-      group_of_many<T, S, S::R>(sums, copies.oldest());
+    const bool is_mine = S::kWarpsAlongW == 1 || step < work.my_groups;
+    if (is_mine) pipeline.start_copy();
+    if (step < 0 || !is_mine) continue;  // it only fills the pipeline, or has no group left
+    if (!S::kIsConvertedFirst && is_exact)
+      group_of_many<T, S, S::kStrips>(sums, pipeline.oldest_stage());
     else
-      group_of<T, S>(sums, copies.oldest(), pieces);
+      group_of<T, S>(sums, pipeline.oldest_stage(), strips);
   }
-  copies.is_empty = false;
+  pipeline.is_empty = false;
 }
 
-// The sums of a warp's pieces of a tile. If the fast way of few rows has lost one to an infinite
+// The sums of a warp's strips of a tile. If the fast way of few rows has lost one to an infinite
 // intermediate, the whole block starts the tile again, exactly.
 template <typename T, typename S>
-__device__ inline void add_tile(float (&sums)[S::R][S::NT][4], Copies<T, S>& copies, int tile) {
-  constexpr int kCount = S::R * S::NT * 4;
-  const int pieces = copies.at.pieces_of(tile);
+__device__ inline void add_tile(Accumulators<S>& sums, WarpPipeline<T, S>& pipeline, int tile) {
+  constexpr int kCount = S::kStrips * S::kTilesOfX * 4;
+  float* const flat = &sums[0][0][0];
+  const int strips = pipeline.work.strips_of(tile);
+  bool is_exact = S::kIsConvertedFirst;
 #pragma unroll 1
-  for (bool is_exact = S::NT > 2;; is_exact = true) {
-    add_groups(sums, copies, pieces, is_exact);
+  while (true) {
+    add_groups(sums, pipeline, strips, is_exact);
     bool is_lost = false;
-    for (int i = 0; i < kCount; ++i) is_lost |= !isfinite((&sums[0][0][0])[i]);
-    if (!S::kLoops) __pipeline_wait_prior(0);
-    // A barrier, too: all have read their slots, and what they finished before.
+    for (int i = 0; i < kCount; ++i) is_lost |= !isfinite(flat[i]);
+    if (!S::kIsPersistent) __pipeline_wait_prior(0);
+    // A barrier, too: all have read their stages, and what they finished before.
     if (!__syncthreads_or(is_lost && !is_exact)) return;
-    for (int i = 0; i < kCount; ++i) (&sums[0][0][0])[i] = 0;
+    for (int i = 0; i < kCount; ++i) flat[i] = 0;
     __pipeline_wait_prior(0);
     __syncthreads();
-    copies.ahead = tile;
-    copies.point();
-    copies.slot = 0;
-    copies.is_empty = true;
+    pipeline.next_tile = tile;
+    pipeline.begin_tile();
+    pipeline.stage = 0;
+    pipeline.is_empty = true;
+    is_exact = true;
   }
 }
 
-// A tile's sums in shared memory, a part for each of the WK warps along K.
+// A tile's sums in shared memory, a part for each of the warps along K.
 template <typename S>
-struct Sums {
+struct SharedSums {
   float* all;
   int first, pairs;  // the tile's first row of W, and its pairs of neighbouring rows
 
-  __device__ void store(const float (&sums)[S::R][S::NT][4], const Place<S>& at, int tile) const {
-    const int pieces = at.pieces_of(tile), own = at.first_piece(tile, at.wr) * kTile - first;
+  __device__ void store(const Accumulators<S>& sums, const WarpWork<S>& work, int tile) const {
+    const int strips = work.strips_of(tile);
+    const int own = work.first_strip(tile, work.warp_w) * kTile - first;
 #pragma unroll
-    for (int r = 0; r < S::R; ++r) {
-      for (int i = 0; i < S::NT && r < pieces; ++i) {
-        float* to = all + (at.wk * S::kBatch + i * 8 + 2 * at.t) * S::kStride;
-        to += own + r * kTile + 2 * at.g;
+    for (int r = 0; r < S::kStrips; ++r) {
+      for (int i = 0; i < S::kTilesOfX && r < strips; ++i) {
+        float* to = all + (work.warp_k * S::kBatch + i * 8 + 2 * work.t) * S::kStride;
+        to += own + r * kTile + 2 * work.g;
         *reinterpret_cast<float2*>(to) = {sums[r][i][0], sums[r][i][2]};
         *reinterpret_cast<float2*>(to + S::kStride) = {sums[r][i][1], sums[r][i][3]};
       }
@@ -83,7 +89,7 @@ struct Sums {
   }
   __device__ float2 of_warps(int m, int pair) const {
     float2 sum = {0, 0};
-    for (int i = 0; i < S::WK; ++i) {
+    for (int i = 0; i < S::kWarpsAlongK; ++i) {
       const float* part = all + (i * S::kBatch + m) * S::kStride + 2 * pair;
       sum = sum + *reinterpret_cast<const float2*>(part);
     }
@@ -103,65 +109,65 @@ __device__ inline void finish(const Int4Call& p, int m, int row, float2 sum) {
   store(static_cast<T*>(p.y) + (p.is_gated ? place / 2 : place), sum, p.is_gated);
 }
 
-// Finishes a tile. Each block of a cluster has a part of the rows, `kOwned` pairs: the others write
-// their sums of these to its `parts`.
+// The epilogue of a tile. Each block of a cluster has a part of the rows, `kOwned` pairs: the
+// others write their sums of these to its `parts`.
 template <typename T, typename S>
-__device__ inline void finish_tile(const Sums<S>& sums, float2* parts, const Int4Call& p,
-                                   const Place<S>& at) {
-  constexpr int kPairs = S::kRows / 2, kOwned = kPairs / S::CLUSTER;
+__device__ inline void finish_tile(const SharedSums<S>& sums, float2* parts, const Int4Call& p,
+                                   const WarpWork<S>& work) {
+  constexpr int kPairs = S::kRows / 2, kOwned = kPairs / S::kCluster;
 #if __CUDA_ARCH__ >= 900
-  if constexpr (S::CLUSTER > 1) {
+  if constexpr (S::kCluster > 1) {
     const auto cluster = cooperative_groups::this_cluster();
     wait_for_cluster();  // all blocks have started
-    for (int e = threadIdx.x; e < kPairs * at.rows_of_x; e += S::kThreads) {
+    for (int e = threadIdx.x; e < kPairs * work.rows_of_x; e += S::kThreads) {
       const int m = e / kPairs, pair = e % kPairs;
-      float2* to = parts + (at.rank * S::kBatch + m) * kOwned + pair % kOwned;
+      float2* to = parts + (work.rank * S::kBatch + m) * kOwned + pair % kOwned;
       *cluster.map_shared_rank(to, pair / kOwned) = sums.of_warps(m, pair);
     }
     cluster.sync();
   }
 #endif
-  for (int e = threadIdx.x; e < kOwned * at.rows_of_x; e += S::kThreads) {
-    const int m = e / kOwned, own = e % kOwned, pair = at.rank * kOwned + own;
+  for (int e = threadIdx.x; e < kOwned * work.rows_of_x; e += S::kThreads) {
+    const int m = e / kOwned, own = e % kOwned, pair = work.rank * kOwned + own;
     if (pair >= sums.pairs) continue;
     float2 sum = {0, 0};
-    if constexpr (S::CLUSTER == 1)
+    if constexpr (S::kCluster == 1)
       sum = sums.of_warps(m, pair);
     else
-      for (int i = 0; i < S::CLUSTER; ++i) sum = sum + parts[(i * S::kBatch + m) * kOwned + own];
-    finish<T>(p, at.m0 + m, sums.first + 2 * pair, sum);
+      for (int i = 0; i < S::kCluster; ++i) sum = sum + parts[(i * S::kBatch + m) * kOwned + own];
+    finish<T>(p, work.first_m + m, sums.first + 2 * pair, sum);
   }
 }
 
 template <typename T, typename S>
-__global__ void __launch_bounds__(S::kThreads, S::BLOCKS)
+__global__ void __launch_bounds__(S::kThreads, S::kPerProcessor)
     few_rows(const Int4Call p, const int tiles) {
 #ifndef __CUDA_ARCH_FEAT_SM90_ALL
-  if (S::BLOCKS == 1) return;  // plan.h takes such a shape only on an H100 or H200
+  if (S::kPerProcessor == 1) return;  // plan.h takes such a shape only on an H100 or H200
 #endif
   extern __shared__ uint4 memory[];
-  const Place<S> at(p, tiles);
-  Copies<T, S> copies(p, at, tiles, memory);
-  const int first_tile = copies.ahead, step = gridDim.x / S::CLUSTER;
-  copies.point();
+  const WarpWork<S> work(p, tiles);
+  WarpPipeline<T, S> pipeline(p, work, tiles, memory);
+  const int first_tile = pipeline.next_tile, step = gridDim.x / S::kCluster;
+  pipeline.begin_tile();
 #if __CUDA_ARCH__ >= 900
-  copies.prefetch_first();
+  pipeline.prefetch_first();
 #endif
   start_next_kernel();
   wait_for_kernel_before();
-  if constexpr (S::CLUSTER > 1) arrive_at_cluster();
+  if constexpr (S::kCluster > 1) arrive_at_cluster();
 
-  float* all = reinterpret_cast<float*>(memory) + (S::kLoops ? S::kRing / 4 : 0);
+  float* all = reinterpret_cast<float*>(memory) + (S::kIsPersistent ? S::kPipelineBytes / 4 : 0);
 #pragma unroll 1
   for (int tile = first_tile; tile < tiles; tile += step) {
-    float sums[S::R][S::NT][4] = {};
-    add_tile(sums, copies, tile);
-    const int first = at.first_piece(tile, 0), end = at.first_piece(tile, S::WR);
-    const Sums<S> of_tile = {all, first * kTile, (end - first) * (kTile / 2)};
-    of_tile.store(sums, at, tile);
+    Accumulators<S> sums = {};
+    add_tile(sums, pipeline, tile);
+    const int first = work.first_strip(tile, 0), end = work.first_strip(tile, S::kWarpsAlongW);
+    const SharedSums<S> of_tile = {all, first * kTile, (end - first) * (kTile / 2)};
+    of_tile.store(sums, work, tile);
     __syncthreads();
-    finish_tile<T>(of_tile, reinterpret_cast<float2*>(memory + S::kOwn / 16), p, at);
-    if (!S::kLoops) break;
+    finish_tile<T>(of_tile, reinterpret_cast<float2*>(memory + S::kOwnBytes / 16), p, work);
+    if (!S::kIsPersistent) break;
   }
 }
 

@@ -17,6 +17,6 @@ struct Int4Call {
 
 // y = x * W^T + bias. Not done, and no error: torch's matmul with W is the better way.
 // Each returns nullptr, or a static error message.
-const char* launch_int4_linear(const Int4Call& call, bool* is_done, CUstream_st* stream);
-const char* launch_plan(const Int4Call& call, const Plan& plan, CUstream_st* stream);
-const char* launch_dequantize(const Int4Call& call, CUstream_st* stream);  // y = W
+extern "C" const char* launch_int4_linear(const Int4Call& call, bool* is_done, CUstream_st* stream);
+extern "C" const char* launch_plan(const Int4Call& call, const Plan& plan, CUstream_st* stream);
+extern "C" const char* launch_dequantize(const Int4Call& call, CUstream_st* stream);  // y = W

@@ -47,7 +47,7 @@ const char* launch_int4_linear(const Int4Call& call, bool* is_done, cudaStream_t
     return "needs a GPU of compute capability 8.0 or newer: older ones have no mma.sync for these";
   }
   // The kernel has barriers in shared memory only where it was compiled for sm_90a.
-  const auto kernel = many_rows<__nv_bfloat16, Tile<10>>;
+  const auto kernel = many_rows<__nv_bfloat16, ManyRowsShape<10>>;
   const bool has_wgmma =
       major == 9 && on_current_device(reinterpret_cast<const void*>(kernel)).static_shared > 0;
   const int processors = device_attribute(cudaDevAttrMultiProcessorCount);

@@ -58,40 +58,44 @@ __global__ void one_warp_per_output(Problem p) {
   if (lane == 0) p.y[int64_t{m} * p.n + n] = __float2bfloat16(sum);
 }
 
-// Codes in the order of fragments. A piece has those of a warp: 16 rows and 64 columns. 16 bytes
+// Codes in the order of fragments. A warp's are those of 16 rows, a strip, and 64 columns; 16 bytes
 // are one lane's, a word for each of four mma.sync.
 struct alignas(16) Words {
   uint32_t at[4];
 };
 __device__ const Words* words_of(const Problem& p, int row, int column) {
-  const int64_t piece = (int64_t{row / 64} * (p.k / 64) + column / 64) * 4 + row / 16 % 4;
-  return reinterpret_cast<const Words*>(p.codes) + piece * 32;
+  const int64_t strip = (int64_t{row / 64} * (p.k / 64) + column / 64) * 4 + row / 16 % 4;
+  return reinterpret_cast<const Words*>(p.codes) + strip * 32;
 }
 
-// Codes i and i + 4 of a word as two bfloat16, without a conversion. 0x4180 is 16, and its lowest
-// bits but three count as ones: so 0x4180 | code << 3 is 16 + code. (The word lies turned left
-// by 3.)
+// Pairs of bfloat16: twice 16, twice 1; and the bits of a mantissa that count as 8, 4, 2 and 1
+// under the exponent of 16.
+constexpr uint32_t kSixteens = 0x41804180, kOnes = 0x3f803f80, kCodeBits = 0x00780078;
+constexpr int kAndThenOr = (0xf0 & 0xcc) | 0xaa;  // lop3's table of x & y | z
+
+// Codes i and i + 4 of a word, as the bfloat16 16 + code, without a conversion: they are moved to
+// those bits, and the exponent is set. The word was turned left by 3, so for i = 0 they lie there.
 __device__ uint32_t two_codes(uint32_t word, int i) {
   const uint32_t turned = i < 3 ? word >> 4 * i : __funnelshift_r(word, word, 12);
-  return lop3<0xea>(turned, 0x00780078, 0x41804180);  // turned & 0x00780078 | 0x41804180
+  return lop3<kAndThenOr>(turned, kCodeBits, kSixteens);
 }
 
 // Sums of 16 rows of W and 8 rows of x, as mma.sync leaves them. A lane has rows 2 g and 2 g + 1 of
 // W (g = lane / 4) for rows 2 t and 2 t + 1 of x (t = lane % 4): [0] and [1] of the even row of W.
-using Sums = float[4];
+using Accumulators = float[4];
 
-// A group of 128 columns of 8 rows of x, and its sums. Of each 16 columns a lane needs 2 t and the
-// next one (low), and those 8 further on (high).
-struct Columns {
+// A lane's fragments of 8 rows and 128 columns of x, and the sums of these columns. Of each 16
+// columns mma.sync wants 2 t and the next one (low), and those 8 further on (high).
+struct FragmentsOfX {
   uint32_t low[8], high[8];
-  Sums sum = {};
+  Accumulators sum = {};
 };
-__device__ void load_columns(Columns& x, const Problem& p, int group) {
+__device__ void load_x(FragmentsOfX& x, const Problem& p, int group) {
   const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
   const int m = min(int(blockIdx.y * 8 + g), p.m - 1);
   const bf16* row = p.x + int64_t{m} * p.k + group * kGroup;
   const auto* pairs = reinterpret_cast<const uint32_t*>(row) + t;
-  const uint32_t ones[4] = {0x3f803f80, 0x3f803f80, 0x3f803f80, 0x3f803f80};
+  const uint32_t ones[4] = {kOnes, kOnes, kOnes, kOnes};
 #pragma unroll
   for (int j = 0; j < 8; ++j) {
     x.low[j] = pairs[j * 8];
@@ -116,8 +120,8 @@ __device__ Codes load_codes(const Problem& p, int row, int group) {
 
 // Adds a group. sum (code - zero) x = sum (16 + code) x - (16 + zero) sum x: tensor cores make both
 // sums, and scale and zero are needed once for 128 columns.
-__device__ void add_group(Sums& sums, const Codes& codes, const Columns& x) {
-  Sums part = {};
+__device__ void add_group(Accumulators& sums, const Codes& codes, const FragmentsOfX& x) {
+  Accumulators part = {};
 #pragma unroll
   for (int j = 0; j < 8; ++j) {
     uint32_t a[4];
@@ -132,12 +136,12 @@ __device__ void add_group(Sums& sums, const Codes& codes, const Columns& x) {
 }
 
 // Adds the sums of a block's 8 warps, which had other columns, and stores 16 rows for 8 of x.
-__device__ void join_warps(const Problem& p, const Sums& sums, int row) {
+__device__ void join_warps(const Problem& p, const Accumulators& sums, int row) {
   __shared__ float all[8][8][16];  // warp, row of x, row of W
   const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-  __syncthreads();  // all have read the sums of the rows before
+  __syncthreads();  // needed only by a block with several tiles: all have read the last one's sums
   for (int i = 0; i < 4; ++i) all[warp][2 * t + i % 2][2 * g + i / 2] = sums[i];
-  __syncthreads();
+  __syncthreads();  // all have written theirs
   const int m = threadIdx.x / 16, n = threadIdx.x % 16;
   if (m >= 8 || blockIdx.y * 8 + m >= p.m) return;
   float sum = 0;
@@ -149,12 +153,12 @@ __device__ void join_warps(const Problem& p, const Sums& sums, int row) {
 // of a block take the groups of columns in turn.
 __global__ void __launch_bounds__(256) tensor_cores(Problem p) {
   const int row = blockIdx.x * 16;
-  Sums sums = {};
+  Accumulators sums = {};
 #pragma unroll 1
   for (int group = threadIdx.x / 32; group < p.k / kGroup; group += 8) {
     const Codes codes = load_codes(p, row, group);
-    Columns x;
-    load_columns(x, p, group);
+    FragmentsOfX x;
+    load_x(x, p, group);
     add_group(sums, codes, x);
   }
   join_warps(p, sums, row);
@@ -164,28 +168,31 @@ __global__ void __launch_bounds__(256) tensor_cores(Problem p) {
 // The first one it loads while the kernel before ends, which may still write x, but not weights.
 __global__ void __launch_bounds__(256, 4) loads_ahead(Problem p) {
   const int row = blockIdx.x * 16, groups = p.k / kGroup, first = threadIdx.x / 32;
-  Sums sums = {};
+  Accumulators sums = {};
   Codes codes = load_codes(p, row, min(first, groups - 1));
   start_next_kernel();
   wait_for_kernel_before();
 #pragma unroll 1
   for (int group = first; group < groups; group += 8) {
     const Codes next = load_codes(p, row, min(group + 8, groups - 1));
-    Columns x;
-    load_columns(x, p, group);
+    FragmentsOfX x;
+    load_x(x, p, group);
     add_group(sums, codes, x);
     codes = next;
   }
   join_warps(p, sums, row);
 }
 
-// Many rows of x: a block has 128 rows of W and of x, and a ring of stages, each with 64 columns.
-constexpr int kStages = 8, kTall = 128;
-struct Ring {
-  bf16 x[kStages][kTall * 64];      // as wgmma reads it: with the 128-byte swizzle
-  Words codes[kStages][2][4 * 32];  // of each of two groups of 128 threads, 64 rows
-  bf16 scale[kStages][kTall];
-  uint8_t zero[kStages][kTall];
+// Many rows of x: a block's tile has 128 rows of W and 128 of x. A step is 64 columns. Two
+// warpgroups multiply, 64 rows of W each; one thread of a further warp only loads.
+constexpr int kTile = 128, kStages = 8, kConsumers = 256, kProducer = kConsumers;
+
+// Places in shared memory that the producer fills in turn, one step each, and their barriers.
+struct Pipeline {
+  bf16 x[kStages][kTile * 64];      // as wgmma reads it: with the 128-byte swizzle
+  Words codes[kStages][2][4 * 32];  // of each of the two warpgroups, 64 rows
+  bf16 scale[kStages][kTile];
+  uint8_t zero[kStages][kTile];
   uint64_t full[kStages], empty[kStages];
 };
 struct Maps {
@@ -194,17 +201,18 @@ struct Maps {
 
 // The tile of a block, and its columns if `splits` blocks share K.
 struct Work {
-  int row, m, first_step, steps;  // a step: 64 columns
+  int row, m, first_step, steps;
   __device__ Work(const Problem& p, int splits) {
-    row = blockIdx.x / splits * kTall;
-    m = blockIdx.y * kTall;
+    row = blockIdx.x / splits * kTile;
+    m = blockIdx.y * kTile;
     const int groups = p.k / kGroup, part = blockIdx.x % splits;
     first_step = groups * part / splits * 2;
     steps = groups * (part + 1) / splits * 2 - first_step;
   }
 };
 
-__device__ void load_step(Ring& s, const Maps& maps, const Work& work, int step) {
+// Starts the copies of a step into its stage. All their bytes count at its barrier `full`.
+__device__ void load_step(Pipeline& s, const Maps& maps, const Work& work, int step) {
   const int stage = step % kStages, column = work.first_step + step;
   uint64_t* full = &s.full[stage];
   expect_bytes(full, sizeof(s.x[0]) + sizeof(s.codes[0]) + sizeof(s.scale[0]) + sizeof(s.zero[0]));
@@ -214,9 +222,9 @@ __device__ void load_step(Ring& s, const Maps& maps, const Work& work, int step)
   load_tile(s.zero[stage], maps.zero, full, {work.row, column / 2});
 }
 
-// Fragments of W, 16 rows and 64 columns: four times what mma.sync and wgmma want. Here each code
-// serves 128 products, so zero and scale go into it.
-__device__ void make_fragments(uint32_t (&a)[4][4], const Ring& s, int stage) {
+// A lane's fragments of W, 16 rows and 64 columns: four times what mma.sync and wgmma want. Here
+// each code serves 128 products, so zero and scale go into it.
+__device__ void make_fragments(uint32_t (&a)[4][4], const Pipeline& s, int stage) {
   const int row = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4 * 2;  // and the next one
   const Words codes = s.codes[stage][threadIdx.x / 128][threadIdx.x % 128];
   __nv_bfloat162 scale[2], zero[2];
@@ -231,23 +239,23 @@ __device__ void make_fragments(uint32_t (&a)[4][4], const Ring& s, int stage) {
   }
 }
 
-// Adds the sums of the cluster's blocks, which had other columns: each block finishes a part of the
-// rows of x. d: of each 8 rows of x what Sums has. The sums lie in the place of the ring.
-__device__ void join_blocks(const float (&d)[kTall / 2], void* memory, const Problem& p,
+// The epilogue: adds the sums of the cluster's blocks, which had other columns. Each block finishes
+// a part of the rows of x. d: of each 8 rows of x what Accumulators has.
+__device__ void join_blocks(const float (&d)[kTile / 2], void* memory, const Problem& p,
                             const Work& work) {
-  constexpr int kStride = kTall + 4;  // floats from one row of x to the next: banks differ
+  constexpr int kStride = kTile + 4;  // floats from one row of x to the next: banks differ
   const auto cluster = cooperative_groups::this_cluster();
-  const int splits = cluster.num_blocks(), rows = kTall / splits;
-  float* all = static_cast<float*>(memory);
-  if (threadIdx.x < 256) {
+  const int splits = cluster.num_blocks(), rows = kTile / splits;
+  float* all = static_cast<float*>(memory);  // where the pipeline was
+  if (threadIdx.x < kConsumers) {
     const int row = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4 * 2, m = threadIdx.x % 4 * 2;
 #pragma unroll
-    for (int i = 0; i < kTall / 2; ++i)
+    for (int i = 0; i < kTile / 2; ++i)
       all[(m + i / 4 * 8 + i % 2) * kStride + row + i % 4 / 2] = d[i];
   }
-  cluster.sync();
-  for (int i = threadIdx.x; i < rows * kTall; i += blockDim.x) {
-    const int m = cluster.block_rank() * rows + i / kTall, row = i % kTall;
+  cluster.sync();  // the sums of all blocks are there
+  for (int i = threadIdx.x; i < rows * kTile; i += blockDim.x) {
+    const int m = cluster.block_rank() * rows + i / kTile, row = i % kTile;
     float sum = 0;
     for (int part = 0; part < splits; ++part)
       sum += cluster.map_shared_rank(all, part)[m * kStride + row];
@@ -256,30 +264,31 @@ __device__ void join_blocks(const float (&d)[kTall / 2], void* memory, const Pro
   cluster.sync();  // a block must not end while another reads its sums
 }
 
-// 4. wgmma multiplies, TMA fills the ring: a code becomes a number once for 128 rows of x. One more
-// thread only loads. A warp makes its next fragments while tensor cores read the last ones.
+// 4. wgmma multiplies, TMA fills the pipeline: a code becomes a number once for 128 rows of x.
+// While tensor cores read the fragments of a step, a warp makes those of the next one, in the other
+// half of a.
 // 5. The same, but the two blocks of a cluster share the columns of a tile.
-__global__ void __launch_bounds__(288, 1)
+__global__ void __launch_bounds__(kConsumers + 32, 1)
     many_rows(const __grid_constant__ Maps maps, Problem p, int splits) {
   extern __shared__ __align__(1024) uint8_t memory[];
-  Ring& s = *reinterpret_cast<Ring*>(memory);
+  Pipeline& s = *reinterpret_cast<Pipeline*>(memory);
   const Work work(p, splits);
   if (threadIdx.x == 0) {
     for (int i = 0; i < kStages; ++i) {
-      init_barrier(&s.full[i], 1);
-      init_barrier(&s.empty[i], 8);  // one thread of each warp
+      init_barrier(&s.full[i], 1);   // the producer's expect_bytes
+      init_barrier(&s.empty[i], 8);  // one thread of each consumer warp
     }
     publish_barriers();
   }
   __syncthreads();
-  float d[kTall / 2] = {};
-  if (threadIdx.x == 256) {
+  float d[kTile / 2] = {};
+  if (threadIdx.x == kProducer) {
     for (int step = 0; step < work.steps; ++step) {
       wait(&s.empty[step % kStages], step / kStages % 2 ^ 1);
       load_step(s, maps, work, step);
     }
-  } else if (threadIdx.x < 256) {
-    uint32_t a[2][4][4];
+  } else if (threadIdx.x < kConsumers) {
+    uint32_t a[2][4][4];  // fragments of two steps
     for (int first = 0; first < work.steps; first += 2) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
@@ -297,25 +306,26 @@ __global__ void __launch_bounds__(288, 1)
     wait_products<0>();
     release(d);
   }
-  __syncthreads();  // all have read the ring
+  __syncthreads();  // all have read the pipeline
   join_blocks(d, memory, p, work);
 }
 
 const char* launch_many(unsigned splits, const Problem& p, cudaStream_t stream) {
-  if (p.n % kTall) return "rungs 4 and 5 need N in multiples of 128";
+  if (p.n % kTile) return "rungs 4 and 5 need N in multiples of 128";
   const cuuint64_t m = p.m, n = p.n, k = p.k;
   const auto half = CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
   Maps maps;
   for (const char* error :
-       {make_map<2>(&maps.x, half, 2, p.x, {k, m}, {64, kTall}, CU_TENSOR_MAP_SWIZZLE_128B),
+       {make_map<2>(&maps.x, half, 2, p.x, {k, m}, {64, kTile}, CU_TENSOR_MAP_SWIZZLE_128B),
         make_map<3>(&maps.codes, CU_TENSOR_MAP_DATA_TYPE_INT32, 4, p.codes, {256, k / 32, n / 64},
                     {256, 2, 2}),
-        make_map<2>(&maps.scale, half, 2, p.scale, {n, k / kGroup}, {kTall, 1}),
+        make_map<2>(&maps.scale, half, 2, p.scale, {n, k / kGroup}, {kTile, 1}),
         make_map<2>(&maps.zero, CU_TENSOR_MAP_DATA_TYPE_UINT8, 1, p.zero, {n, k / kGroup},
-                    {kTall, 1})})
+                    {kTile, 1})})
     if (error) return error;
-  const dim3 blocks(p.n / kTall * splits, divide_up(p.m, kTall));
-  return launch(many_rows, {blocks, 288, sizeof(Ring), splits}, stream, maps, p, splits);
+  const dim3 blocks(p.n / kTile * splits, divide_up(p.m, kTile));
+  return launch(many_rows, {blocks, kConsumers + 32, sizeof(Pipeline), splits}, stream, maps, p,
+                splits);
 }
 
 }  // namespace

@@ -1,9 +1,9 @@
 // y^T = W x^T for many rows of x, with wgmma, so for sm_90a: H100, H200 and others.
 //
-// A warpgroup of four warps computes 64 rows of W for BATCH rows of x. A tensor core takes W as the
+// A consumer warpgroup computes 64 rows of W for kBatch rows of x. A tensor core takes W as the
 // left factor from registers, where codes become numbers anyway, and x as the right one from shared
-// memory. One more thread, the producer, does nothing but order copies by TMA, into a ring of
-// STAGES slots, each for 64 or 128 columns. The blocks of a cluster share K if there are fewer
+// memory. One more thread, the producer, does nothing but order copies by TMA, into a pipeline of
+// kStages stages, each for 64 or 128 columns. The blocks of a cluster share K if there are fewer
 // tiles than multiprocessors, and send each other their sums.
 #pragma once
 #include "codes.cuh"
@@ -11,42 +11,46 @@
 
 namespace four_bit {
 
-// Shape I of kShapes: TEAMS warpgroups, slots of CHUNKS times 64 columns.
+// Threads of a warpgroup; bytes after which the 128-byte swizzle repeats.
+constexpr int kWarpgroup = 128, kSwizzlePeriod = 1024;
+
+// Shape I of kShapes: kConsumers warpgroups, stages of kChunks times 64 columns.
 template <int I>
-struct Tile {
-  static constexpr int BATCH = kShapes[I].batch, TEAMS = kShapes[I].rows / 64;
-  static constexpr int CHUNKS = BATCH <= 128 ? 2 : 1;
-  static constexpr int kRows = TEAMS * 64, kThreads = (TEAMS + 1) * 128;
-  static constexpr int kBytes = CHUNKS * (BATCH * 128 + kRows * 32) + kRows * 3;  // of a slot
+struct ManyRowsShape {
+  static constexpr int kBatch = kShapes[I].batch, kConsumers = kShapes[I].rows / 64;
+  static constexpr int kChunks = kBatch <= 128 ? 2 : 1;
+  static constexpr int kRows = kConsumers * 64, kThreads = (kConsumers + 1) * kWarpgroup;
+  static constexpr int kStageBytes = kChunks * (kBatch * 128 + kRows * 32) + kRows * 3;
   static constexpr int kZeros = (kRows + 127) / 128 * 128;  // TMA writes at multiples of 128
-  static constexpr int kFitting = 224 * 1024 / (kBytes + kZeros - kRows);
-  static constexpr int STAGES = kFitting < 12 ? kFitting : 12;
-  struct Ring {
-    uint8_t x[STAGES][CHUNKS][BATCH * 128];  // 64 columns of each row, swizzled
-    Words codes[STAGES][TEAMS][CHUNKS][4 * 32];
-    uint16_t scale[STAGES][kRows];
-    uint8_t zero[STAGES][kZeros];
+  static constexpr int kFitting = 224 * 1024 / (kStageBytes + kZeros - kRows);
+  static constexpr int kStages = kFitting < 12 ? kFitting : 12;
+  struct Stages {
+    uint8_t x[kStages][kChunks][kBatch * 128];  // 64 columns of each row, swizzled
+    Words codes[kStages][kConsumers][kChunks][4 * 32];
+    uint16_t scale[kStages][kRows];
+    uint8_t zero[kStages][kZeros];
   };
-  static constexpr int kShared = sizeof(Ring) + 1024;  // the ring begins at a multiple of 1024
-  static_assert(sizeof(Ring) >= (BATCH / 8 + kMostSplits) * TEAMS * 128 * 16);  // join_blocks
+  static constexpr int kShared = sizeof(Stages) + kSwizzlePeriod;  // they begin at a multiple of it
+  static_assert(sizeof(Stages) >= (kBatch / 8 + kMostSplits) * kConsumers * 128 * 16);  // of a join
   // Registers of a thread: ptxas gives all equally many; then the producer's warpgroup gives most
-  // of its own to the others.
-  static constexpr int kProducer = 24, kOthers = TEAMS <= 2 ? 240 : TEAMS == 3 ? 160 : 112;
+  // of its own to the consumers.
+  static constexpr int kProducerRegisters = 24;
+  static constexpr int kConsumerRegisters = kConsumers <= 2 ? 240 : kConsumers == 3 ? 160 : 112;
 };
 
 struct Maps {
   CUtensorMap x, codes, scale, zero;
 };
 
-// A place in the ring, the parity to wait for, and all slots' barriers. Producer and consumers walk
+// A stage, the parity to wait for, and the barriers of all stages. Producer and consumers walk
 // alike.
 template <typename S>
-struct Position {
-  uint64_t *is_full, *is_empty;
-  int slot, phase;
+struct PipelineState {
+  uint64_t *full, *empty;
+  int stage, phase;
   __device__ void advance() {
-    slot = slot + 1 == S::STAGES ? 0 : slot + 1;
-    phase ^= slot == 0;
+    stage = stage + 1 == S::kStages ? 0 : stage + 1;
+    phase ^= stage == 0;
   }
 };
 
@@ -66,11 +70,12 @@ struct Work {
     groups = groups_of(p) * (part + 1) / splits - first_group;
   }
   __device__ int row_of(int tile) const { return tile % tiles_of_w * S::kRows; }
-  __device__ int m_of(int tile) const { return tile / tiles_of_w * S::BATCH; }
+  __device__ int m_of(int tile) const { return tile / tiles_of_w * S::kBatch; }
 };
 
-// As in few_copies.cuh: the first weights go to L2 while the kernel before ends. More than two
-// groups would hold up the copies of x.
+// As in few_pipeline.cuh: the first weights go to L2 while the kernel before ends. More than two
+// groups would hold up the copies of x. Threads of the first warp take codes, of the second one
+// scales and zeros, of the third one the maps.
 template <typename T, typename S>
 __device__ inline void prefetch_first(const Maps& maps, const Int4Call& p, const Work<S>& work) {
   const int row = work.row_of(work.first_tile), i = threadIdx.x, first = work.first_group;
@@ -88,22 +93,22 @@ __device__ inline void prefetch_first(const Maps& maps, const Int4Call& p, const
   }
 }
 
-// The producer: one thread orders all copies.
+// The producer: one thread orders all copies. It writes stages that are empty.
 template <typename S>
-__device__ inline void produce(typename S::Ring& ring, Position<S> at, const Maps& maps,
+__device__ inline void produce(typename S::Stages& stages, PipelineState<S> at, const Maps& maps,
                                const Work<S>& work) {
   for (int tile = work.first_tile; tile < work.end_tile; tile += work.step) {
     const int row = work.row_of(tile), m0 = work.m_of(tile);
     const int first = work.first_group * 2, end = first + work.groups * 2;  // 64 columns each
-    for (int chunk = first; chunk < end; chunk += S::CHUNKS, at.advance()) {
-      uint64_t* const full = &at.is_full[at.slot];
-      wait(&at.is_empty[at.slot], at.phase);
-      expect_bytes(full, S::kBytes);
-      load_tile(ring.codes[at.slot], maps.codes, full, {0, chunk * 2, row / 64});
-      load_tile(ring.scale[at.slot], maps.scale, full, {row, chunk / 2});
-      load_tile(ring.zero[at.slot], maps.zero, full, {row, chunk / 2});
-      for (int i = 0; i < S::CHUNKS; ++i)
-        load_tile(ring.x[at.slot][i], maps.x, full, {(chunk + i) * 64, m0});
+    for (int chunk = first; chunk < end; chunk += S::kChunks, at.advance()) {
+      uint64_t* const full = &at.full[at.stage];
+      wait(&at.empty[at.stage], at.phase);
+      expect_bytes(full, S::kStageBytes);
+      load_tile(stages.codes[at.stage], maps.codes, full, {0, chunk * 2, row / 64});
+      load_tile(stages.scale[at.stage], maps.scale, full, {row, chunk / 2});
+      load_tile(stages.zero[at.stage], maps.zero, full, {row, chunk / 2});
+      for (int i = 0; i < S::kChunks; ++i)
+        load_tile(stages.x[at.stage][i], maps.x, full, {(chunk + i) * 64, m0});
     }
   }
 }
@@ -119,8 +124,8 @@ __device__ inline void load_affine(Affine<T> (&affine)[2], const uint16_t* scale
                                    const uint8_t* zeros) {
   const uint32_t two = *reinterpret_cast<const uint32_t*>(scales);
   const uchar2 zero = *reinterpret_cast<const uchar2*>(zeros);
-  affine[0] = Affine<T>(__byte_perm(two, 0, 0x1010), zero.x);
-  affine[1] = Affine<T>(__byte_perm(two, 0, 0x3232), zero.y);
+  affine[0] = Affine<T>(__byte_perm(two, 0, kLowerTwice), zero.x);
+  affine[1] = Affine<T>(__byte_perm(two, 0, kUpperTwice), zero.y);
 }
 
 // Codes of 64 columns become the fragments of four products.
@@ -132,37 +137,37 @@ __device__ inline void make_fragments(uint32_t (&a)[4][4], const Words& codes,
     a[j / 4][j % 4] = affine[j % 2].weights(two_codes<T>(codes.at[j / 4], j % 4));
 }
 
-// Adds all groups of a tile. While a tensor core reads the fragments of 64 columns, the next ones
-// are made. `last`: the slot that the products in flight read, or -1.
+// The main loop of a consumer: adds all groups of a tile. While a tensor core reads the fragments
+// of 64 columns, the next ones are made. `last`: the stage that the products in flight read, or -1.
 template <typename T, typename S>
-__device__ inline void add_groups(float (&sums)[S::BATCH / 2], typename S::Ring& ring,
-                                  Position<S>& at, int groups, const Consumer& my) {
+__device__ inline void add_groups(float (&sums)[S::kBatch / 2], typename S::Stages& stages,
+                                  PipelineState<S>& at, int groups, const Consumer& my) {
   uint32_t a[2][4][4];
   Affine<T> affine[2];
   int last = -1;
   for (int i = 0; i < groups; ++i) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int chunk = half % S::CHUNKS;  // of its slot
-      if (chunk == 0) wait(&at.is_full[at.slot], at.phase);
+      const int chunk = half % S::kChunks;  // of its stage
+      if (chunk == 0) wait(&at.full[at.stage], at.phase);
       if (half == 0) {  // both have the same scales
-        load_affine(affine, ring.scale[at.slot] + my.row, ring.zero[at.slot] + my.row);
+        load_affine(affine, stages.scale[at.stage] + my.row, stages.zero[at.stage] + my.row);
       }
-      const Words* codes = &ring.codes[at.slot][my.warp / 4][chunk][my.warp % 4 * 32 + my.lane];
+      const Words* codes = &stages.codes[at.stage][my.warp / 4][chunk][my.warp % 4 * 32 + my.lane];
       make_fragments<T>(a[half], load_shared<Words>(address(codes)), affine);
-      const uint64_t b = describe(address(ring.x[at.slot][chunk]));
+      const uint64_t b = describe(address(stages.x[at.stage][chunk]));
       begin_products();
 #pragma unroll
       for (int j = 0; j < 4; ++j) wgmma<T>(sums, a[half][j], b + j * 2, true);
       commit_products();
       wait_products<1>();
-      // Only the last products may still be in flight, so the slot before is free.
+      // Only the last products may still be in flight, so the stage before is free.
       if (chunk == 0) {
         __syncwarp();
-        if (my.lane == 0 && last >= 0) arrive(&at.is_empty[last]);
+        if (my.lane == 0 && last >= 0) arrive(&at.empty[last]);
       }
-      if (chunk == S::CHUNKS - 1) {
-        last = at.slot;
+      if (chunk == S::kChunks - 1) {
+        last = at.stage;
         at.advance();
       }
     }
@@ -170,35 +175,36 @@ __device__ inline void add_groups(float (&sums)[S::BATCH / 2], typename S::Ring&
   wait_products<0>();
   release(sums);
   __syncwarp();
-  if (my.lane == 0 && last >= 0) arrive(&at.is_empty[last]);
+  if (my.lane == 0 && last >= 0) arrive(&at.empty[last]);
 }
 
-// Adds the sums of a cluster's blocks. Each finishes up to `share` times 8 rows of x: the others
-// send it their sums of these, which replace its ring: float4[block][share][thread].
+// The epilogue where blocks share K: adds the sums of a cluster's blocks. Each finishes up to
+// `owned` times 8 rows of x: the others send it their sums of these, which replace its stages:
+// float4[block][owned][thread].
 template <typename S>
-__device__ inline void join_blocks(float (&sums)[S::BATCH / 2], float4* ring, uint64_t* joined,
-                                   const Work<S>& work, int share) {
-  constexpr int kThreads = S::kThreads - 128, kEights = S::BATCH / 8;
-  float4* const mine = ring + threadIdx.x - 128;
+__device__ inline void join_blocks(float (&sums)[S::kBatch / 2], float4* memory, uint64_t* joined,
+                                   const Work<S>& work, int owned) {
+  constexpr int kThreads = S::kThreads - kWarpgroup, kEights = S::kBatch / 8;
+  float4* const mine = memory + threadIdx.x - kWarpgroup;  // of this consumer
   arrive_at_cluster();
-  wait_for_cluster();  // all blocks have read their rings
+  wait_for_cluster();  // all blocks have read their stages
   // Where the tile ends a block has fewer rows, or none.
-  const int first = work.part * share, count = max(0, min(share, kEights - first));
-  if (threadIdx.x == 128) expect_bytes(joined, (work.splits - 1) * count * kThreads * 16);
+  const int first = work.part * owned, count = max(0, min(owned, kEights - first));
+  if (threadIdx.x == kWarpgroup) expect_bytes(joined, (work.splits - 1) * count * kThreads * 16);
 #pragma unroll
   for (int i = 0, owner = 0, place = 0; i < kEights; ++i, ++place) {
-    if (place == share) ++owner, place = 0;
+    if (place == owned) ++owner, place = 0;
     if (owner == work.part || owner >= work.splits) continue;
     const float4 four = {sums[i * 4], sums[i * 4 + 1], sums[i * 4 + 2], sums[i * 4 + 3]};
-    send(four, mine + (work.part * share + place) * kThreads, joined, owner);
+    send(four, mine + (work.part * owned + place) * kThreads, joined, owner);
   }
   wait(joined, 0);  // all have sent to this block; those that it sends to wait for it
   for (int block = 0; block < work.splits; ++block) {
     if (block == work.part) continue;
 #pragma unroll
     for (int i = 0; i < kEights; ++i) {
-      if (i < first || i >= first + share) continue;
-      const float4 more = mine[(block * share + i - first) * kThreads];
+      if (i < first || i >= first + owned) continue;
+      const float4 more = mine[(block * owned + i - first) * kThreads];
       sums[i * 4] += more.x;
       sums[i * 4 + 1] += more.y;
       sums[i * 4 + 2] += more.z;
@@ -233,14 +239,14 @@ __global__ void __launch_bounds__(S::kThreads, 1)
               int end_tile) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ uint4 memory[];
-  __shared__ uint64_t is_full[S::STAGES], is_empty[S::STAGES], joined;
+  __shared__ uint64_t full[S::kStages], empty[S::kStages], joined;
   const Work<S> work(p, splits, first_tile, end_tile);
   if (threadIdx.x == 0) {
-    for (int i = 0; i < S::STAGES; ++i) {
-      init_barrier(&is_full[i], 1);
-      init_barrier(&is_empty[i], S::TEAMS * 4);  // a lane of each warp that reads it
+    for (int i = 0; i < S::kStages; ++i) {
+      init_barrier(&full[i], 1);                   // the producer's expect_bytes
+      init_barrier(&empty[i], S::kConsumers * 4);  // a lane of each warp that reads it
     }
-    init_barrier(&joined, 1);
+    init_barrier(&joined, 1);  // expect_bytes of join_blocks
     publish_barriers();
   }
   prefetch_first<T>(maps, p, work);
@@ -248,23 +254,25 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   start_next_kernel();
   wait_for_kernel_before();
 
-  auto& ring = *reinterpret_cast<typename S::Ring*>(memory + (-address(memory) & 1023) / 16);
-  if (threadIdx.x < 128) {  // the producer and three idle warps: setmaxnreg counts warpgroups
-    give_registers<S::kProducer>();
-    // It starts with parity 1, which a new barrier lets pass: all slots are empty.
-    if (threadIdx.x == 0) produce<S>(ring, {is_full, is_empty, 0, 1}, maps, work);
+  const uint32_t unaligned = -address(memory) & (kSwizzlePeriod - 1);
+  auto& stages = *reinterpret_cast<typename S::Stages*>(memory + unaligned / 16);
+  if (threadIdx.x <
+      kWarpgroup) {  // the producer and three idle warps: setmaxnreg counts warpgroups
+    give_registers<S::kProducerRegisters>();
+    // It starts with parity 1, which a new barrier lets pass: all stages are empty.
+    if (threadIdx.x == 0) produce<S>(stages, {full, empty, 0, 1}, maps, work);
     return;
   }
-  take_registers<S::kOthers>();
-  Position<S> at = {is_full, is_empty, 0, 0};
+  take_registers<S::kConsumerRegisters>();
+  PipelineState<S> at = {full, empty, 0, 0};
   const Consumer my;
   for (int tile = work.first_tile; tile < end_tile; tile += work.step) {
-    const int m = work.m_of(tile), eights = divide_up(min(S::BATCH, p.batch - m), 8);
-    const int share = divide_up(eights, splits), first = share * work.part;
-    float sums[S::BATCH / 2] = {};
-    add_groups<T>(sums, ring, at, work.groups, my);
-    if (splits > 1) join_blocks(sums, reinterpret_cast<float4*>(&ring), &joined, work, share);
-    store_rows<T>(sums, p, work.row_of(tile) + my.row, m + 2 * my.t, first, first + share);
+    const int m = work.m_of(tile), eights = divide_up(min(S::kBatch, p.batch - m), 8);
+    const int owned = divide_up(eights, splits), first = owned * work.part;
+    float sums[S::kBatch / 2] = {};
+    add_groups<T>(sums, stages, at, work.groups, my);
+    if (splits > 1) join_blocks(sums, reinterpret_cast<float4*>(&stages), &joined, work, owned);
+    store_rows<T>(sums, p, work.row_of(tile) + my.row, m + 2 * my.t, first, first + owned);
   }
 #endif
 }

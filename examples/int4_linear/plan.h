@@ -4,20 +4,20 @@
 #include "common/divide.h"
 
 struct Plan {
-  int shape;   // of kShapes, or kDequantize: torch's matmul with the dequantized weight
-  int splits;  // so many blocks share K in the last wave of tiles
-  int whole;   // and none does in so many tiles before it
-  int batch;   // rows of x that this plan is for; plan again for the others
-  double us;   // of all rows, by the model; 0 where there is none
+  int shape;    // of kShapes, or kDequantize: torch's matmul with the dequantized weight
+  int splits;   // so many blocks share K in the last wave of tiles
+  int unsplit;  // and none does in so many tiles before it
+  int batch;    // rows of x that this plan is for; plan again for the others
+  double us;    // of all rows, by the model; 0 where there is none
 };
 
 constexpr int kDequantize = -1, kMostSplits = 8;
 
 // A block computes tiles of up to `rows` rows of W times `batch` rows of x, one after the other if
-// it `loops`. A step is a group of 128 columns for each of its warps along K.
+// it `is_persistent`. A step is a group of 128 columns for each of its warps along K.
 struct BlockShape {
   int rows, batch, along_k, per_processor, most_splits;  // few_rows.cuh: splits are powers of 2
-  bool is_wgmma, loops;
+  bool is_wgmma, is_persistent;
   double step_us;  // with data at hand
 };
 
@@ -48,31 +48,33 @@ constexpr double kBytesPerUs = 14.0e6;             // fitted: steps hide most of
 constexpr double kBytesPerRow = 64 + 2 + 1;        // codes, scale and zero of a group
 constexpr double kHalfBytesPerRow = 2 * 128;       // the same weights in 16 bits
 
-// Blocks that run at once, of each 132, found by cudaOccupancyMaxActiveClusters: a cluster lies in
-// one part of the chip, so some sizes of it leave some multiprocessors idle.
+// Blocks that run at once, of each 132 multiprocessors, found by cudaOccupancyMaxActiveClusters: a
+// cluster lies in one part of the chip, so some sizes of it leave some multiprocessors idle.
 constexpr int kResident[kMostSplits + 1] = {0, 132, 132, 117, 120, 110, 102, 105, 120};
+constexpr int kProcessorsOfH200 = 132;
 
 // Blocks of a shape that run at once.
-constexpr long long slots_of(const BlockShape& shape, int splits, int processors) {
-  return static_cast<long long>(processors) * kResident[splits] / 132 / splits * splits *
-         shape.per_processor;
+constexpr long long resident_blocks(const BlockShape& shape, int splits, int processors) {
+  return static_cast<long long>(processors) * kResident[splits] / kProcessorsOfH200 / splits *
+         splits * shape.per_processor;
 }
 
-// Tiles of W. few_rows.cuh deals pieces of 16 rows out to them evenly, so there are as many tiles
-// as keep all slots busy in as few waves as possible.
+// Tiles of W. few_rows.cuh deals strips of 16 rows out to them evenly, so there are as many tiles
+// as keep all places for blocks busy in as few waves as possible.
 constexpr long long tiles_of(const BlockShape& shape, int splits, int n, int batch,
                              int processors) {
   const long long least = divide_up(n, shape.rows), tiles_of_x = divide_up(batch, shape.batch);
-  const long long clusters = slots_of(shape, splits, processors) / splits;
+  const long long clusters = resident_blocks(shape, splits, processors) / splits;
   if (shape.is_wgmma || clusters == 0) return least;
   const long long even = divide_up(least * tiles_of_x, clusters) * clusters / tiles_of_x;
   return even < least ? least : even < n / 16 ? even : n / 16;
 }
 
-// Microseconds of `tiles` tiles, each of so many `rows` of W, while `slots` blocks run at once.
+// Microseconds of `tiles` tiles, each of so many `rows` of W, while `resident` blocks run at once.
 inline double model_us(const BlockShape& shape, long long tiles, int rows, int splits, int k,
-                       long long slots) {
-  const long long blocks = tiles * splits, waves = blocks / slots, rest = blocks - waves * slots;
+                       long long resident) {
+  const long long blocks = tiles * splits, waves = blocks / resident,
+                  rest = blocks - waves * resident;
   const double steps = static_cast<double>(divide_up(divide_up(k, 128), splits * shape.along_k));
   const double bytes = kBytesPerRow * shape.along_k * rows;
   const double step_us = shape.step_us * (kEmptyStep + (1 - kEmptyStep) * rows / shape.rows);
@@ -80,11 +82,10 @@ inline double model_us(const BlockShape& shape, long long tiles, int rows, int s
     return steps * (step_us + static_cast<double>(running) * bytes / kBytesPerUs) + kTileUs;
   };
   const double join = splits > 1 ? kJoinUs + kJoinUsPerSum * shape.rows * shape.batch : 0;
-  const double again = shape.loops ? 0 : kAgainUs * static_cast<double>(waves - (rest == 0));
-  const double us = kStartUs + static_cast<double>(waves) * wave(slots) +
-                    (rest > 0 ? wave(rest) : 0) + again + join;
-  // A second wave of less than a tenth of the slots doubles the time: rather any other plan.
-  return waves == 1 && rest > 0 && rest * 10 < slots ? 2 * us : us;
+  const double again =
+      shape.is_persistent ? 0 : kAgainUs * static_cast<double>(waves - (rest == 0));
+  return kStartUs + static_cast<double>(waves) * wave(resident) + (rest > 0 ? wave(rest) : 0) +
+         again + join;
 }
 
 // The best for all rows of x at once.
@@ -98,24 +99,24 @@ inline Plan plan_one(int n, int k, int batch, int processors) {
     // A tile of twice the rows that there are mostly computes zeros.
     if (shape.batch >= 2 * batch && shape.batch > 8) continue;
     const long long tiles_of_x = divide_up(batch, shape.batch);
-    const long long alone = slots_of(shape, 1, processors);
+    const long long alone = resident_blocks(shape, 1, processors);
     for (int splits = 1; splits <= shape.most_splits; splits += shape.is_wgmma ? 1 : splits) {
-      const long long slots = slots_of(shape, splits, processors);
-      if (splits > divide_up(k, 128) || slots == 0) break;
+      const long long resident = resident_blocks(shape, splits, processors);
+      if (splits > divide_up(k, 128) || resident == 0) break;
       const long long tiles_of_w = tiles_of(shape, splits, n, batch, processors);
       const long long tiles = tiles_of_w * tiles_of_x;
       const int rows =
           shape.is_wgmma ? shape.rows : static_cast<int>(divide_up(n / 16, tiles_of_w)) * 16;
       // Blocks share K only while all run at once.
-      if (splits == 1 || tiles * splits <= slots)
-        consider({i, splits, 0, batch, model_us(shape, tiles, rows, splits, k, slots)});
+      if (splits == 1 || tiles * splits <= resident)
+        consider({i, splits, 0, batch, model_us(shape, tiles, rows, splits, k, resident)});
       // Or only the tiles of the last wave, in a second launch.
       if (!shape.is_wgmma || splits == 1 || tiles <= alone) continue;
-      const long long rest = tiles % alone, whole = tiles - rest;
-      if (rest == 0 || rest * splits > slots) continue;
-      const double first = model_us(shape, whole, rows, 1, k, alone);
-      const double second = model_us(shape, rest, rows, splits, k, slots);
-      consider({i, splits, static_cast<int>(whole), batch, first + second});
+      const long long rest = tiles % alone, unsplit = tiles - rest;
+      if (rest == 0 || rest * splits > resident) continue;
+      const double first = model_us(shape, unsplit, rows, 1, k, alone);
+      const double second = model_us(shape, rest, rows, splits, k, resident);
+      consider({i, splits, static_cast<int>(unsplit), batch, first + second});
     }
   }
   return best;

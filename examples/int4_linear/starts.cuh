@@ -10,40 +10,42 @@
 
 namespace four_bit {
 
-// The kernel for few rows: up to R pieces of 16 rows per warp, STAGES slots.
-template <typename T, int I, int R, int STAGES, int CLUSTER = 1>
+// The kernel for few rows: up to kStrips strips of 16 rows per warp, kStages stages.
+template <typename T, int I, int kStrips, int kStages, int kCluster = 1>
 const char* start_few(const Int4Call& p, const Plan& plan, cudaStream_t stream) {
-  using S = Shape<I, R, STAGES, CLUSTER>;
-  if constexpr (CLUSTER < S::B.most_splits)
-    if (plan.splits > CLUSTER) return start_few<T, I, R, STAGES, CLUSTER * 2>(p, plan, stream);
+  using S = FewRowsShape<I, kStrips, kStages, kCluster>;
+  if constexpr (kCluster < S::kBlock.most_splits) {
+    if (plan.splits > kCluster)
+      return start_few<T, I, kStrips, kStages, kCluster * 2>(p, plan, stream);
+  }
   const int processors = device_attribute(cudaDevAttrMultiProcessorCount);
-  const int tiles = static_cast<int>(tiles_of(S::B, CLUSTER, p.n, p.batch, processors));
+  const int tiles = static_cast<int>(tiles_of(S::kBlock, kCluster, p.n, p.batch, processors));
   const int tiles_of_x = divide_up(p.batch, S::kBatch);
   const int blocks =
-      S::kLoops ? std::min(tiles, std::max(processors / tiles_of_x, 1)) : tiles * CLUSTER;
+      S::kIsPersistent ? std::min(tiles, std::max(processors / tiles_of_x, 1)) : tiles * kCluster;
   const auto kernel = few_rows<T, S>;
   const bool is_early = has_hopper_code(kernel);
-  const Launch how = {dim3(blocks, tiles_of_x), S::kThreads, S::kShared, CLUSTER, is_early};
+  const Launch how = {dim3(blocks, tiles_of_x), S::kThreads, S::kShared, kCluster, is_early};
   return launch(kernel, how, stream, p, tiles);
 }
 
 template <typename T, int I>
 const char* start_many(const Int4Call& p, const Plan& plan, cudaStream_t stream) {
-  using S = Tile<I>;
+  using S = ManyRowsShape<I>;
   const cuuint64_t n = p.n, k = p.k, groups = groups_of(p), batch = p.batch;
   const auto type = std::is_same_v<T, __half> ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
                                               : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
   const auto byte = CU_TENSOR_MAP_DATA_TYPE_UINT8, word = CU_TENSOR_MAP_DATA_TYPE_INT32;
   Maps maps;
   for (const char* error :
-       {make_map<2>(&maps.x, type, 2, p.x, {k, batch}, {64, S::BATCH}, CU_TENSOR_MAP_SWIZZLE_128B),
+       {make_map<2>(&maps.x, type, 2, p.x, {k, batch}, {64, S::kBatch}, CU_TENSOR_MAP_SWIZZLE_128B),
         make_map<3>(&maps.codes, word, 4, p.packed, {256, k / 32, n / 64},
-                    {256, S::CHUNKS * 2, S::TEAMS}),
+                    {256, S::kChunks * 2, S::kConsumers}),
         make_map<2>(&maps.scale, type, 2, p.scale, {n, groups}, {S::kRows, 1}),
         make_map<2>(&maps.zero, byte, 1, p.zero, {n, groups}, {S::kRows, 1})}) {
     if (error) return error;
   }
-  const int tiles = divide_up(p.n, S::kRows) * divide_up(p.batch, S::BATCH);
+  const int tiles = divide_up(p.n, S::kRows) * divide_up(p.batch, S::kBatch);
   const auto start_tiles = [&](int first, int end, unsigned splits) {
     const unsigned count = end - first;
     const unsigned processors = device_attribute(cudaDevAttrMultiProcessorCount);
@@ -51,10 +53,10 @@ const char* start_many(const Int4Call& p, const Plan& plan, cudaStream_t stream)
     return launch(many_rows<T, S>, {blocks, S::kThreads, S::kShared, splits, true}, stream, maps, p,
                   splits, first, end);
   };
-  if (plan.whole > 0) {
-    if (const char* error = start_tiles(0, plan.whole, 1)) return error;
+  if (plan.unsplit > 0) {
+    if (const char* error = start_tiles(0, plan.unsplit, 1)) return error;
   }
-  return start_tiles(plan.whole, tiles, plan.splits);
+  return start_tiles(plan.unsplit, tiles, plan.splits);
 }
 
 template <typename T>

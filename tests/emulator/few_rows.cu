@@ -1,0 +1,24 @@
+// examples/int4_linear's kernel for few rows in bfloat16, in three of its shapes: the one for any
+// GPU, a persistent one with two warps along W, and one that converts codes first.
+#include "common/launch.cuh"
+
+#define __CUDA_ARCH_FEAT_SM90_ALL  // for the guard of the last two
+#include "int4_linear/few_rows.cuh"
+
+using namespace four_bit;
+
+template <typename S>
+const char* launch_shape(const Int4Call& call, int tiles, int blocks) {
+  const dim3 grid(blocks, divide_up(call.batch, S::kBatch));
+  return launch(few_rows<__nv_bfloat16, S>, {grid, S::kThreads, S::kShared}, nullptr, call, tiles);
+}
+
+extern "C" const char* launch_few_rows(int shape, __nv_bfloat16* y, const __nv_bfloat16* x,
+                                       const void* packed, const void* scale, const void* zero,
+                                       const void* bias, bool is_gated, int batch, int n, int k,
+                                       int tiles, cudaStream_t) {
+  const Int4Call call = {packed, scale, zero, n, k, false, is_gated, y, x, bias, batch};
+  if (shape == 0) return launch_shape<FewRowsShape<0, 4, 2, 1>>(call, tiles, tiles);
+  if (shape == 4) return launch_shape<FewRowsShape<4, 4, 3, 1>>(call, tiles, 1);
+  return launch_shape<FewRowsShape<5, 2, 2, 1>>(call, tiles, tiles);
+}
