@@ -22,8 +22,8 @@ const char* run(const AttendCall& call, cudaStream_t stream) {
                                                         : attend<Shape<T, kInt8, D, 4>>;
   const unsigned units = call.batch * call.key_heads, warps = call.plan.warps;
   const unsigned splits = call.plan.splits, cluster = call.plan.is_cluster ? splits : 1;
-  const char* error =
-      start(kernel, {units * splits, 32 * warps, size_t{warps} * kRing, cluster}, call, stream);
+  const char* error = start(
+      kernel, {units * splits, 32 * warps, size_t{warps} * kPipelineBytes, cluster}, call, stream);
   if (error != nullptr || splits == cluster) return error;
   const unsigned heads = call.batch * call.heads;
   return start(join<T, D>, {heads, kJoiners * D / 4}, call, stream);
