@@ -105,6 +105,20 @@ def test_scores_of_minus_infinity(lib, tokens, device):
         torch.testing.assert_close(out.double(), right, rtol=0.02, atol=0.01, equal_nan=True)
 
 
+@pytest.mark.parametrize("infinity", [math.inf, -math.inf])
+@pytest.mark.parametrize("place", [0, 1, 2], ids=["q", "keys", "values"])
+def test_infinity(lib, place, infinity, device):
+    """As by the formula in float64: among values it comes out, as each weight is above 0; among the others NaN does."""
+    (q, keys, values, lengths), _ = make([40, 17], device=device)
+    inputs = [q, keys.nan_to_num(), values.nan_to_num()]
+    inputs[place].view(-1)[::3] = infinity
+    is_used = torch.arange(40, device=device) < lengths[:, None, None, None]
+    both = (x.double().where(is_used.mT, 0) for x in inputs[1:])
+    right = F.scaled_dot_product_attention(inputs[0].double()[:, :, None], *both, is_used, enable_gqa=True)[:, :, 0]
+    assert right.isnan().all() if place < 2 else (right == infinity).any()
+    torch.testing.assert_close(lib.attend(*inputs, lengths).double(), right, rtol=0.01, atol=0.01, equal_nan=True)
+
+
 @pytest.mark.parametrize("size", [1e-12, 1e12])
 def test_int8_of_extreme_sizes(lib, size, device):
     """Large queries, keys and values stay finite, tiny ones do not vanish, although halves are multiplied."""
@@ -235,7 +249,7 @@ PLANS = {
 
 
 def test_thresholds_of_the_plan(plan_of):
-    """For rows of 256 bytes on an H200; int8's rows of 128 bytes; a GPU with 163 KB and one with 99, without clusters."""
+    """For rows of 256 bytes on an H200; for int8's 128 bytes; for GPUs with 163 and 99 KB, without clusters."""
     found = {(units, kb): plan_of(units, kb * 4, 256, 132, 227 * 1024, True) for units, kb in PLANS}
     assert found == PLANS
     assert plan_of(8, 385 * 8, 128, 132, 227 * 1024, True) == (4, 8, True)  # not 8 warps, as with 256 bytes
