@@ -46,8 +46,7 @@ __device__ inline float split_bytes(uint32_t (&q)[kWords]) {
   constexpr int kShift = kIntegerBits - 1;  // from the largest number, 1.x * 2^e, to 1.x * 2^13
   const uint32_t exponent = max(largest >> (kMantissaBits + 1), kShift);
   const float factor = __uint_as_float((2 * kBias + kShift - exponent) << kMantissaBits);
-  constexpr float kRoundToInteger =
-      0x1.8p23f;  // a sum with it is rounded; its low bits are the integer
+  constexpr float kRoundToInteger = 0x1.8p23f;  // a sum with it has an integer in its low bits
   const auto bytes_of = [&](uint32_t word) {
     const float2 two = unpack<T>(word);
     return __byte_perm(__float_as_uint(fmaf(two.x, factor, kRoundToInteger + 128)),

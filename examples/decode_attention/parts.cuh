@@ -60,7 +60,7 @@ __device__ inline Part join_parts(int count, LoadSoftmax softmax, LoadOut out) {
 
 // Writes four columns of a query head. Without tokens, where the maximum is -infinity, they are 0;
 // with scores that are all -infinity NaN, as in torch: 0 / 0.
-template <typename T, int D>
+template <typename T, int kColumns>
 __device__ inline void finish(const AttendCall& p, int row, int head, int quad, const Part& x) {
   const float f = x.softmax.maximum == -INFINITY ? 0 : __fdividef(1, x.softmax.sum);
   T* to = static_cast<T*>(p.out.data) + row * p.out.batch + head * p.out.head + quad * 4;
@@ -79,9 +79,10 @@ __device__ inline Softmax* scratch_softmaxes(const AttendCall& p) {
 
 // The second kernel: a block joins the parts of one query head.
 constexpr int kJoiners = 8;  // threads for four columns
-template <typename T, int D>
-__global__ void __launch_bounds__(kJoiners* D / 4) join(const __grid_constant__ AttendCall p) {
-  constexpr int kQuads = D / 4;
+template <typename T, int kColumns>
+__global__ void __launch_bounds__(kJoiners* kColumns / 4)
+    join(const __grid_constant__ AttendCall p) {
+  constexpr int kQuads = kColumns / 4;
   __shared__ Part found[kJoiners][kQuads];
   const int group = p.heads / p.key_heads, splits = p.plan.splits;
   const int quad = threadIdx.x % kQuads, member = threadIdx.x / kQuads;
@@ -99,7 +100,7 @@ __global__ void __launch_bounds__(kJoiners* D / 4) join(const __grid_constant__ 
   const Part all = join_parts<kJoiners>(
       kJoiners, [&](int i) { return found[i][quad].softmax; },
       [&](int i) { return found[i][quad].out; });
-  finish<T, D>(p, row, head, quad, all);
+  finish<T, kColumns>(p, row, head, quad, all);
 }
 
 }  // namespace decode
