@@ -258,6 +258,11 @@ def test_thresholds_of_the_plan(plan_of):
     a100 = {(8, 1024): (4, 13, False), (54, 1024): (4, 2, False), (55, 1024): (4, 3, False), (55, 384): (6, 1, False)}
     assert {(units, kb): plan_of(units, kb * 4, 256, 108, 163 * 1024, False) for units, kb in a100} == a100
     assert plan_of(8, 4096, 256, 170, 99 * 1024, False) == (3, 21, False)
+    # how many warps fit next to the epilogue, and how many blocks of 4 warps fit on a multiprocessor
+    assert [plan_of(200, 4096, 256, 132, 112 * 1024 - x, False)[0] for x in (0, 1)] == [4, 3]
+    assert [plan_of(8, 4096, 256, 132, 213 * 1024 - x, False)[1] for x in (0, 1)] == [33, 16]
+    assert [plan_of(67, 1536, 256, 132, kb * 1024, False) for kb in (112, 137)] == [(4, 3, False), (5, 1, False)]
+    assert plan_of(9, 385 * 4, 256, 144, 227 * 1024, True) == (8, 8, True)  # just two blocks on each multiprocessor
 
 
 def test_int8_asked_by_torch(lib, device):
