@@ -105,6 +105,20 @@ def test_scores_of_minus_infinity(lib, tokens, device):
         torch.testing.assert_close(out.double(), right, rtol=0.02, atol=0.01, equal_nan=True)
 
 
+@pytest.mark.parametrize("infinity", [math.inf, -math.inf])
+@pytest.mark.parametrize("place", [0, 1, 2], ids=["q", "keys", "values"])
+def test_infinity(lib, place, infinity, device):
+    """As by the formula in float64: among values it comes out, as each weight is above 0; among the others NaN does."""
+    (q, keys, values, lengths), _ = make([40, 17], device=device)
+    inputs = [q, keys.nan_to_num(), values.nan_to_num()]
+    inputs[place].view(-1)[::3] = infinity
+    is_used = torch.arange(40, device=device) < lengths[:, None, None, None]
+    both = (x.double().where(is_used.mT, 0) for x in inputs[1:])
+    right = F.scaled_dot_product_attention(inputs[0].double()[:, :, None], *both, is_used, enable_gqa=True)[:, :, 0]
+    assert right.isnan().all() if place < 2 else (right == infinity).any()
+    torch.testing.assert_close(lib.attend(*inputs, lengths).double(), right, rtol=0.01, atol=0.01, equal_nan=True)
+
+
 @pytest.mark.parametrize("size", [1e-12, 1e12])
 def test_int8_of_extreme_sizes(lib, size, device):
     """Large queries, keys and values stay finite, tiny ones do not vanish, although halves are multiplied."""
@@ -155,32 +169,100 @@ def test_append(lib, int8, shift, device):
             assert (abs(x - true) <= 0.51 * step).all()
 
 
-def test_plan(tmp_path):
-    """At sizes of other GPUs, too: no block without work, blocks for all multiprocessors, clusters where they exist."""
-    (tmp_path / "plan.cpp").write_text("""
+@pytest.fixture(scope="module")
+def plan_of(tmp_path_factory):
+    """plan.h: units, tokens, bytes per token, multiprocessors, bytes of shared memory, clusters or not -> the plan."""
+    folder = tmp_path_factory.mktemp("plan")
+    (folder / "plan.cpp").write_text("""
         #include "plan.h"
         extern "C" int plan_of(int64_t units, int64_t capacity, int row, int processors, int shared, bool clusters) {
           const Plan plan = make_plan(units, capacity, row, processors, shared, clusters);
           return plan.warps | plan.splits << 8 | plan.is_cluster << 16;
         }""")
     command = [toolchain.host_compiler(), "-O1", "-std=c++17", "-Wall", "-Werror", "-shared", "-fPIC", f"-I{FOLDER}"]
-    command += [f"-I{FOLDER.parent}", tmp_path / "plan.cpp", "-o", tmp_path / "plan.so"]
+    command += [f"-I{FOLDER.parent}", folder / "plan.cpp", "-o", folder / "plan.so"]
     subprocess.run(command, check=True)
-    plan_of = ctypes.CDLL(tmp_path / "plan.so").plan_of
+    function = ctypes.CDLL(folder / "plan.so").plan_of
+    function.argtypes = [ctypes.c_int64, ctypes.c_int64, *[ctypes.c_int] * 3, ctypes.c_bool]
+
+    def plan(*sizes):
+        packed = function(*sizes)
+        return packed & 255, packed >> 8 & 255, bool(packed >> 16)  # warps, splits, is_cluster
+
+    return plan
+
+
+def test_plan(plan_of):
+    """At sizes of other GPUs, too: no block without work, blocks for all multiprocessors, clusters where they exist."""
     units, capacities = (1, 7, 8, 9, 33, 64, 100, 131, 500, 4096), (0, 1, 129, 1300, 4000, 10**6)
     gpus = itertools.product((1, 28, 108, 132, 170), (48, 99, 163, 227), (0, 1))
     for (p, kb, has_clusters), u, capacity, row in itertools.product(gpus, units, capacities, (64, 256)):
-        packed = plan_of(ctypes.c_int64(u), ctypes.c_int64(capacity), row, p, kb * 1024, has_clusters)
-        warps, splits, is_cluster = packed & 255, packed >> 8 & 255, packed >> 16
+        warps, splits, is_cluster = plan_of(u, capacity, row, p, kb * 1024, has_clusters)
         assert 1 <= warps <= min(8, (kb - 12) // 25)
         assert 1 <= splits <= 64
         assert splits in (2, 4, 8) if is_cluster else (splits - 1) * warps * 16 < max(capacity, 1)
         assert has_clusters or not is_cluster
         if capacity > 4096 and splits < 64 and splits * warps * 16 < capacity:
             assert u * splits >= p / 2  # most multiprocessors have work
-    packed = plan_of(ctypes.c_int64(128), ctypes.c_int64(1024), 256, 170, 99 * 1024, True)  # 16 x 1024 on an RTX 5090
-    assert packed & 255 == 3  # the warps that fit; they are too few to leave 42 multiprocessors idle
-    assert 128 * (packed >> 8 & 255) >= 170
+    warps, splits, _ = plan_of(128, 1024, 256, 170, 99 * 1024, True)  # 16 x 1024 on an RTX 5090
+    assert warps == 3  # those that fit; they are too few to leave 42 multiprocessors idle
+    assert 128 * splits >= 170
+
+
+# Units and KB of keys for each, on both sides of the thresholds that were measured on an H200; warps, splits, cluster.
+PLANS = {
+    # clusters: short rows, of many units and of few; from which length on a block has 8 warps; where they end
+    (8, 128): (8, 4, True),
+    (8, 129): (4, 8, True),
+    (7, 128): (4, 8, True),
+    (16, 128): (8, 4, True),
+    (17, 128): (4, 4, True),
+    (8, 384): (4, 8, True),
+    (8, 385): (8, 8, True),
+    (9, 385): (4, 8, True),
+    (8, 512): (8, 8, True),
+    (8, 513): (4, 33, False),
+    (44, 513): (4, 6, False),
+    (45, 513): (8, 2, True),
+    (66, 128): (8, 2, True),
+    # more units than half of the multiprocessors: one block for each, or two waves
+    (67, 128): (8, 1, False),
+    (67, 384): (8, 1, False),
+    (67, 385): (4, 7, False),
+    # at least as many units as multiprocessors
+    (131, 100): (8, 1, False),
+    (132, 100): (4, 1, False),
+    (132, 101): (8, 1, False),
+    (197, 384): (8, 1, False),
+    (197, 385): (8, 2, False),
+    (198, 385): (8, 1, False),
+    (198, 150): (4, 1, False),
+    (198, 151): (8, 1, False),
+    (396, 100): (4, 1, False),
+    (397, 100): (2, 1, False),
+    (397, 101): (4, 1, False),
+    (528, 100): (2, 1, False),
+    (529, 100): (4, 1, False),
+    # the most blocks for a unit
+    (1, 4096): (4, 64, False),
+}
+
+
+def test_thresholds_of_the_plan(plan_of):
+    """For rows of 256 bytes on an H200; for int8's 128 bytes; for GPUs with 163 and 99 KB, without clusters."""
+    found = {(units, kb): plan_of(units, kb * 4, 256, 132, 227 * 1024, True) for units, kb in PLANS}
+    assert found == PLANS
+    assert plan_of(8, 385 * 8, 128, 132, 227 * 1024, True) == (4, 8, True)  # not 8 warps, as with 256 bytes
+    assert plan_of(8, 65, 255, 132, 227 * 1024, False) == (4, 1, False)  # 3 tiles of 32 tokens
+    assert plan_of(8, 65, 256, 132, 227 * 1024, False) == (4, 2, False)  # 5 of 16
+    a100 = {(8, 1024): (4, 13, False), (54, 1024): (4, 2, False), (55, 1024): (4, 3, False), (55, 384): (6, 1, False)}
+    assert {(units, kb): plan_of(units, kb * 4, 256, 108, 163 * 1024, False) for units, kb in a100} == a100
+    assert plan_of(8, 4096, 256, 170, 99 * 1024, False) == (3, 21, False)
+    # how many warps fit next to the epilogue, and how many blocks of 4 warps fit on a multiprocessor
+    assert [plan_of(200, 4096, 256, 132, 112 * 1024 - x, False)[0] for x in (0, 1)] == [4, 3]
+    assert [plan_of(8, 4096, 256, 132, 213 * 1024 - x, False)[1] for x in (0, 1)] == [33, 16]
+    assert [plan_of(67, 1536, 256, 132, kb * 1024, False) for kb in (112, 137)] == [(4, 3, False), (5, 1, False)]
+    assert plan_of(9, 385 * 4, 256, 144, 227 * 1024, True) == (8, 8, True)  # just two blocks on each multiprocessor
 
 
 def test_int8_asked_by_torch(lib, device):

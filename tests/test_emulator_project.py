@@ -288,7 +288,7 @@ def test_decode_attention(load):
     all_keys, all_values = (x.double().repeat_interleave(4, 0) for x in (keys, values))
     weights = (torch.einsum("hd,htd->ht", q.double(), all_keys) * 128**-0.5).softmax(1)
     right = torch.einsum("ht,htd->hd", weights, all_values)
-    for rung in range(1, 6):
+    for rung in range(6):  # 0 is the reference
         y = torch.empty(heads, 128).bfloat16()
         run(launch, rung, out(y), q, keys, values, heads, tokens)
         torch.testing.assert_close(y.double(), right, rtol=0.02, atol=0.01)

@@ -29,11 +29,11 @@ __device__ inline void write_8(T* to, const float (&x)[8]) {
 
 constexpr int kAppendThreads = 64;
 
-// D / 16 lanes for one row of d elements, eight of each half: rotation mixes i and i + d / 2.
+// d / 16 lanes for one row of d elements, eight of each half: rotation mixes i and i + d / 2.
 // blockIdx.x: the token in the batch; blockIdx.y: some of its heads of q, k, v.
-template <typename T, bool kInt8, int D>
+template <typename T, bool kInt8, int kColumns>
 __global__ void __launch_bounds__(kAppendThreads) append(const __grid_constant__ AppendCall p) {
-  constexpr int kLanes = D / 16, kHalf = D / 2;
+  constexpr int kLanes = kColumns / 16, kHalf = kColumns / 2;
   const int lane = threadIdx.x % kLanes, token = blockIdx.x % p.tokens, row = blockIdx.x / p.tokens;
   const int found = blockIdx.y * (kAppendThreads / kLanes) + threadIdx.x / kLanes;
   const int n = min(found, p.heads + 2 * p.key_heads - 1);  // some repeat the last: all shuffle
@@ -76,14 +76,14 @@ __global__ void __launch_bounds__(kAppendThreads) append(const __grid_constant__
     }
     for (int i = 1; i < kLanes; i *= 2) largest = max(largest, __shfl_xor_sync(~0u, largest, i));
     const float most = __uint_as_float(largest);
-    const bool is_zero = most < 1e-36f;  // 127 / most would be infinity
-    const float factor = is_zero ? 0 : 127 / most;
+    const bool is_zero = most < kTiny;
+    const float factor = is_zero ? 0 : kMostCode / most;
     for (int i = 0; i < 8; ++i) {
       low[i] *= factor;
       high[i] *= factor;
     }
     if (is_written && lane == 0)
-      *at(is_k ? p.key_scale : p.value_scale, float(), position) = is_zero ? 0 : most / 127;
+      *at(is_k ? p.key_scale : p.value_scale, float(), position) = is_zero ? 0 : most / kMostCode;
   }
   if (is_written) {
     using Cached = std::conditional_t<kInt8, int8_t, T>;

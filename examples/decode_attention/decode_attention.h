@@ -6,6 +6,10 @@ struct CUstream_st;  // a cudaStream_t points to one
 
 enum DecodeDtype { DECODE_FLOAT32, DECODE_FLOAT16, DECODE_BFLOAT16, DECODE_INT8 };
 
+// Codes of int8 are -kMostCode to kMostCode, times a scale for each token and key head. If the
+// largest number is below kTiny, scale and codes are 0: kMostCode / less would be infinity.
+constexpr float kMostCode = 127, kTiny = 1e-36f;
+
 // A tensor [batch, heads, tokens, d] whose last dimension is dense. Strides are in elements.
 struct Rows {
   void* data;

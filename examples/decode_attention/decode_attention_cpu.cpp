@@ -77,9 +77,9 @@ void attend(const AttendCall& p, int64_t row, int64_t key_head) {
 float quantize(std::vector<float>& x) {
   float most = 0;
   for (const float a : x) most = std::isfinite(a) ? std::max(most, std::abs(a)) : INFINITY;
-  const float factor = most < 1e-36f ? 0 : 127 / most;  // 127 / less would be infinity
+  const float factor = most < kTiny ? 0 : kMostCode / most;
   for (float& a : x) a = std::isfinite(a) ? std::nearbyint(a * factor) : 0;
-  return most < 1e-36f ? 0 : most / 127;
+  return most < kTiny ? 0 : most / kMostCode;
 }
 
 // All heads of one token.

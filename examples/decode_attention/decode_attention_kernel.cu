@@ -15,25 +15,25 @@ const char* start(void (*kernel)(AnyCall), Launch how, const AnyCall& call, cuda
   return error != nullptr ? error : launch(kernel, how, stream, call);
 }
 
-template <typename T, bool kInt8, int D>
+template <typename T, bool kInt8, int kColumns>
 const char* run(const AttendCall& call, cudaStream_t stream) {
-  const auto kernel = call.heads > 8 * call.key_heads   ? attend<Shape<T, kInt8, D, 16>>
-                      : call.heads > 4 * call.key_heads ? attend<Shape<T, kInt8, D, 8>>
-                                                        : attend<Shape<T, kInt8, D, 4>>;
+  const auto kernel = call.heads > 8 * call.key_heads   ? attend<Shape<T, kInt8, kColumns, 16>>
+                      : call.heads > 4 * call.key_heads ? attend<Shape<T, kInt8, kColumns, 8>>
+                                                        : attend<Shape<T, kInt8, kColumns, 4>>;
   const unsigned units = call.batch * call.key_heads, warps = call.plan.warps;
   const unsigned splits = call.plan.splits, cluster = call.plan.is_cluster ? splits : 1;
-  const char* error =
-      start(kernel, {units * splits, 32 * warps, size_t{warps} * kRing, cluster}, call, stream);
+  const char* error = start(
+      kernel, {units * splits, 32 * warps, size_t{warps} * kPipelineBytes, cluster}, call, stream);
   if (error != nullptr || splits == cluster) return error;
   const unsigned heads = call.batch * call.heads;
-  return start(join<T, D>, {heads, kJoiners * D / 4}, call, stream);
+  return start(join<T, kColumns>, {heads, kJoiners * kColumns / 4}, call, stream);
 }
 
-template <typename T, bool kInt8, int D>
+template <typename T, bool kInt8, int kColumns>
 const char* run(const AppendCall& call, cudaStream_t stream) {
-  const int rows = call.heads + 2 * call.key_heads, at_once = kAppendThreads * 16 / D;
+  const int rows = call.heads + 2 * call.key_heads, at_once = kAppendThreads * 16 / kColumns;
   const dim3 blocks(static_cast<unsigned>(call.batch) * call.tokens, divide_up(rows, at_once));
-  return start(append<T, kInt8, D>, {blocks, kAppendThreads}, call, stream);
+  return start(append<T, kInt8, kColumns>, {blocks, kAppendThreads}, call, stream);
 }
 
 template <typename T, typename AnyCall>

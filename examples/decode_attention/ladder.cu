@@ -175,21 +175,21 @@ __global__ void __launch_bounds__(32 * kWarps) wide_loads(Problem p) {
   join_parts(p, parts);
 }
 
-// 16 tokens in shared memory. Piece i of a token, 16 bytes, lies at place i ^ token % 8: so piece i
-// of eight tokens is in different banks.
-constexpr int kTile = 16, kStages = 3;
-struct Tile {
-  uint4 keys[kTile][kColumns / 8], values[kTile][kColumns / 8];
+// A stage of a pipeline: room in shared memory for a tile, 16 tokens. Piece i of a token, 16 bytes,
+// lies in column i ^ token % 8: so piece i of eight tokens is in different banks.
+constexpr int kTileTokens = 16, kStages = 3, kPieces = kColumns / 8;
+struct Stage {
+  uint4 keys[kTileTokens][kPieces], values[kTileTokens][kPieces];
 };
 
-__device__ uint32_t address_of(const uint4 (&rows)[kTile][kColumns / 8], int token, int piece) {
+__device__ uint32_t address_of(const uint4 (&rows)[kTileTokens][kPieces], int token, int piece) {
   return address(&rows[token][piece ^ token % 8]);
 }
 
 // A warp starts to copy a tile, two tokens at a time. Tokens past the end become 0.
-__device__ void copy_tile(const Tile& to, const Problem& p, int head, int first) {
-  const int piece = threadIdx.x % 16;
-  for (int i = threadIdx.x / 16 % 2; i < kTile; i += 2) {
+__device__ void copy_tile(const Stage& to, const Problem& p, int head, int first) {
+  const int piece = threadIdx.x % kPieces;
+  for (int i = threadIdx.x / kPieces % 2; i < kTileTokens; i += 2) {
     const bool is_inside = first + i < p.tokens;
     const int token = is_inside ? first + i : 0;
     const bf16 *key = row_of(p.keys, p, head, token), *value = row_of(p.values, p, head, token);
@@ -219,11 +219,11 @@ __device__ void load_query(Lane& my, const Problem& p, int first_head) {
 
 // scores += q keys^T, 16 columns at a time, which ldmatrix loads of 16 keys. scores[0] are those of
 // tokens 0 to 7 of the tile, scores[1] of 8 to 15.
-__device__ void multiply_keys(float (&scores)[2][4], const Lane& my, const Tile& tile) {
+__device__ void multiply_keys(float (&scores)[2][4], const Lane& my, const Stage& stage) {
   const int lane = threadIdx.x % 32;
   for (int i = 0; i < kColumns / 16; ++i) {
     uint32_t x[4];
-    load_matrices<false>(x, address_of(tile.keys, lane % 16, 2 * i + lane / 16));
+    load_matrices<false>(x, address_of(stage.keys, lane % 16, 2 * i + lane / 16));
     mma<bf16>(scores[0], my.q[i], x[0], x[2]);
     mma<bf16>(scores[1], my.q[i], x[1], x[3]);
   }
@@ -253,14 +253,14 @@ __device__ void weigh(float (&scores)[2][4], Lane& my, int tokens) {
 
 // out += weights values, 16 columns at a time. mma.sync wants a left factor as it leaves a product,
 // so a lane has its weights already.
-__device__ void multiply_values(Lane& my, const float (&weights)[2][4], const Tile& tile) {
+__device__ void multiply_values(Lane& my, const float (&weights)[2][4], const Stage& stage) {
   const int lane = threadIdx.x % 32;
   uint32_t left[4] = {};  // weights in bfloat16; rows 8 to 15 stay 0
   for (int i = 0; i < 2; ++i)
     left[2 * i] = bits<uint32_t>(__floats2bfloat162_rn(weights[i][0], weights[i][1]));
   for (int i = 0; i < kColumns / 16; ++i) {
     uint32_t x[4];
-    load_matrices<true>(x, address_of(tile.values, lane % 16, 2 * i + lane / 16));
+    load_matrices<true>(x, address_of(stage.values, lane % 16, 2 * i + lane / 16));
     mma<bf16>(my.out[2 * i], left, x[0], x[1]);
     mma<bf16>(my.out[2 * i + 1], left, x[2], x[3]);
   }
@@ -275,42 +275,44 @@ __device__ void store_lane(Part<kColumns> (&to)[kGroup], Lane& my) {
     store_columns<2>(to[head], i * 8 + column, {my.maximum, my.sum, {my.out[i][0], my.out[i][1]}});
 }
 
-__device__ void attend_tile(Lane& my, const Tile& tile, int tokens) {
+__device__ void attend_tile(Lane& my, const Stage& stage, int tokens) {
   float scores[2][4] = {};
-  multiply_keys(scores, my, tile);
+  multiply_keys(scores, my, stage);
   weigh(scores, my, tokens);
-  multiply_values(my, scores, tile);
+  multiply_values(my, scores, stage);
 }
 
 // 4. A block has all heads that share a key head, and tensor cores multiply: a tile comes from
 // memory once for four heads.
 __global__ void __launch_bounds__(32 * kWarps) tensor_cores(Problem p) {
-  extern __shared__ Tile tiles[];  // one for each warp
+  extern __shared__ Stage stages[];  // one for each warp
   __shared__ Part<kColumns> parts[kWarps][kGroup];
   const int warp = threadIdx.x / 32, head = blockIdx.x * kGroup;
   Lane my;
   load_query(my, p, head);
-  for (int first = first_tile() * kTile; first < p.tokens; first += tile_step() * kTile) {
-    copy_tile(tiles[warp], p, head, first);
+  for (int first = first_tile() * kTileTokens; first < p.tokens;
+       first += tile_step() * kTileTokens) {
+    copy_tile(stages[warp], p, head, first);
     __pipeline_commit();
     __pipeline_wait_prior(0);
     __syncwarp();  // the copies of all lanes are here
-    attend_tile(my, tiles[warp], p.tokens - first);
+    attend_tile(my, stages[warp], p.tokens - first);
     __syncwarp();  // all lanes have read them
   }
   store_lane(parts[warp], my);
   join_parts(p, parts);
 }
 
-// 5. Copies ahead: a warp multiplies one tile of a ring, while those of the next two are under way.
+// 5. Copies ahead: a warp multiplies the tile in one stage of its pipeline, while the copies of the
+// next two tiles are under way.
 __global__ void __launch_bounds__(32 * kWarps) copies_ahead(Problem p) {
-  extern __shared__ Tile rings[];
+  extern __shared__ Stage stages[];
   __shared__ Part<kColumns> parts[kWarps][kGroup];
   const int warp = threadIdx.x / 32, head = blockIdx.x * kGroup;
-  const int first = first_tile() * kTile, step = tile_step() * kTile;
-  Tile* ring = rings + warp * kStages;
+  const int first = first_tile() * kTileTokens, step = tile_step() * kTileTokens;
+  Stage* pipeline = stages + warp * kStages;
   const auto start_copy = [&](int i) {
-    if (first + i * step < p.tokens) copy_tile(ring[i % kStages], p, head, first + i * step);
+    if (first + i * step < p.tokens) copy_tile(pipeline[i % kStages], p, head, first + i * step);
     __pipeline_commit();  // also without a copy: the wait below counts commits
   };
   Lane my;
@@ -320,7 +322,7 @@ __global__ void __launch_bounds__(32 * kWarps) copies_ahead(Problem p) {
     __pipeline_wait_prior(kStages - 2);
     __syncwarp();  // tile i is here, and all lanes have read tile i - 1
     start_copy(i + kStages - 1);
-    attend_tile(my, ring[i % kStages], p.tokens - first - i * step);
+    attend_tile(my, pipeline[i % kStages], p.tokens - first - i * step);
   }
   store_lane(parts[warp], my);
   join_parts(p, parts);
@@ -356,7 +358,7 @@ extern "C" const char* launch_ladder(int rung, bf16* out, const bf16* q, const b
   if (rung == 1) return launch(one_warp_per_head, {heads, 32}, stream, p);
   if (rung == 2) return launch_clusters(tokens_split, heads, 8, 0, p, stream);
   if (rung == 3) return launch_clusters(wide_loads, heads, 4, 0, p, stream);
-  const size_t bytes = kWarps * sizeof(Tile);
+  const size_t bytes = kWarps * sizeof(Stage);
   if (rung == 4) return launch_clusters(tensor_cores, groups, 1, bytes, p, stream);
   return launch_clusters(copies_ahead, groups, 1, bytes * kStages, p, stream);
 }

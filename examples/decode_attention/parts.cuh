@@ -24,59 +24,65 @@ __device__ inline float2 unpack(uint32_t x) {
     return {__uint_as_float(x << 16), __uint_as_float(x & 0xffff0000)};
 }
 
-// The sums of exp2(score - max) * value and of exp2(score - max) over some tokens.
-struct Part {
-  float4 sum;
-  float max, weight;
+// A softmax over some tokens, for one head: the maximum of the scores, and the sum of the weights
+// exp2(score - maximum).
+struct alignas(8) Softmax {
+  float maximum, sum;
 };
-// Joins `count` parts, at most kMax. stat(i): max and weight; sum(i): four columns. All loads come
-// first, so they wait together.
-template <int kMax, typename Stat, typename Sum>
-__device__ inline Part join_parts(int count, Stat stat, Sum sum) {
-  float2 stats[kMax];
-  float4 sums[kMax];
+// The same with four columns of the sum of weight * value.
+struct Part {
+  float4 out;
+  Softmax softmax;
+};
+// Joins `count` parts, at most kMax. softmax(i) and out(i) load the i-th. All loads come first, so
+// they wait together.
+template <int kMax, typename LoadSoftmax, typename LoadOut>
+__device__ inline Part join_parts(int count, LoadSoftmax softmax, LoadOut out) {
+  Softmax softmaxes[kMax];
+  float4 outs[kMax];
 #pragma unroll
   for (int i = 0; i < kMax; ++i) {
-    stats[i] = i < count ? stat(i) : float2{-INFINITY, 0};
-    sums[i] = i < count ? sum(i) : float4{0, 0, 0, 0};
+    softmaxes[i] = i < count ? softmax(i) : Softmax{-INFINITY, 0};
+    outs[i] = i < count ? out(i) : float4{0, 0, 0, 0};
   }
-  Part all = {{0, 0, 0, 0}, -INFINITY, 0};
-  for (const float2& x : stats) all.max = fmaxf(all.max, x.x);
-  const float max = all.max == -INFINITY ? 0 : all.max;  // no tokens: factors of 0, not NaN
+  Part all = {{0, 0, 0, 0}, {-INFINITY, 0}};
+  for (const Softmax& x : softmaxes) all.softmax.maximum = fmaxf(all.softmax.maximum, x.maximum);
+  const float most = all.softmax.maximum;
+  const float shift = most == -INFINITY ? 0 : most;  // no tokens: factors of 0, not NaN
   for (int i = 0; i < kMax; ++i) {
-    const float factor = exp_2(stats[i].x - max);
-    all.weight += factor * stats[i].y;
-    all.sum = {all.sum.x + factor * sums[i].x, all.sum.y + factor * sums[i].y,
-               all.sum.z + factor * sums[i].z, all.sum.w + factor * sums[i].w};
+    const float factor = exp_2(softmaxes[i].maximum - shift);
+    all.softmax.sum += factor * softmaxes[i].sum;
+    all.out = {all.out.x + factor * outs[i].x, all.out.y + factor * outs[i].y,
+               all.out.z + factor * outs[i].z, all.out.w + factor * outs[i].w};
   }
   return all;
 }
 
 // Writes four columns of a query head. Without tokens, where the maximum is -infinity, they are 0;
 // with scores that are all -infinity NaN, as in torch: 0 / 0.
-template <typename T, int D>
+template <typename T, int kColumns>
 __device__ inline void finish(const AttendCall& p, int row, int head, int quad, const Part& x) {
-  const float f = x.max == -INFINITY ? 0 : __fdividef(1, x.weight);
+  const float f = x.softmax.maximum == -INFINITY ? 0 : __fdividef(1, x.softmax.sum);
   T* to = static_cast<T*>(p.out.data) + row * p.out.batch + head * p.out.head + quad * 4;
-  *reinterpret_cast<uint2*>(to) = {pack<T>(x.sum.x * f, x.sum.y * f),
-                                   pack<T>(x.sum.z * f, x.sum.w * f)};
+  *reinterpret_cast<uint2*>(to) = {pack<T>(x.out.x * f, x.out.y * f),
+                                   pack<T>(x.out.z * f, x.out.w * f)};
 }
 
-// Layout of the scratch memory: sums [unit][block][head of the group][d], then max and weight of
-// each.
-__device__ inline float4* sums_of(const AttendCall& p) {
+// Layout of the scratch memory: out [unit][block][head of the group][d], then the softmax of each.
+__device__ inline float4* scratch_outs(const AttendCall& p) {
   return reinterpret_cast<float4*>(p.scratch);
 }
-__device__ inline float2* stats_of(const AttendCall& p) {
-  return reinterpret_cast<float2*>(p.scratch +
-                                   static_cast<int64_t>(p.batch) * p.heads * p.plan.splits * p.d);
+__device__ inline Softmax* scratch_softmaxes(const AttendCall& p) {
+  return reinterpret_cast<Softmax*>(p.scratch +
+                                    static_cast<int64_t>(p.batch) * p.heads * p.plan.splits * p.d);
 }
 
 // The second kernel: a block joins the parts of one query head.
 constexpr int kJoiners = 8;  // threads for four columns
-template <typename T, int D>
-__global__ void __launch_bounds__(kJoiners* D / 4) join(const __grid_constant__ AttendCall p) {
-  constexpr int kQuads = D / 4;
+template <typename T, int kColumns>
+__global__ void __launch_bounds__(kJoiners* kColumns / 4)
+    join(const __grid_constant__ AttendCall p) {
+  constexpr int kQuads = kColumns / 4;
   __shared__ Part found[kJoiners][kQuads];
   const int group = p.heads / p.key_heads, splits = p.plan.splits;
   const int quad = threadIdx.x % kQuads, member = threadIdx.x / kQuads;
@@ -86,14 +92,15 @@ __global__ void __launch_bounds__(kJoiners* D / 4) join(const __grid_constant__ 
   start_next_kernel();
   wait_for_kernel_before();
   found[member][quad] = join_parts<kMaxSplits / kJoiners>(
-      (splits - member + kJoiners - 1) / kJoiners, [&](int i) { return stats_of(p)[at(i)]; },
-      [&](int i) { return sums_of(p)[at(i) * kQuads + quad]; });
+      (splits - member + kJoiners - 1) / kJoiners,
+      [&](int i) { return scratch_softmaxes(p)[at(i)]; },
+      [&](int i) { return scratch_outs(p)[at(i) * kQuads + quad]; });
   __syncthreads();
   if (member > 0) return;
   const Part all = join_parts<kJoiners>(
-      kJoiners, [&](int i) { return float2{found[i][quad].max, found[i][quad].weight}; },
-      [&](int i) { return found[i][quad].sum; });
-  finish<T, D>(p, row, head, quad, all);
+      kJoiners, [&](int i) { return found[i][quad].softmax; },
+      [&](int i) { return found[i][quad].out; });
+  finish<T, kColumns>(p, row, head, quad, all);
 }
 
 }  // namespace decode

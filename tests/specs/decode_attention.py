@@ -21,12 +21,16 @@ def attend_inputs(device):
 
 
 def attend_by_torch(q, keys, values, lengths):
-    """Rows without tokens give zeros."""
+    """Rows without tokens give zeros.
+
+    In float64: with float32 and a mask, torch's kernel on a GPU splits each number into two of TF32, and makes NaN of
+    an infinite value: inf - inf.
+    """
     groups = q.shape[1] // keys.shape[1]
-    keys, values = (x.float().repeat_interleave(groups, 1) for x in (keys, values))
+    keys, values = (x.double().repeat_interleave(groups, 1) for x in (keys, values))
     is_valid = torch.arange(keys.shape[2], device=q.device) < lengths[:, None, None, None]
     values = values.where(is_valid.mT, 0)
-    out = F.scaled_dot_product_attention(q.float()[:, :, None], keys, values, is_valid)[:, :, 0]
+    out = F.scaled_dot_product_attention(q.double()[:, :, None], keys, values, is_valid)[:, :, 0]
     return out.where(lengths[:, None, None] > 0, 0).to(q.dtype)
 
 
