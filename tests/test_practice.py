@@ -23,7 +23,7 @@ import on_gpu  # noqa: E402
 EXERCISES = exercises.find_all()
 KERNELS = [each for each in EXERCISES if each.skeleton.suffix == ".cu"]
 KINDS = ("Fast, but wrong", "Right, but slow", "Right for one size", "A cheat")
-SHORT = {2, 8, 12, 21, 25}  # their wrong answers are in the short run
+SHORT = {2, 12, 25}  # their wrong answers are in the short run
 pytestmark = pytest.mark.usefixtures("emulator_cache")
 HEAD = re.compile(r"\A# (?P<kind>[^:]+): (?P<why>.+?)\n# check says: (?P<says>.+?)\n(?!# )", re.DOTALL)
 
@@ -95,7 +95,7 @@ class TestSecondHalf:
 @pytest.mark.parametrize("exercise", EXERCISES, ids=name)
 def test_other_inputs(exercise):
     """A right answer passes with any random numbers."""
-    for seed in range(2, 12):
+    for seed in (2, 3, 4):
         grade(exercise, exercise.solution, seed)
 
 
@@ -359,12 +359,19 @@ class TestProgram:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("exercise", KERNELS, ids=name)
-def test_nvcc_takes_skeleton_and_solution(exercise, nvcc, tmp_path):
-    for source in (exercise.skeleton, exercise.solution):
-        command = [nvcc, "-std=c++17", "-arch=sm_75", "-c", source, "-o", tmp_path / "answer.o"]
-        done = subprocess.run(command, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
+@pytest.mark.parametrize("stem", ["skeleton", "solution"])
+def test_nvcc_takes(stem, nvcc, tmp_path):
+    """All in one file, a namespace for each: nvcc takes seconds for the headers."""
+    text = "#include <cuda_bf16.h>\n#include <cuda_runtime.h>\n#include <stdint.h>\n"
+    for exercise in KERNELS:
+        launcher = exercises.load_grader(exercise).LAUNCHER
+        text += f"#define {launcher} {launcher}_{exercise.number}\nnamespace e{exercise.number} {{\n"
+        text += f'#include "{getattr(exercise, stem)}"\n}}\n#undef {launcher}\n'
+    source = tmp_path / "all.cu"
+    source.write_text(text)
+    command = [nvcc, "-std=c++17", "-arch=sm_75", "-c", source, "-o", tmp_path / "all.o"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(
