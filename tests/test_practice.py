@@ -23,7 +23,8 @@ import on_gpu  # noqa: E402
 EXERCISES = exercises.find_all()
 KERNELS = [each for each in EXERCISES if each.skeleton.suffix == ".cu"]
 KINDS = ("Fast, but wrong", "Right, but slow", "Right for one size", "A cheat")
-SHORT = {2, 12, 25}  # their wrong answers are in the short run
+ON_CPU = [each for each in EXERCISES if not each.needs_gpu]
+SHORT = {2, 12, 25, 31, 36, 37, 38}  # their wrong answers are in the short run
 pytestmark = pytest.mark.usefixtures("emulator_cache")
 HEAD = re.compile(r"\A# (?P<kind>[^:]+): (?P<why>.+?)\n# check says: (?P<says>.+?)\n(?!# )", re.DOTALL)
 
@@ -42,7 +43,7 @@ def head(answer):
 LATER = [pytest.mark.thorough, pytest.mark.anywhere]
 WRONG = [
     pytest.param(each, answer, marks=[] if each.number in SHORT else LATER, id=f"{each.name}-{answer.stem}")
-    for each in EXERCISES
+    for each in ON_CPU
     for answer in each.wrong
 ]
 
@@ -59,7 +60,7 @@ def fails(exercise, answer):
     return str(found.value)
 
 
-FIRST, SECOND = EXERCISES[: len(EXERCISES) // 2], EXERCISES[len(EXERCISES) // 2 :]
+FIRST, SECOND = ON_CPU[: len(ON_CPU) // 2], ON_CPU[len(ON_CPU) // 2 :]
 
 
 def wrong(some):
@@ -92,7 +93,7 @@ class TestSecondHalf:
 
 @pytest.mark.thorough
 @pytest.mark.anywhere
-@pytest.mark.parametrize("exercise", EXERCISES, ids=name)
+@pytest.mark.parametrize("exercise", [*KERNELS, EXERCISES[37]], ids=name)
 def test_other_inputs(exercise):
     """A right answer passes with any random numbers."""
     for seed in (2, 3, 4):
@@ -316,7 +317,7 @@ class TestProgram:
     def test_an_answer_that_crashes(self, practice, tmp_path):
         path = changed(EXERCISES[0], tmp_path, ("  map<<<", "  *(volatile int*)8 = 1;\n  map<<<"))
         told = practice("check", "1", "--file", path, status=1).stdout
-        assert "The launcher has crashed (SIGSEGV)" in told
+        assert "The answer has crashed (SIGSEGV)" in told
 
     def test_the_same_inputs_again(self, practice, tmp_path):
         path = changed(EXERCISES[0], tmp_path, ("+ 1;", "+ 2;"))
@@ -385,6 +386,32 @@ def test_on_a_gpu(exercise, cuda, nvcc):
     assert found["solution"] > 0
     assert found["torch"] > 0
     assert found["flops"] or found["copy"] > 0
+
+
+GPU_ANSWERS = [(each, answer) for each in EXERCISES if each.needs_gpu for answer in (each.solution, *each.wrong)]
+
+
+@pytest.mark.parametrize(("exercise", "answer"), GPU_ANSWERS, ids=lambda value: getattr(value, "stem", name(value)))
+def test_an_exercise_for_a_gpu(exercise, answer, cuda, practice):
+    """In a process of its own: the referee forks before CUDA is used."""
+    is_right = answer == exercise.solution
+    told = practice("check", exercise.number, "--file", answer, status=0 if is_right else 1).stdout
+    assert ("Passed." if is_right else head(answer)["says"]) in told
+    if is_right:
+        practice("check", exercise.number, "--file", exercise.skeleton, status=1)
+
+
+def test_without_a_gpu(practice):
+    """What needs a GPU says so, and is not the next exercise where none is."""
+    assert "the current stream (needs a GPU)" in practice("list").stdout
+    told = practice("check", "35", "--file", EXERCISES[34].solution, "--cpu", status=2).stderr
+    assert "exercise 35 needs a GPU, and --cpu was given" in told
+
+
+def test_the_tables_of_a_task_are_those_of_the_record():
+    exercise = exercises.find("profile")
+    for row in exercises.load_grader(exercise).tables():
+        assert row in exercise.task
 
 
 def test_answers_are_not_part_of_the_project():
