@@ -419,6 +419,18 @@ def test_answers_are_not_part_of_the_project():
 
 
 def test_the_page_shows_what_check_says(practice):
-    shown = re.search(r"```text\n(.*?)```", (ROOT / "docs" / "practice.md").read_text(), re.DOTALL)[1]
+    kernel, operator = re.findall(r"```text\n(.*?)```", (ROOT / "docs" / "practice.md").read_text(), re.DOTALL)
     practice("start", "3")
-    assert practice("check", "3", status=1).stdout == shown
+    assert practice("check", "3", status=1).stdout == kernel
+    assert operator in practice("check", "29", "--file", EXERCISES[28].skeleton, status=1).stdout
+
+
+@pytest.mark.thorough
+@pytest.mark.anywhere
+def test_the_notebook_starts_with_an_exercise(run):
+    cells = json.loads((ROOT / "docs" / "tour.ipynb").read_text())["cells"]
+    code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    setup, exercise = code[:2]
+    assert "have not been written by any thread" in run("-c", f"{setup}\n{exercise}").stdout
+    solved = exercise.replace("// Here: write y[i].", "y[i] = 2 * x[i] + 1;")
+    assert "Passed." in run("-c", f"{setup}\n{solved}").stdout
