@@ -135,7 +135,7 @@ def changed(exercise, tmp_path, *edits):
     for old, new in edits:
         assert old in text
         text = text.replace(old, new)
-    path = tmp_path / "answer.cu"
+    path = tmp_path / f"answer{exercise.solution.suffix}"
     path.write_text(text)
     return path
 
@@ -246,6 +246,36 @@ class TestMessages:
     def test_of_a_kernel(self, tmp_path, edit, words):
         exercise = EXERCISES[0]
         told = fails(exercise, changed(exercise, tmp_path, edit))
+        assert [word for word in words if word not in told] == [], told
+
+    @pytest.mark.parametrize(
+        ("edit", "words"),
+        [
+            (("return weight * x * x", "return weight * x *"), ["does not load: SyntaxError", "answer.py:10: return"]),
+            (("return weight * x * x", "return w * x * x"), ["the plain call fails: NameError: name 'w'"]),
+            (("practice::weigh_squares", "practice::weigh"), ["no operator practice::weigh_squares"]),
+            (
+                ("\n\ndef save", "\ntorch.missing\n\ndef save"),
+                ["does not load: AttributeError", "answer.py:12: torch.m"],
+            ),
+            (("\n\ndef save", "\nimport os\nos._exit(7)\n\ndef save"), ["has crashed (exit status 7)"]),
+        ],
+    )
+    def test_of_an_operator(self, tmp_path, edit, words):
+        told = fails(EXERCISES[28], changed(EXERCISES[28], tmp_path, edit))
+        assert [word for word in words if word not in told] == [], told
+
+    @pytest.mark.parametrize(
+        ("edit", "words"),
+        [
+            (("a = other-work", "a other-work"), ["Line 2 is 'a other-work'; expected `question = answer`"]),
+            (("a = other-work", "A = other-work"), ["with one of a, b, c, d, e, f"]),
+            (("a = other-work", "a = no-sync\na = other-work"), ["a has two answers: no-sync and other-work"]),
+            (("a = other-work", ""), ["a has no answer yet"]),
+        ],
+    )
+    def test_of_a_list(self, tmp_path, edit, words):
+        told = fails(EXERCISES[35], changed(EXERCISES[35], tmp_path, edit))
         assert [word for word in words if word not in told] == [], told
 
     def test_names_of_the_task(self):

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -120,7 +121,10 @@ def apart(work: Callable[[], list[str]]) -> list[str]:
         has_passed, what = reader.recv()
     except EOFError:
         process.join()
-        raise NotYet("crash", f"The answer has crashed (exit status {process.exitcode}).") from None
+        code = process.exitcode or 0
+        how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
+        think = "Which memory does it touch, and is that memory of a tensor?"
+        raise NotYet("crash", f"The answer has crashed ({how}).", think=think) from None
     finally:
         process.kill()
         process.join()
