@@ -14,7 +14,7 @@ from grading import NotYet
 
 def import_answer(answer: Path) -> ModuleType:
     """Run an answer as a module."""
-    spec = importlib.util.spec_from_file_location("answer", answer)
+    spec = importlib.util.spec_from_file_location("answer", answer.resolve())
     module = sys.modules["answer"] = importlib.util.module_from_spec(spec)
     with named_errors(answer, "does not load"):
         spec.loader.exec_module(module)
@@ -29,7 +29,8 @@ def named_errors(answer: Path, what: str) -> Iterator[None]:
     except NotYet:
         raise
     except Exception as error:
-        lines = [each.lineno for each in traceback.extract_tb(error.__traceback__) if each.filename == str(answer)]
+        path = str(answer.resolve())
+        lines = [each.lineno for each in traceback.extract_tb(error.__traceback__) if each.filename == path]
         number = lines[-1] if lines else getattr(error, "lineno", None)
         message = (str(error).strip().splitlines() or [""])[0]
         what = f"{answer.name} {what}: {type(error).__name__}: {message}"
@@ -46,9 +47,8 @@ def read_choices(answer: Path, questions: Collection[str]) -> dict[str, str]:
         if not text:
             continue
         if not mark or name not in questions:
-            what = (
-                f"Line {number} is {line.strip()!r}; expected `question = answer`, with one of {', '.join(questions)}."
-            )
+            what = f"Line {number} is {line.strip()!r}; expected `question = answer`"
+            what += f", with one of {', '.join(questions)}."
             raise NotYet("format", what, quote(answer, number), "The skeleton has a line for each question.")
         if name in found:
             what = f"{name} has two answers: {found[name]} and {value}."

@@ -36,7 +36,8 @@ def grade_operator(
     """Load an answer, which registers an operator, and judge it. NotYet says what is wrong.
 
     right: the referee's checks whose answer must be "right". allowed: those that may also be "refused". The first one
-    that is wrong is shown, with the question think[check]. also: what the referee does not ask; it raises NotYet.
+    that is wrong is shown, with the question think[check]. before, also: look at what the referee does not ask, before
+    it and after it; they raise NotYet.
     load: how to load the answer (default: as a module of Python). facts: of lab.referee.Operator.
     """
 
@@ -45,16 +46,15 @@ def grade_operator(
         with named_errors(answer, "raises an error"):
             before()
         try:
-            findings = judge(Operator(name, **facts), device, checks=[*right, *allowed])
+            operator = Operator(name, **facts)
+            for check in (*right, *allowed):  # one by one: nothing is asked after the first fault
+                [finding] = judge(operator, device, checks=[check])
+                require(finding, check in right)
         except SpecError as error:
             raise NotYet("call", explain(error, name, answer)) from None
-        found = {each.check: each for each in findings}
-        for check in (*right, *allowed):
-            cause = found[check].message.partition("wrong, because of ")[2]
-            require(found.get(cause, found[check]), check in right)
         with named_errors(answer, "raises an error"):
             also()
-        return [f"{name}: right in {len(findings)} checks of the referee: {', '.join((*right, *allowed))}"]
+        return [f"{name}: right in these checks of the referee: {', '.join((*right, *allowed))}"]
 
     try:
         return apart(work)

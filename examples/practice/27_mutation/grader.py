@@ -33,7 +33,7 @@ def grade(answer):
         "practice::add_scaled_",
         inputs=lambda device: (torch.randn(3, 5, device=device), torch.randn(3, 5, device=device), 0.5),
         reference=in_torch,
-        right=("values", "writes", "version"),
+        right=("writes", "values", "version"),
         allowed=("strides", "written_views"),
         think=THINK,
         before=x_is_not_written,
