@@ -19,6 +19,7 @@ sys.path.insert(0, str(PRACTICE))
 import exercises  # noqa: E402
 import grading  # noqa: E402
 import on_gpu  # noqa: E402
+import progress  # noqa: E402
 
 EXERCISES = exercises.find_all()
 KERNELS = [each for each in EXERCISES if each.skeleton.suffix == ".cu"]
@@ -431,11 +432,17 @@ def test_an_exercise_for_a_gpu(exercise, answer, cuda, practice):
         practice("check", exercise.number, "--file", exercise.skeleton, status=1)
 
 
-def test_without_a_gpu(practice):
+def test_without_a_gpu(practice, tmp_path, monkeypatch):
     """What needs a GPU says so, and is not the next exercise where none is."""
     assert "the current stream (needs a GPU)" in practice("list").stdout
     told = practice("check", "35", "--file", EXERCISES[34].solution, "--cpu", status=2).stderr
     assert "exercise 35 needs a GPU, and --cpu was given" in told
+    answers = progress.Answers(tmp_path)
+    for exercise in EXERCISES[:34]:
+        answers.record(exercise, passed=True)
+    for has_gpu, name in ((True, "35_stream"), (False, "36_benchmarks")):
+        monkeypatch.setattr(progress, "HAS_GPU", has_gpu)
+        assert answers.next() == name
 
 
 def test_the_tables_of_a_task_are_those_of_the_record():
