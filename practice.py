@@ -132,7 +132,11 @@ def check(exercise: exercises.Exercise, answers: Answers, args: argparse.Namespa
         print(f"Passed. To compare: python3 practice.py solution {exercise.number}")
         following = answers.next(exercise)
         number = following[:2].lstrip("0")
-        print(f"Next: python3 practice.py start {number}" if following else "All exercises are passed.")
+        print(
+            f"Next: python3 practice.py start {number}"
+            if following
+            else "All exercises that can be done on this machine are passed."
+        )
     else:
         print(f"Not yet. A hint: python3 practice.py hint {exercise.number}")
     return status
