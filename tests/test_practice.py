@@ -419,10 +419,15 @@ def test_on_a_gpu(exercise, cuda, nvcc):
     assert found["flops"] or found["copy"] > 0
 
 
-GPU_ANSWERS = [(each, answer) for each in EXERCISES if each.needs_gpu for answer in (each.solution, *each.wrong)]
+ON_GPU = [
+    pytest.param(each, answer, marks=pytest.mark.thorough if answer in each.wrong else [], id=answer.stem)
+    for each in EXERCISES
+    if each.needs_gpu
+    for answer in (each.solution, *each.wrong)
+]
 
 
-@pytest.mark.parametrize(("exercise", "answer"), GPU_ANSWERS, ids=lambda value: getattr(value, "stem", name(value)))
+@pytest.mark.parametrize(("exercise", "answer"), ON_GPU)
 def test_an_exercise_for_a_gpu(exercise, answer, cuda, practice):
     """In a process of its own: the referee forks before CUDA is used."""
     is_right = answer == exercise.solution
