@@ -1,4 +1,4 @@
-"""Exercises that grade themselves: kernels run on the CPU, so no GPU and no CUDA toolkit is needed.
+"""Exercises that grade themselves: kernels and operators run on the CPU, so no GPU and no CUDA toolkit is needed.
 
     python3 practice.py list
     python3 practice.py start 1        # copies the skeleton to answers/, and shows the task
@@ -87,7 +87,8 @@ def show_list(answers: Answers) -> int:
             state.append(f"{facts['hints']} of {len(exercise.hints)} hints")
         if facts.get("solution"):
             state.append("solution seen")
-        print(f"{exercise.number:3}  level {exercise.level}  {exercise.title:42}{', '.join(state)}".rstrip())
+        title = exercise.title + " (needs a GPU)" * exercise.needs_gpu
+        print(f"{exercise.number:3}  level {exercise.level}  {title:56}{', '.join(state)}".rstrip())
     print("\nTo work on one: python3 practice.py start NUMBER")
     return 0
 
@@ -131,7 +132,11 @@ def check(exercise: exercises.Exercise, answers: Answers, args: argparse.Namespa
         print(f"Passed. To compare: python3 practice.py solution {exercise.number}")
         following = answers.next(exercise)
         number = following[:2].lstrip("0")
-        print(f"Next: python3 practice.py start {number}" if following else "All exercises are passed.")
+        print(
+            f"Next: python3 practice.py start {number}"
+            if following
+            else "All exercises that can be done on this machine are passed."
+        )
     else:
         print(f"Not yet. A hint: python3 practice.py hint {exercise.number}")
     return status
@@ -139,9 +144,14 @@ def check(exercise: exercises.Exercise, answers: Answers, args: argparse.Namespa
 
 def grade(exercise: exercises.Exercise, answer: Path, args: argparse.Namespace) -> int:
     """In a process of its own. Prints what was found."""
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")  # is_available() then leaves CUDA to child processes
     import torch
     from grading import NotYet
 
+    if exercise.needs_gpu and (args.cpu or not torch.cuda.is_available()):
+        why = "--cpu was given" if args.cpu else "torch sees none"
+        print(f"practice.py: error: exercise {exercise.number} needs a GPU, and {why}", file=sys.stderr)
+        return 2
     seed = torch.seed() % 1_000_000 if args.seed is None else args.seed
     try:
         lines = exercises.grade(exercise, answer, seed)
@@ -186,9 +196,11 @@ def run_apart(function: Callable[[], int]) -> int:
         print("interrupted", file=sys.stderr)
         return 130
     if status == -signal.SIGALRM:
-        print(f"\n  It did not end within {LIMIT_S} s. Is there a loop in the launcher that never ends?\n")
+        print(f"\n  It did not end within {LIMIT_S} s. Is there a loop that never ends?\n")
     elif status < 0:
-        print(f"\n  The launcher has crashed ({signal.Signals(-status).name}). Code of the CPU must not touch x[i].\n")
+        print(
+            f"\n  The answer has crashed ({signal.Signals(-status).name}). A launcher's own code must not touch x[i].\n"
+        )
     return status if status >= 0 else 1
 
 

@@ -53,6 +53,11 @@ def test_several_files(files):
     assert {function.is_kernel for function in kernels.functions.values()} == {True, False}
 
 
+@pytest.mark.parametrize("flag", ["-fno-rtti", "-std=c++20", "-DRIGHT=2"])
+def test_flags_that_the_precompiled_header_was_not_made_with(files, flag):
+    assert scaled(emulator.load([files / "kernel.cu", files / "launcher.cu"], [flag])) == 2
+
+
 def test_cache_follows_headers_and_flags(files, monkeypatch):
     sources = [files / "kernel.cu", files / "launcher.cu"]
     first = build.build(sources)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
+from answers import quote, short_errors
 from grading import SECTOR, Case, NotYet, Result, Scratch, check_values, element
 
 from lab import emulator
@@ -77,13 +78,6 @@ def compile_answer(answer: Path, launcher: str) -> Callable:
         raise NotYet("compile", f"{answer.name} has no function {launcher}.", think=think) from None
 
 
-def short_errors(text: str, answer: Path) -> str:
-    """The compiler's errors with their lines of code, at most three."""
-    blocks = re.split(r"^(?=\S.*?:\d+:\d+: )", text.replace(f"{answer.resolve()}", answer.name), flags=re.MULTILINE)
-    errors = [block.rstrip() for block in blocks if ": error: " in block or ": fatal error: " in block]
-    return "\n".join(errors[:3]) or text
-
-
 def run(launcher: Callable, case: Case, answer: Path) -> emulator.Report:
     """One case: its faults, its values, its traffic, in this order."""
     before = {name: tensor.clone() for name, tensor in case.inputs.items()}
@@ -145,11 +139,6 @@ def triple(index: tuple[int, int, int]) -> str:
     if not any(index[1:]):
         return str(index[0])
     return f"({', '.join(map(str, index if index[2] else index[:2]))})"
-
-
-def quote(answer: Path, line: int) -> str:
-    lines = answer.read_text("utf-8").splitlines()
-    return f"{answer.name}:{line}: {lines[line - 1].strip()}" if 0 < line <= len(lines) else ""
 
 
 def check_written(case: Case, report: emulator.Report) -> None:

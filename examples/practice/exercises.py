@@ -1,6 +1,6 @@
 """The exercises: folders NN_name next to this file. Nothing here imports torch, so listing them is fast.
 
-task.md        the title, "Level N.", what to write; perhaps task.zh-CN.md
+task.md        the title, "Level N.", perhaps "Needs a GPU.", what to write; perhaps task.zh-CN.md
 skeleton.*     what the reader starts with: a file, or a folder `skeleton`
 solution.*     the same, solved
 hints.md       three hints, numbered
@@ -15,7 +15,12 @@ from pathlib import Path
 from types import ModuleType
 
 HERE = Path(__file__).resolve().parent
-PARTS = {"Broken": "Broken kernels: find the mistake", "": "Kernels"}  # by the first word of the title
+PARTS = {
+    "Broken": "Broken kernels: find the mistake",
+    "Operator": "Operators",
+    "Measurement": "Measurements",
+    "": "Kernels",
+}  # by the first word of the title
 
 
 class Mistake(Exception):
@@ -56,6 +61,10 @@ class Exercise:
     @property
     def level(self) -> int:
         return int(re.search(r"^Level (\d)\.", self.task, re.MULTILINE)[1])
+
+    @property
+    def needs_gpu(self) -> bool:
+        return re.search(r"^Level \d\. Needs a GPU\.", self.task, re.MULTILINE) is not None
 
     @property
     def skeleton(self) -> Path:

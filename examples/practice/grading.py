@@ -7,7 +7,8 @@ LARGE       one more, large enough to be timed on a GPU
 in_torch()  the same in torch; it gets the arguments of the case by their names
 THINK       for kinds of failures, a question that leads on
 
-A grader of another kind has grade(answer: Path) instead: it raises NotYet, or returns lines to print.
+A grader of another kind has grade(answer: Path) instead: it raises NotYet, or returns lines to print. refereed.py helps
+with operators, answers.py with choices and functions.
 """
 
 import math

@@ -58,10 +58,13 @@ def run(launcher: Callable, case: Case) -> dict[str, Tensor | int]:
     return given
 
 
-def measure(grader: ModuleType, answer: Path, solution: Path) -> dict:
-    """Check all sizes on the GPU, then time the large one. Microseconds by name, the bytes and operations it needs."""
+def measure(grader: ModuleType, answer: Path, solution: Path, ready: Callable | None = None) -> dict:
+    """Check all sizes on the GPU, then time the large one. Microseconds by name, the bytes and operations it needs.
+
+    ready: the launcher of the answer, if it is compiled already.
+    """
     with torch.device("cuda"):
-        launchers = {"answer": load(answer, grader.LAUNCHER)}
+        launchers = {"answer": ready or load(answer, grader.LAUNCHER)}
         launchers["solution"] = load(solution, grader.LAUNCHER) if solution != answer else launchers["answer"]
         for size in grader.SIZES:
             run(launchers["answer"], grader.case(*size))

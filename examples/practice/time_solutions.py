@@ -5,6 +5,7 @@ python3 examples/practice/time_solutions.py --json FILE
 
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -20,12 +21,13 @@ from lab import lesson  # noqa: E402
 def measure(environment: dict) -> Iterator[dict]:
     """A row for each exercise with a kernel: microseconds, and what the solution moves or computes in them."""
     environment["dtype"] = "as in the tasks"
-    for exercise in exercises.find_all():
-        grader = exercises.load_grader(exercise)
-        if not hasattr(grader, "LAUNCHER"):
-            continue
+    kernels = [each for each in exercises.find_all() if each.solution.suffix == ".cu"]
+    graders = [exercises.load_grader(each) for each in kernels]
+    with ThreadPoolExecutor() as pool:  # nvcc takes seconds for each
+        launchers = list(pool.map(lambda each, grader: on_gpu.load(each.solution, grader.LAUNCHER), kernels, graders))
+    for exercise, grader, launcher in zip(kernels, graders, launchers, strict=True):
         try:
-            found = on_gpu.measure(grader, exercise.solution, exercise.solution)
+            found = on_gpu.measure(grader, exercise.solution, exercise.solution, launcher)
         except NotYet as error:
             sys.exit(f"{exercise.name}: {error}")
         us = found["solution"]

@@ -20,15 +20,7 @@ from .translation import HEADERS, MARKER, TranslationError, translate
 HERE = Path(__file__).resolve().parent
 # As if for an H100, whose instructions for matrices and clusters are then named in an error, not left out.
 DEFINES = ["__CUDACC__", "__NVCC__", "__CUDA_ARCH__=900", "__CUDA_ARCH_FEAT_SM90_ALL", "__CUDACC_VER_MAJOR__=13"]
-READ = [
-    "-x",
-    "c++",
-    *(f"-D{name}" for name in DEFINES),
-    "-isystem",
-    str(HEADERS),
-    "-include",
-    f"{HEADERS}/cuda_runtime.h",
-]
+READ = ["-x", "c++", *(f"-D{name}" for name in DEFINES), "-isystem", str(HEADERS)]
 # Each access calls a function before it (thread), each basic block (trace-pc), and each index that is wrong (bounds and
 # object-size) or address (alignment). The other options keep the order of the code, and a struct's copy in one piece.
 WATCH = ["-fsanitize=thread,bounds,object-size,alignment", "-fsanitize-coverage=trace-pc"]
@@ -109,6 +101,24 @@ def _compile_runtime(name: str, library: Path) -> None:
         _run([compiler(), "-shared", f"-Wl,-soname,{name}", *objects.values(), "-o", str(library)])
 
 
+def precompiled(flags: Sequence[str]) -> Path:
+    """A header with CUDA's own declarations, which g++ has read once: that is most of what it does for a small kernel.
+
+    Where the flags differ too much from those it was made with, g++ ignores what it has kept, and reads the text.
+    """
+    standard = [flag for flag in flags if flag.startswith("-std=")]
+    texts = [path.read_bytes() for path in sorted(HEADERS.rglob("*")) if path.is_file()]
+    header = cache() / f"cuda-{_hash(_first_line(compiler()), *standard, *texts)}.h"
+
+    def make(path: Path) -> None:
+        _write(header, f'#include "{HEADERS}/cuda_runtime.h"\n')
+        read = ["-x", "c++-header", *READ[2:]]
+        _run([compiler(), *standard, *COMPILE, *read, str(header), "-o", str(path)])
+
+    _made(header.with_suffix(".h.gch"), make)  # g++ looks for this name
+    return header
+
+
 def build(sources: Sequence[Path], flags: Sequence[str] = ()) -> Path:
     """The library of some .cu files. BuildError with the compiler's words if it refuses one."""
     for source in sources:
@@ -116,14 +126,15 @@ def build(sources: Sequence[Path], flags: Sequence[str] = ()) -> Path:
             raise BuildError(f"{source} is not a file")
     ours = runtime()
     flags = _for_gcc(flags)
-    key = _hash(ours.name, "\0".join(flags), *(str(source.resolve()) for source in sources))
+    header = precompiled(flags)
+    key = _hash(ours.name, header.name, "\0".join(flags), *(str(source.resolve()) for source in sources))
     manifest = cache() / f"{key}.json"  # names the files that were read, and what was in them
     with contextlib.suppress(OSError, ValueError, KeyError):
         known = json.loads(manifest.read_text())
         library = cache() / known["library"]
         if library.exists() and all(_hash(Path(path).read_bytes()) == sum for path, sum in known["files"].items()):
             return library
-    texts = [_preprocess(source, flags) for source in sources]
+    texts = [_preprocess(source, flags, header) for source in sources]
     files = sorted({path for text in texts for path in _files(text)})
     try:
         translated = [translate(text) for text in texts]
@@ -153,13 +164,14 @@ def _for_gcc(flags: Sequence[str]) -> list[str]:
     return kept if any(flag.startswith("-std=") for flag in kept) else ["-std=c++17", *kept]
 
 
-def _preprocess(source: Path, flags: list[str]) -> str:
-    text = _run([compiler(), "-E", *flags, *READ, str(source.resolve())])
-    return text
+def _preprocess(source: Path, flags: list[str], header: Path) -> str:
+    """The text of a file without macros. A pragma stands for the header, if g++ takes what it has kept of it."""
+    include = ["-fpch-preprocess", "-include", str(header)]
+    return _run([compiler(), "-E", *flags, *COMPILE, *READ, *include, str(source.resolve())])
 
 
 def _files(text: str) -> set[str]:
-    """The files that a preprocessed text comes from, but for those of the system."""
+    """The files that a preprocessed text comes from, but for those of the system and the precompiled header's."""
     names = {marker[2] for marker in MARKER.finditer(text)}
     return {name for name in names if not name.startswith(("<", "/usr/include", "/usr/lib")) and Path(name).is_file()}
 

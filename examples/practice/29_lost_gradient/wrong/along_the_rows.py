@@ -1,0 +1,22 @@
+# Fast, but wrong: one number for each row, and weight has one for each column.
+# check says: invalid gradient
+import torch
+from torch import Tensor
+
+
+@torch.library.custom_op("practice::weigh_squares", mutates_args=())
+def weigh_squares(x: Tensor, weight: Tensor) -> Tensor:
+    """y[i, j] = weight[j] * x[i, j]^2"""
+    return weight * x * x
+
+
+def save(ctx, inputs, output):
+    ctx.save_for_backward(*inputs)
+
+
+def backward(ctx, grad):
+    x, weight = ctx.saved_tensors
+    return 2 * grad * weight * x, (grad * x * x).sum(1)
+
+
+weigh_squares.register_autograd(backward, setup_context=save)

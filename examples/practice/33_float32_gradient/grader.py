@@ -1,0 +1,59 @@
+"""The gradient of (x - mean) / deviation, for numbers far from 0, in float32"""
+
+import torch
+from grading import NotYet
+from refereed import grade_operator
+from torch.utils._python_dispatch import TorchDispatchMode
+
+THINK = {
+    "values": "The forward pass was right.",
+    "gradients": "float32 has 7 digits. How many of them are left of the difference of two numbers near 1,000,000?",
+    "gradient_sizes": "What does backward do for other sizes?",
+    "float64": "The same formula needs no more digits if nothing large is subtracted from something large.",
+}
+
+
+class Dtypes(TorchDispatchMode):
+    """The first call of torch that computes in float64."""
+
+    def __init__(self):
+        super().__init__()
+        self.found = ""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **kwargs or {})
+        if isinstance(result, torch.Tensor) and result.dtype == torch.float64:
+            self.found = self.found or function.name()
+        return result
+
+
+def stays_in_float32():
+    x = torch.randn(4, 6, requires_grad=True)
+    y = torch.ops.practice.standardize(x)[0]
+    with Dtypes() as dtypes:
+        y.sum().backward()
+    if dtypes.found:
+        what = f"The gradient is right, but of float32 numbers it is computed in float64 (by {dtypes.found})."
+        raise NotYet("float64", f"{what} Most GPUs do that many times slower.")
+
+
+def in_torch(x):
+    mean = x.mean(1, keepdim=True)
+    return (x - mean) / (x - mean).square().mean(1, keepdim=True).sqrt()
+
+
+def grade(answer):
+    return grade_operator(
+        answer,
+        "practice::standardize",
+        call=lambda x: torch.ops.practice.standardize(x)[0],
+        inputs=lambda device: (1000 + torch.randn(3, 6, device=device),),
+        reference=in_torch,
+        gradients=(0,),
+        sizes={"rows": [(0, 0)]},
+        tolerance={torch.float32: 1e-3},
+        right=("values", "gradients"),
+        allowed=("gradient_sizes",),
+        think=THINK,
+        also=stays_in_float32,
+    )

@@ -1,0 +1,15 @@
+// Exercise 34: see task.md. To grade it: python3 practice.py check 34
+#include <torch/extension.h>
+
+torch::Tensor running_sum(const torch::Tensor& x) {
+  TORCH_CHECK(x.dim() == 1 && x.scalar_type() == torch::kFloat && x.is_contiguous() && x.is_cpu(),
+              "running_sum: expected a contiguous float32 vector on the CPU");
+  torch::Tensor y = torch::empty_like(x);
+  const float* from = x.data_ptr<float>();
+  float* to = y.data_ptr<float>();
+  for (int64_t i = 0; i < x.numel(); ++i) to[i] = (i == 0 ? 0 : to[i - 1]) + from[i];
+  return y;
+}
+
+// Here: Python finds the function, but torch does not. Make it torch.ops.practice.running_sum.
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("running_sum", &running_sum); }

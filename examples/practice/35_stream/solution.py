@@ -1,0 +1,19 @@
+"""Exercise 35: see task.md. To grade it, where a GPU is: python3 practice.py check 35"""
+
+import torch
+from torch import Tensor
+
+side: list[torch.cuda.Stream] = []  # a stream of our own, made by the first call
+
+
+@torch.library.custom_op("practice::line", mutates_args=(), device_types="cuda")
+def line(x: Tensor) -> Tensor:
+    """2 x + 1, computed on a stream of our own"""
+    if not side:
+        side.append(torch.cuda.Stream())
+    y = torch.empty_like(x)
+    side[0].wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side[0]):
+        torch.add(2 * x, 1, out=y)
+    torch.cuda.current_stream().wait_stream(side[0])
+    return y

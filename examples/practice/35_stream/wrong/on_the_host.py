@@ -1,0 +1,16 @@
+# A cheat: the CPU computes.
+# check says: synchronization:
+import torch
+from torch import Tensor
+
+side: list[torch.cuda.Stream] = []  # a stream of our own, made by the first call
+
+
+@torch.library.custom_op("practice::line", mutates_args=(), device_types="cuda")
+def line(x: Tensor) -> Tensor:
+    """2 x + 1, computed on a stream of our own"""
+    if not side:
+        side.append(torch.cuda.Stream())
+    y = torch.empty_like(x)
+    y.copy_(2 * x.cpu() + 1)
+    return y
