@@ -203,9 +203,6 @@ def test_notebook_runs(monkeypatch, tmp_path):
 def test_readme(page):
     reached = {link.replace(".zh-CN", "") for link in links(page)}
     assert {f"docs/{each.name}".replace(".zh-CN", "") for each in DOCS} <= reached
-    rows = json.loads((RESULTS / "h200-add-rms-norm.json").read_text())["results"]
-    [row] = [row for row in rows if (row["pass"], row["width"], row["rows"]) == ("forward + backward", 65536, 2048)]
-    assert f"{row['torch.compile'] / row['add_rms_norm']:.2f}" in page.read_text()
 
 
 def sections(text, fence=""):
