@@ -1,7 +1,7 @@
 """For mkdocs.yml: README is the home page, its list of pages the navigation; links to code lead to the repository."""
 
 import re
-from os.path import dirname, exists, isdir, join, normpath, relpath
+from os.path import basename, dirname, exists, isdir, join, normpath, relpath
 from pathlib import Path
 
 from mkdocs.structure.files import File
@@ -24,6 +24,12 @@ def on_files(files, config):
         files.append(File(name, str(ROOT), config.site_dir, use_directory_urls=False))
 
 
+def with_number(markdown, name):
+    """The number of a page, which its file's name has, before its title, as in the navigation."""
+    number = re.match(r"\d+", name)
+    return re.sub(r"\A# ", f"# {number[0]}. ", markdown) if number else markdown
+
+
 def on_page_markdown(markdown, page, config, files):
     uris = {file.abs_src_path: file.src_uri for file in files if file.inclusion.is_included()}
 
@@ -41,6 +47,7 @@ def on_page_markdown(markdown, page, config, files):
     parts = re.split(r"(^```.*?^```$)", markdown, flags=re.MULTILINE | re.DOTALL)  # text, code, text, ...
     parts[::2] = [re.sub(r'(\]\(|src=")([^)"]+)', lead, part) for part in parts[::2]]
     markdown = re.sub(r"^```(\w+) \w+\n", r"```\1\n", "".join(parts), flags=re.MULTILINE)  # marks for the tests
+    markdown = with_number(markdown, basename(page.file.src_uri))
     return markdown.replace("<details>", "<details markdown>")
 
 
