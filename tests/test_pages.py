@@ -1,5 +1,5 @@
 """README and docs are true: their commands run, their quotes are in the files, their links lead somewhere, and what
-pages 2 and 5 say of a program's output is so on this torch.
+pages 2 and 6 say of a program's output is so on this torch.
 
 A command block is ```sh. After it may stand `gpu` (needs one) or `setup` (installs, or runs all tests: see .ci/run).
 """
@@ -39,7 +39,7 @@ BLOCK = re.compile(r"^```(\w*)(?: (\w+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL
 SOLVED = sorted((ROOT / "docs" / "solutions").glob("*.py"))
 SOLUTIONS = [(path, number) for path in SOLVED for number in re.findall(r"def exercise_(\d+)\(", path.read_text())]
 
-MISTAKES, KINDS = ((ROOT / "docs" / name).read_text() for name in ("2_mistakes.md", "5_kinds.md"))
+MISTAKES, KINDS = ((ROOT / "docs" / name).read_text() for name in ("2_mistakes.md", "6_kinds.md"))
 TITLES = dict(re.findall(r"^## (\w+): (.*)", MISTAKES, re.MULTILINE))
 LONG = {"cpu", "gpu"}  # each in three processes that import torch
 HEAD, *ROWS = (
