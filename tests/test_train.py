@@ -12,8 +12,8 @@ import pytest
 import torch
 
 import train
-from lab import cli
-from lab.train import loop
+from lab import build, cli
+from lab.train import loop, tasks
 
 ROOT = Path(__file__).resolve().parent.parent
 RESIDUAL = ("--model", "residual", "--device", "cpu")
@@ -141,26 +141,56 @@ def test_a_finished_run_started_again(end, tmp_path, monkeypatch):
     assert_equal(file, tmp_path / "target.pt")
 
 
+def edited(content):
+    """Copies of what torch.load() has read, each with one value changed or left out."""
+    for name, value in content.items():
+        yield {key: each for key, each in content.items() if key != name}
+        odd = [None, "a", [], {}, torch.ones(3)]
+        if isinstance(value, dict):
+            odd += edited(value)
+        if isinstance(value, list):
+            odd += [[*value, 1.0], ["a"] * len(value)]
+        yield from (content | {name: each} for each in odd if repr(each) != repr(value))
+
+
+@pytest.mark.filterwarnings("ignore:Using a non-tuple")  # a tensor in the place of a dict
 def test_resume_from_another_file(end, tmp_path):
-    """One line and exit status 1."""
+    """One line and exit status 1, also where one value of a checkpoint was edited."""
     file = tmp_path / "file.pt"
     end("--epochs", "30", "--save", file)
     right, found = file.read_bytes(), torch.load(file, weights_only=True)
+    groups = found["optimizer"].pop("param_groups")  # of which nothing is used
     wrong = {b"": "no checkpoint", right[:1000]: "no checkpoint", b"a text": "no checkpoint"}
-    others = {name: {key: each for key, each in found.items() if key != name} for name in found}
-    others |= {
-        "settings of another run": found | {"settings": {}},
-        "a list": [],
-        "another network": found | {"network": {}},
-    }
-    for name, other in others.items():
+    no_time = found["history"] | {"us_per_step": [0.0] * 30}
+    for other in ([], {}, found | {"history": no_time}, *edited(found)):
+        if isinstance(other, dict) and isinstance(other.get("optimizer"), dict):
+            other["optimizer"] = other["optimizer"] | {"param_groups": groups}
         torch.save(other, buffer := io.BytesIO())
-        wrong[buffer.getvalue()] = "give the same settings" if "another run" in name else "no checkpoint"
+        wrong[buffer.getvalue()] = "give the same settings" if "settings" in other else "no checkpoint"
     for content, word in wrong.items():
         file.write_bytes(content)
         status, _, err = end("--epochs", "31", "--resume", file)
         assert (status, len(err.splitlines())) == (1, 1), err
-        assert word in err
+        assert "no checkpoint" in err or word in err
     file.write_bytes(right)
     status, _, err = end("--epochs", "5", "--resume", file)
     assert (status, "has 30 epochs" in err) == (1, True)
+
+
+def test_resume_with_edited_momentum(tmp_path):
+    """The residual network's checkpoint has momentum, too: each parameter's, of its shape."""
+    args = argparse.Namespace(resume=tmp_path / "file.pt", save=tmp_path / "file.pt", rank=0, epochs=1)
+    vars(args).update(model="residual", seed=0, batch=64, dtype="float32")
+    task = tasks.Task(tasks.residual_network, list, torch.sum, accuracy=len, momentum=0.9)
+    network = task.network(torch.add)
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.01, momentum=0.9)
+    network(torch.ones(1, 1, 8, 8)).sum().backward()
+    optimizer.step()
+    loop.save(args, network, optimizer, loop.History([1.0], [0.5], [9.0]))
+    assert loop.resume(args, task, network, optimizer) == loop.History([1.0], [0.5], [9.0])
+    found = torch.load(args.resume, weights_only=True)
+    state = found["optimizer"]["state"]
+    for wrong in ({}, state | {0: {}}, state | {0: {"momentum_buffer": torch.ones(3)}}, state | {99: state[0]}):
+        torch.save(found | {"optimizer": {"state": wrong}}, args.resume)
+        with pytest.raises(build.Failure, match="no checkpoint"):
+            loop.resume(args, task, network, optimizer)

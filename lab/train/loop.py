@@ -35,7 +35,7 @@ def train(task: Task, add: Add, device: torch.device, args: argparse.Namespace) 
     optimizer = torch.optim.SGD(network.parameters(), lr=0.01, momentum=task.momentum)
     history = History()
     if args.resume and args.resume.exists():  # otherwise --save will write it
-        history = resume(args, network, optimizer)
+        history = resume(args, task, network, optimizer)
     # On a GPU, reduce-overhead replays CUDA graphs, as most of a small step is launches; fullgraph: no graph breaks.
     called = torch.compile(network, fullgraph=True, mode="reduce-overhead") if args.compile else network
     called = nn.parallel.DistributedDataParallel(called) if args.world > 1 else called
@@ -81,19 +81,41 @@ def save(args: argparse.Namespace, network: nn.Module, optimizer: torch.optim.Op
         files.write(args.save, buffer.getvalue())
 
 
-def resume(args: argparse.Namespace, network: nn.Module, optimizer: torch.optim.Optimizer) -> History:
+def resume(args: argparse.Namespace, task: Task, network: nn.Module, optimizer: torch.optim.Optimizer) -> History:
     """Load a checkpoint. Failure if it is none, or not one of this run."""
     try:
         found = torch.load(args.resume, map_location="cpu", weights_only=True)
-        theirs, history = found["settings"], History(**found["history"])
-        done = len(history.losses)
+        theirs, history, done = found["settings"], found["history"], len(found["history"]["losses"])
         if theirs == settings(args) and done <= args.epochs:
+            column = [0.0] * done
+            columns = {"losses": column, "accuracies": column if task.accuracy else [], "us_per_step": column}
+            momentum = [{"momentum_buffer": parameter} for parameter in network.parameters() if task.momentum]
+            expect_form(history, columns)
+            if min(history["us_per_step"], default=1.0) <= 0:
+                raise ValueError("a step takes time")
+            expect_form(found["network"], network.state_dict())
+            expect_form(found["optimizer"]["state"], dict(enumerate(momentum)))
             network.load_state_dict(found["network"])
-            optimizer.load_state_dict(found["optimizer"])
-            return history
+            # The groups hold the learning rate and the like, which this program decides.
+            optimizer.load_state_dict(found["optimizer"] | {"param_groups": optimizer.state_dict()["param_groups"]})
+            return History(**history)
     except Exception as error:  # any at all: another file can hold anything
         raise Failure(f"{args.resume} is no checkpoint of train.py, or is damaged ({type(error).__name__})") from error
     raise Failure(f"{args.resume} has {done} epochs with {theirs}; give the same settings, and --epochs {done} or more")
+
+
+def expect_form(found: object, expected: object) -> None:
+    """ValueError if the two differ in a key, a length, the type of a value, or the shape or dtype of a tensor."""
+    if form(found) != form(expected):
+        raise ValueError(f"expected {form(expected)}")
+
+
+def form(value: object) -> object:
+    if isinstance(value, dict):
+        return {name: form(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [form(each) for each in value]
+    return (value.shape, value.dtype) if isinstance(value, Tensor) else type(value)
 
 
 def captured(step: Callable[[], Tensor], network: nn.Module) -> Callable[[], Tensor]:
