@@ -55,7 +55,10 @@ def state(places: Iterable[str], program: str = "", root: Path = ROOT) -> dict[s
 def of_this_process(others: Iterable[str] = ()) -> dict:
     """The commit, if git knows it, and the state of the folders whose code this process runs: the examples from which
     it has imported modules, add2 if it is time.py or train.py or has imported it, and others."""
-    files = [Path(getattr(module, "__file__", None) or "/").resolve() for module in list(sys.modules.values())]
+    names = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
+    files = [
+        Path(name).resolve() for name in names if name and name.startswith("/")
+    ]  # torch.ops has one that is no path
     inside = [path.parent.relative_to(ROOT) for path in files if path.is_relative_to(ROOT)]
     folders = {f"{folder.parts[0]}/{folder.parts[1]}" for folder in inside if folder.parts[:1] == ("examples",)}
     folders.discard("examples/common")  # what a lesson includes of it is found there

@@ -189,6 +189,13 @@ def test_records():
             assert {"commit", "sources"} & record["environment"].keys(), path.name
 
 
+def test_a_program_names_its_sources(run):
+    """The kernels of its own folder, and no others."""
+    code = "import sys; sys.path.insert(0, 'examples/transpose'); import transpose\n"
+    code += "from lab import sources; print(*sources.of_this_process()['sources'])"
+    assert run("-c", code).stdout.split() == ["examples/transpose/transpose.cu"]
+
+
 def test_a_record_that_is_older_than_its_kernel(figures, monkeypatch, tmp_path, capsys):
     """An edit of code that was measured is noticed, also in a file that it includes; a comment is not. Below the table
     stands a line, README leaves the table out, and --check says which file it was."""
