@@ -27,8 +27,8 @@ PAGES = [*ROOT.glob("README*.md"), *sorted((ROOT / "docs").glob("*.md")), RESULT
 MARKED = re.compile(r"(<!-- figures: ([\w-]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 PICTURES = {"h200-add-rms-norm": "add_rms_norm/bench.py", "h200-int4": "int4_linear/bench.py"}
 PICTURES |= {"h200-llama": "llama/compare.py"}
-KERNELS_CHANGED = "*The kernels have changed since this was measured.*\n"
-HOST_CHANGED = "*The code has changed since this was measured.*\n"
+KERNELS_CHANGED = "*The kernels have changed since this was measured.*\n\n"
+HOST_CHANGED = "*The code has changed since this was measured.*\n\n"
 
 
 def table(name: str) -> tuple[str, str]:
@@ -43,15 +43,19 @@ def table(name: str) -> tuple[str, str]:
 
 
 def renewed(page: Path, is_age_shown: bool = True) -> str:
-    """The text of a page with today's tables. README has none that is older than its code."""
+    """The text of a page with today's tables. README has none that is older than its code.
+
+    is_age_shown: False leaves the lines on age as they stand, and README's older tables, too.
+    """
     is_readme = page.parent == ROOT
 
     def replace(found: re.Match) -> str:
         text, age = table(found[2])
         if age and is_readme:
             return f"{found[1]}\n{found[4]}" if is_age_shown else found[0]
-        below = age if is_age_shown else next((x for x in (KERNELS_CHANGED, HOST_CHANGED) if x in found[3]), "")
-        return f"{found[1]}\n{text}\n{below}{below and chr(10)}{found[4]}"
+        shown = [line for line in (KERNELS_CHANGED, HOST_CHANGED) if line in found[3]]
+        below = age if is_age_shown else "".join(shown)
+        return f"{found[1]}\n{text}\n{below}{found[4]}"
 
     return MARKED.sub(replace, page.read_text("utf-8"))
 
