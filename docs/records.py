@@ -93,16 +93,8 @@ def machine_code(kernels: list[Path], root: Path) -> list[str]:
     for file in kernels:
         with tempfile.TemporaryDirectory() as folder:
             places = [f"-I{root / place}" for place in ("include", "kernel", "examples", "examples/common")]
-            options = [
-                "-std=c++17",
-                "-O3",
-                "-arch=sm_90a",
-                "--expt-relaxed-constexpr",
-                "-cubin",
-                "-o",
-                f"{folder}/cubin",
-            ]
-            subprocess.run(["nvcc", *options, *places, str(file)], check=True)
+            options = ["-std=c++17", "-O3", "-arch=sm_90a", "--expt-relaxed-constexpr", "-cubin"]
+            subprocess.run(["nvcc", *options, *places, str(file), "-o", f"{folder}/cubin"], check=True)
             text = subprocess.run([dump, "-sass", f"{folder}/cubin"], capture_output=True, text=True, check=True).stdout
         found += [each.partition("\n")[2] for each in re.split(r"Function : ", text)[1:]]
     return found
@@ -118,7 +110,7 @@ def renew(name: str) -> str:
     kernels = [path for path in measured if path.endswith(".cu")]
     places = sorted({path if (ROOT / path).exists() else str(Path(path).parent) for path in kernels})
     program = "ladder.py" if any(path.endswith("/ladder.cu") for path in measured) else ""
-    today = sources.state(places, program=program)
+    today = sources.state(places, program, ROOT)
     with tempfile.TemporaryDirectory() as folder:
         archive = subprocess.run(["git", "-C", ROOT, "archive", commit], capture_output=True, check=True).stdout
         subprocess.run(["tar", "-x", "-C", folder], input=archive, check=True)

@@ -259,6 +259,35 @@ def test_options(run):
         assert not options or {*options} <= {*re.findall(r"--[\w-]+", run(program, "--help").stdout)}, program
 
 
+@pytest.mark.thorough
+def test_renewed_records(figures, nvcc, monkeypatch, tmp_path):
+    """A kernel that has only another name is the one that was measured; one that computes something else is not."""
+    records, kernel = figures.records, tmp_path / "lesson" / "sum.cu"
+    kernel.parent.mkdir()
+    kernel.write_text("__global__ void f(float* y) { y[threadIdx.x] += 1; }\n")
+    (tmp_path / "old.json").write_text('{"environment": {"commit": ""}, "results": [{"us": 1.50}]}')
+    git = ["git", "-C", tmp_path, "-c", "user.name=a", "-c", "user.email=a@b"]
+    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "measured"]):
+        subprocess.run([*git, *words], check=True)
+    commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+    for name in ("ROOT", "RESULTS"):
+        monkeypatch.setattr(records, name, tmp_path)
+    monkeypatch.setenv("PATH", f"{Path(nvcc).parent}{os.pathsep}{toolchain.tool_path()}")
+    records.note("old", {"commit": commit, "sources": sources.state(["lesson"], root=tmp_path)})
+    for text, told in (
+        ("void g(float* y) { y[threadIdx.x] += 1;", "is that"),
+        ("void g(float* y) { y[0] += 1;", "is not"),
+    ):
+        kernel.write_text(f"__global__ {text} }}\n")
+        records.changed_files.cache_clear()
+        assert records.changed_files("old") == ("lesson/sum.cu",)
+        assert f"machine code {told}" in records.renew("old")
+    records.changed_files.cache_clear()
+    assert records.changed_files("old") == ("lesson/sum.cu",)
+    assert (tmp_path / "old.json").read_text().endswith('"results": [{"us": 1.50}]}')
+    records.changed_files.cache_clear()
+
+
 def test_notebook_is_stored_without_outputs():
     """In Jupyter: Kernel, Restart and Clear Outputs; then save."""
     cells = json.loads(NOTEBOOK.read_text())["cells"]
