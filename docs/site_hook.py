@@ -1,19 +1,25 @@
 """For mkdocs.yml: README is the home page, its list of pages the navigation; links to code lead to the repository."""
 
 import re
-from os.path import dirname, exists, isdir, join, normpath, relpath
+from os.path import basename, dirname, exists, isdir, join, normpath, relpath
 from pathlib import Path
 
 from mkdocs.structure.files import File
 
 ROOT = Path(__file__).resolve().parent.parent
-LISTED = re.compile(r"(?:^(\d+\. ))?\[([^\]]+)\]\(docs/([^)#]+\.md)\)", re.MULTILINE)
+LISTED = re.compile(r"\[([^\]]+)\]\(docs/([^)#]+\.md)\)")
+
+
+def number(page):
+    """Of a page, by its file's name: 16. for 16_int4_linear.md, 16b. for 16b_int4_many_rows.md, nothing for others."""
+    found = re.match(r"\d+[a-z]?(?=_)", basename(page))
+    return f"{found[0]}. " if found else ""
 
 
 def on_config(config):
     readme, config.nav = (ROOT / "README.md").read_text(), [{"Home": "README.md"}]
     for part, text in re.findall(r"^(?:\*\*(.+)\*\*\n\n|Also: )((?:.+\n)+)", readme, re.MULTILINE):
-        pages = [{number + title[0].upper() + title[1:]: page} for number, title, page in LISTED.findall(text)]
+        pages = [{number(page) + title[0].upper() + title[1:]: page} for title, page in LISTED.findall(text)]
         config.nav.append({part or "Also": pages})
     translated = sorted(path.name for path in ROOT.glob("docs/*.zh-CN.md"))
     config.nav += [{"Measurements": "results/README.md"}, {"中文": ["README.zh-CN.md", *translated]}]
@@ -41,6 +47,7 @@ def on_page_markdown(markdown, page, config, files):
     parts = re.split(r"(^```.*?^```$)", markdown, flags=re.MULTILINE | re.DOTALL)  # text, code, text, ...
     parts[::2] = [re.sub(r'(\]\(|src=")([^)"]+)', lead, part) for part in parts[::2]]
     markdown = re.sub(r"^```(\w+) \w+\n", r"```\1\n", "".join(parts), flags=re.MULTILINE)  # marks for the tests
+    markdown = re.sub(r"\A# ", f"# {number(page.file.src_uri)}", markdown)
     return markdown.replace("<details>", "<details markdown>")
 
 

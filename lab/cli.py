@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from . import files, toolchain
+from . import files, sources, toolchain
 from .build import ROOT, Build, Failure
 
 
@@ -87,8 +87,11 @@ def choose_device(args: argparse.Namespace, library: Path | None) -> torch.devic
     return chosen
 
 
-def environment(device: torch.device) -> dict[str, Any]:
-    """The machine and the versions that a figure depends on, and the command."""
+def environment(device: torch.device, places: Sequence[str] = ()) -> dict[str, Any]:
+    """The machine, the versions and the state of the code that a figure depends on, and the command.
+
+    places: folders and files whose kernels run although no module of theirs is imported.
+    """
     cpu = re.search(r"model name\s*: (.+)", Path("/proc/cpuinfo").read_text())
     found: dict[str, Any] = {"device": str(device), "name": cpu[1] if cpu else "CPU", "torch": torch.__version__}
     found |= {"cuda": torch.version.cuda or "none", "python": sys.version.split()[0]}
@@ -100,7 +103,7 @@ def environment(device: torch.device) -> dict[str, Any]:
         if clock_khz := getattr(properties, "memory_clock_rate", 0):
             # Two transfers in each cycle of the memory's clock, each as wide as the bus.
             found["peak_gb_per_s"] = 2 * clock_khz * 1e3 * properties.memory_bus_width / 8 / 1e9
-    return found
+    return found | sources.of_this_process(places)
 
 
 def describe(environment: dict, builds: Sequence[Build] = ()) -> str:

@@ -22,6 +22,7 @@ def test_pictures(run, tmp_path):
     drawn = {path.name: path.read_text() for path in tmp_path.iterdir()}
     assert drawn.keys() == {path.name for path in (EXAMPLES.parent / "docs" / "results").glob("*.svg")}
     assert "rows of x</text>" in drawn["h200-int4.svg"]
+    assert all("prefers-color-scheme: dark" in picture for picture in drawn.values())
 
 
 @pytest.mark.thorough

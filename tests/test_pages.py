@@ -1,21 +1,23 @@
 """README and docs are true: their commands run, their quotes are in the files, their links lead somewhere, and what
-pages 2 and 5 say of a program's output is so on this torch.
+pages 2 and 6 say of a program's output is so on this torch.
 
 A command block is ```sh. After it may stand `gpu` (needs one) or `setup` (installs, or runs all tests: see .ci/run).
 """
 
+import importlib
 import json
 import os
 import re
 import shutil
 import subprocess
+import sys
 import textwrap
 from pathlib import Path
 
 import pytest
 import torch
 
-from lab import toolchain
+from lab import sources, toolchain
 from lab.build import leftovers
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -37,7 +39,7 @@ BLOCK = re.compile(r"^```(\w*)(?: (\w+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL
 SOLVED = sorted((ROOT / "docs" / "solutions").glob("*.py"))
 SOLUTIONS = [(path, number) for path in SOLVED for number in re.findall(r"def exercise_(\d+)\(", path.read_text())]
 
-MISTAKES, KINDS = ((ROOT / "docs" / name).read_text() for name in ("2_mistakes.md", "5_kinds.md"))
+MISTAKES, KINDS = ((ROOT / "docs" / name).read_text() for name in ("2_mistakes.md", "6_kinds.md"))
 TITLES = dict(re.findall(r"^## (\w+): (.*)", MISTAKES, re.MULTILINE))
 LONG = {"cpu", "gpu"}  # each in three processes that import torch
 HEAD, *ROWS = (
@@ -89,11 +91,9 @@ def test_solutions(path, number, run):
 
 @pytest.mark.parametrize("page", LESSONS, ids=name)
 def test_exercises(page):
-    """Each exercise has an answer; where that is a program, the page links to it."""
+    """Where an answer is a program, it belongs to an exercise of the page, and the page links to it."""
     asked, _, answered = page.read_text().partition("## Exercises")[2].partition("<details>")
     numbers = re.findall(r"^(\d+)\. ", asked, re.MULTILINE)
-    assert numbers
-    assert all(f"{number}. " in answered for number in numbers)
     programs = {number for path, number in SOLUTIONS if path.stem == page.stem}
     assert programs <= {*numbers}
     assert bool(programs) == (f"solutions/{page.stem}.py" in answered)
@@ -122,41 +122,123 @@ def test_translation(pages):
     assert english - chinese == set()
 
 
-def test_translations_are_up_to_date(run):
+def translations(*arguments, root=ROOT, status=0):
+    """Run docs/translations.py, which needs no torch. Returns what it printed."""
+    command = [sys.executable, root / "docs" / "translations.py", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == status, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def test_translations_are_up_to_date():
     """Where this fails, the program says which page to translate, and the command that records it."""
-    run("docs/translations.py")
+    translations()
 
 
-def test_a_translation_that_is_behind(run, tmp_path):
+def test_a_translation_that_is_behind(tmp_path):
     """A changed word is noticed, a moved line break and a new figure are not; --done records today's text."""
     (tmp_path / "docs").mkdir()
     for path in (ROOT / "docs" / "translations.py", *TRANSLATED, *TRANSLATED.values()):
         shutil.copy(path, tmp_path / path.relative_to(ROOT))
-    command, readme = ["docs/translations.py"], tmp_path / "README.md"
-    done = [*command, "--done", "README.zh-CN.md"]
-    run(*command, "--done", *(name(page) for page in TRANSLATED.values() if "glossary" not in page.name), root=tmp_path)
+    done, readme = ["--done", "README.zh-CN.md"], tmp_path / "README.md"
+    translations(
+        "--done", *(tmp_path / name(page) for page in TRANSLATED.values() if "glossary" not in page.name), root=tmp_path
+    )
     text = readme.read_text()
     for found, new in (("\n", "\n\n"), ("GPU us", "GPU us, measured again")):
         readme.write_text(text.replace(found, new, 1))
         assert readme.read_text() != text
-        run(*command, root=tmp_path)
+        translations(root=tmp_path)
     readme.write_text(text.replace("optional", "needed", 1))
-    told = run(*command, root=tmp_path, status=1).stdout
+    told = translations(root=tmp_path, status=1)
     assert "README.zh-CN.md is behind README.md." in told
-    assert f"python3 {' '.join(done)}" in told
-    assert run(*done, root=tmp_path).stdout == ""
-    assert run(*done, root=tmp_path).stdout == ""
+    assert f"python3 docs/translations.py {' '.join(done)}" in told
+    done[1] = tmp_path / done[1]
+    assert translations(*done, root=tmp_path) == ""
+    assert translations(*done, root=tmp_path) == ""
     assert (tmp_path / "README.zh-CN.md").read_text().count("<!-- translates README.md") == 1
-    assert "is not one of" in run(*command, "--done", "README.md", root=tmp_path, status=2).stderr
+    assert "is not one of" in translations("--done", readme, root=tmp_path, status=2)
 
 
-def test_figures(run):
-    """The tables are those of docs/results; each file there says where it comes from."""
-    run("docs/figures.py", "--check")
-    contents = {path.stem: json.loads(path.read_text()) for path in RESULTS.glob("*.json")}
-    for name, content in contents.items():
+@pytest.fixture(scope="module")
+def figures():
+    """The module docs/figures.py."""
+    sys.path.insert(0, str(ROOT / "docs"))
+    return importlib.import_module("figures")
+
+
+@pytest.mark.parametrize("page", [*PAGES, RESULTS / "README.md"], ids=name)
+def test_figures(page, figures):
+    """The tables are those of docs/results."""
+    assert figures.renewed(page, is_age_shown=False) == page.read_text(), "run python3 docs/figures.py"
+
+
+@pytest.mark.thorough
+@pytest.mark.anywhere
+def test_pages_say_which_figures_are_old(figures, capsys):
+    """Not a part of the short run: a reader who edits a kernel need not measure again."""
+    assert figures.check() == 0, capsys.readouterr().out
+
+
+def test_records():
+    """Each record says where its figures come from, and which code was measured."""
+    for path in RESULTS.glob("*.json"):
+        content = json.loads(path.read_text())
         for record in content if isinstance(content, list) else [content]:
-            assert {"name", "torch", "date", "command"} <= record["environment"].keys(), name
+            assert {"name", "torch", "date", "command"} <= record["environment"].keys(), path.name
+            assert {"commit", "sources"} & record["environment"].keys(), path.name
+
+
+def test_a_program_names_its_sources(run):
+    """The kernels of its own folder, and no others."""
+    code = "import sys; sys.path.insert(0, 'examples/transpose'); import transpose\n"
+    code += "from lab import sources; print(*sources.of_this_process()['sources'])"
+    assert run("-c", code).stdout.split() == ["examples/transpose/transpose.cu"]
+
+
+def test_a_record_that_is_older_than_its_kernel(figures, monkeypatch, tmp_path, capsys):
+    """An edit of code that was measured is noticed, also in a file that it includes; a comment is not. Below the table
+    stands a line, README leaves the table out, and --check says which file it was."""
+    records, lesson = figures.records, tmp_path / "examples" / "lesson"
+    lesson.mkdir(parents=True)
+    kernel, plan, host = lesson / "sum.cu", tmp_path / "include" / "plan.h", lesson / "sum.py"
+    plan.parent.mkdir()
+    kernel.write_text('#include "plan.h"\nint a; // one\n')
+    plan.write_text("int b;\n")
+    host.write_text("c = 1\n")
+    (tmp_path / "old.json").write_text(json.dumps({"environment": {"commit": "abc"}, "results": [{"us": 1.5}]}))
+    for module in (records, figures):
+        monkeypatch.setattr(module, "ROOT", tmp_path)
+        monkeypatch.setattr(module, "RESULTS", tmp_path)
+    monkeypatch.setitem(figures.tables.TABLES, "old", lambda: f"{records.load('old')[0]['us']:.1f} us\n")
+    records.note("old", {"sources": sources.state(["examples/lesson"], root=tmp_path)})
+    pages = [tmp_path / "README.md", tmp_path / "docs" / "page.md"]
+    pages[1].parent.mkdir()
+    monkeypatch.setattr(figures, "PAGES", pages)
+
+    def written():
+        records.changed_files.cache_clear()
+        for page in pages:
+            page.write_text("<!-- figures: old -->\n<!-- end -->\n")
+        texts = [figures.renewed(page) for page in pages]
+        for page, text in zip(pages, texts, strict=True):
+            page.write_text(text)
+        return texts
+
+    assert list(records.environment("old")["sources"]) == ["examples/lesson/sum.cu", "include/plan.h"]
+    kernel.write_text('#include "plan.h"\nint a;  /* two */\n')
+    host.write_text("c = 2\n")
+    assert written() == ["<!-- figures: old -->\n\n1.5 us\n\n<!-- end -->\n"] * 2
+    assert figures.check() == 0
+    assert capsys.readouterr().out == ""
+    plan.write_text("int b = 2;\n")
+    records.changed_files.cache_clear()
+    assert figures.check() == 1
+    assert written()[0] == "<!-- figures: old -->\n\n<!-- end -->\n"
+    assert "1.5 us\n\n*The kernels have changed since this was measured.*\n\n<!-- end" in written()[1]
+    assert figures.check() == 0
+    assert "old (commit abc) is older than its kernels: include/plan.h" in capsys.readouterr().out
+    records.changed_files.cache_clear()
 
 
 @pytest.mark.thorough
@@ -169,15 +251,41 @@ def test_options(run):
         content = json.loads(record.read_text())
         given = [run["environment"]["command"] for run in (content if isinstance(content, list) else [content])]
         found[record.stem] = given if all(map(whole.fullmatch, given)) else []
-    assert found["h200-transpose"] == ["python3 examples/transpose/transpose.py --json FILE"]
-    assert len(found["h200-training"]) == 6
-    assert found["h200-rope"] == found["h200-matmul-ncu"] == []
     commands = [each for part in found.values() for each in part]
     commands += re.findall(r"`(python3 \S+\.py.*?)`", (ROOT / "docs" / "gpu-day.md").read_text())
     for program in {command.split()[1] for command in commands}:
         assert (ROOT / program).exists()
         options = re.findall(r"--[\w-]+", " ".join(each for each in commands if each.split()[1] == program))
         assert not options or {*options} <= {*re.findall(r"--[\w-]+", run(program, "--help").stdout)}, program
+
+
+@pytest.mark.thorough
+def test_renewed_records(figures, nvcc, monkeypatch, tmp_path):
+    """A kernel that has only another name is the one that was measured; one that computes something else is not."""
+    records, kernel = figures.records, tmp_path / "lesson" / "sum.cu"
+    kernel.parent.mkdir()
+    kernel.write_text("__global__ void f(float* y) { y[threadIdx.x] += 1; }\n")
+    (tmp_path / "old.json").write_text('{"environment": {"commit": ""}, "results": [{"us": 1.50}]}')
+    git = ["git", "-C", tmp_path, "-c", "user.name=a", "-c", "user.email=a@b"]
+    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "measured"]):
+        subprocess.run([*git, *words], check=True)
+    commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+    for name in ("ROOT", "RESULTS"):
+        monkeypatch.setattr(records, name, tmp_path)
+    monkeypatch.setenv("PATH", f"{Path(nvcc).parent}{os.pathsep}{toolchain.tool_path()}")
+    records.note("old", {"commit": commit, "sources": sources.state(["lesson"], root=tmp_path)})
+    for text, told in (
+        ("void g(float* y) { y[threadIdx.x] += 1;", "is that"),
+        ("void g(float* y) { y[0] += 1;", "is not"),
+    ):
+        kernel.write_text(f"__global__ {text} }}\n")
+        records.changed_files.cache_clear()
+        assert records.changed_files("old") == ("lesson/sum.cu",)
+        assert f"machine code {told}" in records.renew("old")
+    records.changed_files.cache_clear()
+    assert records.changed_files("old") == ("lesson/sum.cu",)
+    assert (tmp_path / "old.json").read_text().endswith('"results": [{"us": 1.50}]}')
+    records.changed_files.cache_clear()
 
 
 def test_notebook_is_stored_without_outputs():
@@ -196,16 +304,15 @@ def test_notebook_runs(monkeypatch, tmp_path):
     monkeypatch.chdir(NOTEBOOK.parent)
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))  # torch.compile does not notice a changed gradient
     nbclient.NotebookClient(notebook, timeout=600, kernel_name="python3").execute()
-    assert "values and gradients are torch's" in str(notebook.cells)
+    text = str(notebook.cells)
+    assert "race in broken.cu" in text
+    assert "torch_launch_add2" in text
 
 
 @pytest.mark.parametrize("page", PAGES[:2], ids=name)
 def test_readme(page):
     reached = {link.replace(".zh-CN", "") for link in links(page)}
     assert {f"docs/{each.name}".replace(".zh-CN", "") for each in DOCS} <= reached
-    rows = json.loads((RESULTS / "h200-add-rms-norm.json").read_text())["results"]
-    [row] = [row for row in rows if (row["pass"], row["width"], row["rows"]) == ("forward + backward", 65536, 2048)]
-    assert f"{row['torch.compile'] / row['add_rms_norm']:.2f}" in page.read_text()
 
 
 def sections(text, fence=""):

@@ -154,6 +154,7 @@ def test_time(run, tmp_path):
     content = json.loads((tmp_path / "times.json").read_text())
     assert content["correct"] is content["complete"] is True
     assert content["environment"]["command"].startswith("python3 time.py --dtype all --sizes")
+    assert {"kernel/add2_cpu.cpp", "add2/ops.py"} <= content["environment"]["sources"].keys()
     assert set(content["build"][0]) == {"compiler", "library", "seconds"}
     points = {(row["dtype"], row["n"]) for row in content["results"]}
     assert points == {(dtype, 1024) for dtype in calls.DTYPES}

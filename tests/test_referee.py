@@ -94,7 +94,7 @@ CARELESS = {
 @pytest.mark.anywhere
 @pytest.mark.parametrize(("file", "title"), [pytest.param(*each, marks=pytest.mark.thorough) for each in CARELESS])
 def test_careless_operators(file, title, own_jit_cache):
-    """Pages 2 and 5 say what is wrong with them."""
+    """Pages 2 and 6 say what is wrong with them."""
     expected = CARELESS[file, title]
     found = {finding.check for finding in wrong_in(judge(load(SPECS / f"{file}.py", title), checks=sorted(expected)))}
     assert found == expected

@@ -249,7 +249,7 @@ class TestSwitches:
         assert "[0.0, 2.0, 2.0]" in python("-c", program(hessian), PYTHONPATH="src").stdout
 
     def test_short_form(self, python, package):
-        """All that it has; and what page 6 says that it has not."""
+        """All that it has; and what page 5 says that it has not."""
         self.take(package, "torch.library.register_autograd")
         python(*OWN_TESTS, "-k", "test_squared_relu and not derivatives and not kernel", PYTHONPATH="src")
         loss = "torch.autograd.grad((x**2 + g**2).sum(), x)[0].tolist()"

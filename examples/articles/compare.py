@@ -29,7 +29,7 @@ from torch.utils import cpp_extension
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from lab import lesson, toolchain  # noqa: E402
+from lab import lesson, sources, toolchain  # noqa: E402
 from lab.bench import calls, clock, host_cost  # noqa: E402
 from lab.build import leftovers  # noqa: E402
 
@@ -90,7 +90,9 @@ def measure_calls(folder: Path) -> Iterator[dict]:
         yield {"what": what, "operator": operator, "us": value, "ratio_to_torch": value / us[what, "torch"]}
 
 
-def measure(official: Path, _: dict) -> Iterator[dict]:
+def measure(official: Path, environment: dict) -> Iterator[dict]:
+    # add2 is imported from an installed copy.
+    environment["sources"] = sources.state(("include", "kernel", "add2"))
     gpu = "{}.{}".format(*torch.cuda.get_device_capability())
     with tempfile.TemporaryDirectory() as folder:
         os.environ |= toolchain.environment() | {"TORCH_CUDA_ARCH_LIST": gpu, "TORCH_EXTENSIONS_DIR": f"{folder}/cache"}

@@ -3,7 +3,7 @@
     python3 examples/kinds/kinds.py             # all that this machine can show
     python3 examples/kinds/kinds.py aliased     # one of them
 
-docs/5_kinds.md explains them. The kernels are NumPy's: like a CUDA kernel, they write memory without torch's knowledge.
+docs/6_kinds.md explains them. The kernels are NumPy's: like a CUDA kernel, they write memory without torch's knowledge.
 """
 
 import os

@@ -28,6 +28,7 @@ sys.path.insert(0, str(HERE.parents[1]))
 from lab import build, cli, files  # noqa: E402
 
 PORTS = {"blend": HERE, "points": HERE.parent / "port_points"}
+MEASURED = [f"examples/{PORTS[name].name}/{version}/{name}/csrc" for name in PORTS for version in ("before", "after")]
 CALLS, SAMPLES = 20, 201  # few calls in a sample: others rarely interrupt one
 
 
@@ -114,7 +115,8 @@ def main() -> int:
                 flush=True,
             )
     if args.json:
-        files.write(args.json, files.to_json({"environment": cli.environment(torch.device("cpu")), "ports": rows}))
+        where = cli.environment(torch.device("cpu"), places=MEASURED)
+        files.write(args.json, files.to_json({"environment": where, "ports": rows}))
     return 0
 
 

@@ -24,6 +24,7 @@ from lab import cli, emulator, files, kernels
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(__file__).resolve().relative_to(ROOT)
+MEASURED = ("examples/transpose", "kernel/add2_kernel.cu", "examples/reduction", "tests/emulator/counts.cu")
 # Each count of the emulator, and ncu's metrics with the same meaning; "+": their sum. ncu computes `smsp__sass_` from
 # the instructions that ran and the addresses that they had. The others are counters of the hardware: those of requests
 # include instructions that no lane takes part in, the one of loaded sectors includes cp.async, and on a busy GPU those
@@ -135,7 +136,7 @@ def profile(path: Path) -> None:
     command = [ncu, "--csv", "--print-units", "base", "--clock-control", "none", "--metrics", metrics]
     done = subprocess.run([*command, sys.executable, __file__, "--once"], capture_output=True, text=True)
     version = subprocess.run([ncu, "--version"], capture_output=True, text=True).stdout.strip().splitlines()[-1]
-    machine = cli.environment(torch.device("cuda")) | {"ncu": version, "metrics": ",".join(known)}
+    machine = cli.environment(torch.device("cuda"), places=MEASURED) | {"ncu": version, "metrics": ",".join(known)}
     path.write_text(f"# {json.dumps(machine, default=str)}\n{done.stdout}")
     if done.returncode or '"Metric Name"' not in done.stdout:
         sys.exit(f"ncu failed (status {done.returncode}); its output is in {path}\n{done.stderr[-2000:]}")
@@ -209,7 +210,7 @@ def main() -> None:
     elif args.profile:
         profile(args.profile)
     else:
-        machine, rows = cli.environment(torch.device("cpu")), []
+        machine, rows = cli.environment(torch.device("cpu"), places=MEASURED), []
         if args.compare:
             machine, rows = read_ncu(args.compare)[0], list(compare(args.compare))
             machine["command"] = f"python3 {PROGRAM} --profile CSV; python3 {PROGRAM} --compare CSV --json FILE"

@@ -17,6 +17,22 @@ STYLE: dict[Any, Any] = dict.fromkeys(("font.size", "axes.titlesize", "figure.ti
 STYLE |= {"lines.markersize": 4, "axes.axisbelow": True, "figure.figsize": (5.6, 6)}  # readable even on a phone
 STYLE |= {"axes.grid": True, "grid.alpha": 0.3, "axes.spines.top": False, "axes.spines.right": False}
 STYLE |= {"svg.fonttype": "none", "svg.hashsalt": "lesson"}  # text stays text; two runs write the same file
+# Matplotlib names no colour for text, and writes those of lines and backgrounds into each element. So a reader's dark
+# mode needs rules that win over an element's own style.
+DARK = """@media (prefers-color-scheme: dark) {
+text { fill: #e6edf3 }
+[style*="stroke: #000000"] { stroke: #e6edf3 !important }
+[style*="fill: #ffffff"] { fill: #0d1117 !important }
+[style*="stroke: #0072b2"] { stroke: #56b4e9 !important }
+[style*="fill: #0072b2"] { fill: #56b4e9 !important }
+[style*="stroke: #7570b3"] { stroke: #a29ee0 !important }
+[style*="fill: #7570b3"] { fill: #a29ee0 !important }
+}"""
+
+
+def with_dark_mode(svg: bytes) -> bytes:
+    """A picture whose background, text and axes follow the reader's dark mode."""
+    return svg.replace(b"</style>", f"\n{DARK}</style>".encode(), 1)
 
 
 def draw(path: Path, plot: Callable, content: dict) -> None:
@@ -26,7 +42,8 @@ def draw(path: Path, plot: Callable, content: dict) -> None:
         plot(figure, content)
         metadata = {"Date": None} if path.suffix == ".svg" else None
         figure.savefig(buffer := io.BytesIO(), format=path.suffix[1:], dpi=150, metadata=metadata)
-    files.write(path, buffer.getvalue())
+    picture = buffer.getvalue()
+    files.write(path, with_dark_mode(picture) if path.suffix == ".svg" else picture)
 
 
 def sweep(figure: Figure, content: dict) -> None:

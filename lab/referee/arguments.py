@@ -91,7 +91,7 @@ def other_device_is_refused(operator: Operator, device: str, place: tuple, other
     require(places <= {"meta"}, message, is_torchs_default=other == "meta")
 
 
-@check("compare the devices of all tensors, in the fake kernel, too", "6_your_own")
+@check("compare the devices of all tensors, in the fake kernel, too", "5_your_own")
 def devices(operator: Operator, device: str) -> Trials:
     """Is one tensor on another device than the rest refused?"""
     inputs = operator.fresh(device)

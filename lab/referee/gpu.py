@@ -222,7 +222,7 @@ def replay_reads_new_contents(operator: Operator, device: str, has_backward: boo
 
 @check(
     "decide nothing on the host by contents or counters, and launch on the current stream; or tag it cudagraph_unsafe",
-    "5_kinds",
+    "6_kinds",
     because_of=("values", "current_stream", "stale", "repeated"),
     on=("cuda",),
 )

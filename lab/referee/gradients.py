@@ -210,7 +210,7 @@ def leaf_is_not_overwritten(operator: Operator, device: str, place: tuple) -> No
     raise Wrong(f"{message} (torch's default for an operator that writes)", is_torchs_default=True)
 
 
-@check("refuse it while torch.is_grad_enabled()", "5_kinds", because_of=("lost_gradients",))
+@check("refuse it while torch.is_grad_enabled()", "6_kinds", because_of=("lost_gradients",))
 def written_leaves(operator: Operator, device: str) -> Trials:
     """Is a leaf that requires a gradient safe from being written?"""
     inputs = operator.fresh(device)

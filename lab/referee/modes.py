@@ -77,7 +77,7 @@ def fake_knows_autocast(operator: Operator, device: str) -> None:
 
 @check(
     "register a function at the keys AutocastCPU and AutocastCUDA that casts first, or refuse mixed dtypes",
-    "6_your_own",
+    "5_your_own",
     because_of=("values", "mixed_dtypes", "fake", "gradients", "gradient_dtypes", "dtypes"),
 )
 def autocast(operator: Operator, device: str) -> Trials:

@@ -129,7 +129,7 @@ def random_numbers_are_left(operator: Operator, device: str) -> None:
     require(is_same, "a call takes random numbers, or sets the seed; results of other code change")
 
 
-@check("take no random numbers, or tag the operator nondeterministic_seeded", "5_kinds")
+@check("take no random numbers, or tag the operator nondeterministic_seeded", "6_kinds")
 def random_numbers(operator: Operator, device: str) -> Trials:
     """Are the generators of random numbers left alone?"""
     tags = [tag for function, *_ in operator.calls(operator.fresh(device)) for tag in function.tags]
@@ -195,7 +195,7 @@ def setting_does_not_matter(operator: Operator, device: str, setting: str) -> No
 
 @check(
     "name dtype and device for each tensor that you make",
-    "6_your_own",
+    "5_your_own",
     because_of=("backward_twice", "interleaved", "values", "gradients", "repeated", "uninitialized", "unwritten"),
 )
 def callers_settings(operator: Operator, device: str) -> Trials:
@@ -244,7 +244,7 @@ def threads_do_not_mix(operator: Operator, device: str, has_backward: bool) -> N
 
 @check(
     "keep no buffer, and no state, that two calls share",
-    "5_kinds",
+    "6_kinds",
     because_of=("backward_twice", "interleaved", "values", "kept_results", "repeated", "leaks"),
 )
 def threads(operator: Operator, device: str) -> Trials:

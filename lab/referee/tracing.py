@@ -108,7 +108,7 @@ def _is_accepted(operator: Operator, inputs: Sequence) -> bool:
 
 @check(
     "give the fake kernel's result the shape, dtype, device and strides of the real one: same call, same layout",
-    "6_your_own",
+    "5_your_own",
     opcheck=("test_faketensor", "test_aot_dispatch_dynamic"),
     because_of=("values", "aliases", "plain_results"),
 )
@@ -150,7 +150,7 @@ def contents_are_not_baked_in(operator: Operator, device: str) -> None:
 
 @check(
     "decide nothing by the contents of a tensor in Python",
-    "5_kinds",
+    "6_kinds",
     because_of=("values", "repeated", "modes_and_subclasses"),
 )
 def traced(operator: Operator, device: str) -> Trials:
@@ -186,7 +186,7 @@ def compiled_is_the_same(operator: Operator, device: str, backend: str, has_neig
 
 @check(
     "let the schema say what is written and what is new: the compiler plans memory by it",
-    "5_kinds",
+    "6_kinds",
     because_of=(
         "backward_twice",
         "values",
@@ -209,7 +209,7 @@ def traced_compiled(operator: Operator, device: str) -> Trials:
 
 @check(
     "let the schema say what is written and what is new: the compiler plans memory by it",
-    "5_kinds",
+    "6_kinds",
     because_of=(
         "backward_twice",
         "values",
@@ -250,7 +250,7 @@ def compiled_clone_is_right(operator: Operator, device: str, place: tuple, other
 
 @check(
     "refuse arguments that share memory: the compiler makes two arguments one (pytorch issue 198031)",
-    "5_kinds",
+    "6_kinds",
     because_of=("values", "overlaps"),
     compiles=True,
     seconds=120,
@@ -357,7 +357,7 @@ def calls_are_not_removed(operator: Operator, device: str) -> None:
     require(left >= count, f"of {count} calls that return nothing and write nothing, the compiler keeps {left}")
 
 
-@check("declare what is written, or register an effect", "5_kinds", because_of=("writes",))
+@check("declare what is written, or register an effect", "6_kinds", because_of=("writes",))
 def effects(operator: Operator, device: str) -> Trials:
     """Does the compiler keep a call that returns nothing?"""
     yield trial(calls_are_not_removed)

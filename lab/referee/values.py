@@ -121,7 +121,7 @@ def long_sum_is_right(operator: Operator, device: str, dtype: torch.dtype, group
     raise NotApplicable("the reference loses these digits, too")
 
 
-@check("compute in float32 and round once, at the end", "6_your_own", because_of=("values", "dtypes", "odd_sizes"))
+@check("compute in float32 and round once, at the end", "5_your_own", because_of=("values", "dtypes", "odd_sizes"))
 def long_sums(operator: Operator, device: str) -> Trials:
     """Do float16 and bfloat16 survive long sums and large numbers?"""
     inputs = operator.fresh(device)
@@ -220,7 +220,7 @@ def empty_is_right(operator: Operator, device: str, group: str) -> None:
         torch.ones(1, device=device).add_(1).item()
 
 
-@check("return the empty result before the launch: a grid of no blocks is an error", "6_your_own")
+@check("return the empty result before the launch: a grid of no blocks is an error", "5_your_own")
 def empty(operator: Operator, device: str) -> Trials:
     """Are tensors without elements computed as torch does, or refused clearly?"""
     for group in groups_of(operator, operator.fresh(device)):
@@ -235,7 +235,7 @@ def special_value_is_right(operator: Operator, device: str, place: tuple, value:
     compare(operator, found, right, factor=10, has_ties=True)
 
 
-@check("let NaN and infinity through: max(x, 0) hides a NaN", "6_your_own", because_of=("values", "dtypes"))
+@check("let NaN and infinity through: max(x, 0) hides a NaN", "5_your_own", because_of=("values", "dtypes"))
 def special_values(operator: Operator, device: str) -> Trials:
     """Do NaN, infinity and 0 in an input come out as the reference has them?"""
     inputs = operator.fresh(device)
@@ -281,7 +281,7 @@ def earlier_result_is_kept(operator: Operator, device: str, seed: int) -> None:
     require(same_bits(first, kept), "a later call changes the result of an earlier one")
 
 
-@check("allocate the result in each call", "5_kinds")
+@check("allocate the result in each call", "6_kinds")
 def kept_results(operator: Operator, device: str) -> Trials:
     """Does a result stay as it is when the operator is called again?"""
     for seed in (0, 1):
@@ -305,7 +305,7 @@ def new_contents_are_read(operator: Operator, device: str, place: tuple, is_seen
 
 @check(
     "compute in each call; no address or version says that contents are the same",
-    "5_kinds",
+    "6_kinds",
     because_of=("unwritten", "values"),
 )
 def stale(operator: Operator, device: str) -> Trials:

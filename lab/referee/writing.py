@@ -63,7 +63,7 @@ def metadata_stays(operator: Operator, device: str, group: str, size: int, place
     )
 
 
-@check("refuse an output of the wrong shape: the compiler has planned its memory", "5_kinds", because_of=("values",))
+@check("refuse an output of the wrong shape: the compiler has planned its memory", "6_kinds", because_of=("values",))
 def resized_outputs(operator: Operator, device: str) -> Trials:
     """Does an argument that is written keep its shape and its memory?"""
     if not operator.written():
@@ -112,7 +112,7 @@ def results_are_new(operator: Operator, device: str, group: str | None, size: in
         operator.call(*inputs)
 
 
-@check("return a clone(), or decide in Python whether to call", "5_kinds", opcheck=("test_schema",))
+@check("return a clone(), or decide in Python whether to call", "6_kinds", opcheck=("test_schema",))
 def aliases(operator: Operator, device: str) -> Trials:
     """Is the memory of each result new, unless the schema says otherwise?"""
     yield trial(results_are_new, group=None, size=0, dtype=None)
@@ -152,7 +152,7 @@ def only_declared_is_written(operator: Operator, device: str, group: str | None,
             require(same_bits([get(inputs, place).detach()], [old]), f"input {place[0]} is changed by the call")
 
 
-@check("declare what is written, as Tensor(a!)", "5_kinds", opcheck=("test_schema",))
+@check("declare what is written, as Tensor(a!)", "6_kinds", opcheck=("test_schema",))
 def writes(operator: Operator, device: str) -> Trials:
     """Is only that written which the schema says, and does nothing change its shape?"""
     for needs_grad in (False, True):
@@ -180,7 +180,7 @@ def version_is_raised(operator: Operator, device: str, place: tuple) -> None:
     require(same_bits([gradient], [before]), message)
 
 
-@check("call torch.autograd.graph.increment_version(x) after the kernel; custom_op does so for mutates_args", "5_kinds")
+@check("call torch.autograd.graph.increment_version(x) after the kernel; custom_op does so for mutates_args", "6_kinds")
 def version(operator: Operator, device: str) -> Trials:
     """Does autograd notice what is written?"""
     inputs = operator.fresh(device)
@@ -209,7 +209,7 @@ def shared_memory_is_right(operator: Operator, device: str, place: tuple, other:
 
 
 @check(
-    "refuse arguments that share memory, or read each element before it is written", "5_kinds", because_of=("values",)
+    "refuse arguments that share memory, or read each element before it is written", "6_kinds", because_of=("values",)
 )
 def overlaps(operator: Operator, device: str) -> Trials:
     """Is it right, or refused, if the argument that is written shares memory with one that is read?"""
@@ -234,7 +234,7 @@ def same_tensor_twice(operator: Operator, device: str, place: tuple, other: tupl
     )
 
 
-@check("read inputs only", "5_kinds", because_of=("writes", "values"))
+@check("read inputs only", "6_kinds", because_of=("writes", "values"))
 def same_input(operator: Operator, device: str) -> Trials:
     """May two inputs be the same tensor?"""
     inputs = operator.fresh(device)

@@ -1,4 +1,4 @@
-"""The operators of page 5, the careless ones too: the referee has to find what the page says of them."""
+"""The operators of page 6, the careless ones too: the referee has to find what the page says of them."""
 
 import importlib.util
 from pathlib import Path

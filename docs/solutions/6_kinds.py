@@ -1,4 +1,4 @@
-"""Solutions of docs/5_kinds.md."""
+"""Solutions of docs/6_kinds.md."""
 
 import torch
 from workshop import main

@@ -1,4 +1,4 @@
-"""Solutions of docs/6_your_own.md."""
+"""Solutions of docs/5_your_own.md."""
 
 import os
 import shutil
