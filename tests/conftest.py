@@ -17,7 +17,6 @@ import jit_cache
 import pytest
 import torch
 from filelock import FileLock
-from torch.utils import cpp_extension
 
 from lab import toolchain
 from lab.build import COMPILERS, leftovers, load
@@ -131,8 +130,6 @@ def add2(build):
 @pytest.fixture(scope="session")
 def lesson(own_jit_cache):
     """Import a module of examples/ by its folder and name; its library is built and loaded."""
-    os.environ["PATH"] = toolchain.tool_path()  # ninja
-    cpp_extension.CUDA_HOME = torch.version.cuda and toolchain.environment().get("CUDA_HOME")
 
     def lesson(folder, name=None):
         sys.path.insert(0, str(ROOT / "examples" / folder))
