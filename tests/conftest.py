@@ -27,6 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 def pytest_addoption(parser):
     parser.addoption("--all", action="store_true", help="run every test, also those marked `thorough`")
     parser.addoption("--library", help="a ready library that tests/operator uses instead of a build")
+    parser.addoption("--wheel", help="a ready wheel that tests/test_wheel.py examines instead of building one")
     parser.addoption("--build", choices=COMPILERS, default="jit", help="build that tests/operator uses")
 
 
