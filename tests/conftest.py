@@ -131,6 +131,7 @@ def add2(build):
 @pytest.fixture(scope="session")
 def lesson(own_jit_cache):
     """Import a module of examples/ by its folder and name; its library is built and loaded."""
+    os.environ["PATH"] = toolchain.tool_path()  # ninja, for programs that call torch's load() by themselves
 
     def lesson(folder, name=None):
         sys.path.insert(0, str(ROOT / "examples" / folder))
