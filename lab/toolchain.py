@@ -141,12 +141,6 @@ def environment() -> dict[str, str]:
     return env
 
 
-def has_nvcc() -> bool:
-    """Whether a build will have a CUDA part: there is an nvcc, and it fits torch."""
-    with mock.patch.dict(os.environ, environment()):
-        return find_nvcc() is not None
-
-
 @contextlib.contextmanager
 def torch_load(name: str, rebuild: bool = False) -> Iterator[tuple[Path, Path | None, list[str]]]:
     """Prepare a call of torch.utils.cpp_extension.load(name, ...), and let no other process build `name` meanwhile.

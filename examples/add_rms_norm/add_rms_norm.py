@@ -149,7 +149,7 @@ def compare(device: str) -> None:
 def main() -> None:
     build()
     compare("cpu")
-    if torch.cuda.is_available() and operators.toolchain.has_nvcc():
+    if torch.cuda.is_available() and operators.has_toolkit():
         compare("cuda")
     try:
         add_rms_norm(torch.ones(2, 3), torch.ones(2, 4), torch.ones(3))

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from unittest import mock
 
 import torch
 from torch import Tensor
@@ -19,9 +20,15 @@ FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 FLAGS = ["-O3", "-std=c++17", "-DTORCH_TARGET_VERSION=0x020a000000000000"]  # runs on torch 2.10 and later
 
 
+def has_toolkit() -> bool:
+    """Whether load() compiles CUDA sources: there is an nvcc, and it fits torch."""
+    with mock.patch.dict(os.environ, toolchain.environment()):
+        return toolchain.find_nvcc() is not None
+
+
 def is_ready(build: Callable[[], str]) -> bool:
     """Whether build() has made the kernels, too: for programs that measure them."""
-    return toolchain.has_nvcc() and bool(build())
+    return has_toolkit() and bool(build())
 
 
 def target_flags(oldest: int, hopper: bool = False) -> list[str]:

@@ -137,7 +137,7 @@ def register() -> None:
 
 def main() -> None:
     build()
-    for device in ["cpu"] + ["cuda"] * (torch.cuda.is_available() and operators.toolchain.has_nvcc()):
+    for device in ["cpu"] + ["cuda"] * (torch.cuda.is_available() and operators.has_toolkit()):
         torch.manual_seed(0)  # int8 passes the bound below only with most numbers
         q, k, v = torch.randn(2, 12, 100, 64).half().to(device).split((8, 2, 2), 1)
         turn = torch.randn(100, 32, dtype=torch.complex64).to(device)

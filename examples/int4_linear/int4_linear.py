@@ -58,7 +58,7 @@ def int4_linear(
 
 def main() -> None:
     build()
-    for device in ["cpu"] + ["cuda"] * (torch.cuda.is_available() and operators.toolchain.has_nvcc()):
+    for device in ["cpu"] + ["cuda"] * (torch.cuda.is_available() and operators.has_toolkit()):
         n, k = (512, 1024) if device == "cpu" else (8192, 8192)
         linear = nn.Linear(k, n, bias=False, dtype=torch.bfloat16, device=device).requires_grad_(False)
         linear.weight.normal_()

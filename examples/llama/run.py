@@ -134,7 +134,7 @@ def write(args: argparse.Namespace, device: torch.device) -> dict:
 
 def main() -> None:
     args = options()
-    is_gpu = torch.cuda.is_available() and operators.toolchain.has_nvcc() and args.weights != "float32"
+    is_gpu = torch.cuda.is_available() and operators.has_toolkit() and args.weights != "float32"
     device = torch.device("cuda" if is_gpu else "cpu")
     args.weights = args.weights or ("bf16" if is_gpu else "float32")
     if (args.steps or args.profile) and not is_gpu:

@@ -114,7 +114,7 @@ def register() -> None:
 
 def main() -> None:
     build()
-    for device in ["cpu"] + ["cuda"] * (torch.cuda.is_available() and operators.toolchain.has_nvcc()):
+    for device in ["cpu"] + ["cuda"] * (torch.cuda.is_available() and operators.has_toolkit()):
         x, wg, wu = (torch.randn(size, 512, dtype=torch.bfloat16, device=device) for size in (64, 256, 256))
         right = reference(x.double(), interleave(wg, wu).double())
         error = (gated_linear(x, interleave(wg, wu)) - right).norm() / right.norm()

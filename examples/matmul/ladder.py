@@ -101,4 +101,4 @@ if __name__ == "__main__":
     parser.add_argument("--once", type=int, metavar="N", help="only run each rung once, at N x N x N; no results")
     kernels.add_option(parser)
     args = parser.parse_args()
-    lesson.report_or_count(args, operators.toolchain.has_nvcc, partial(measure, args.once), count)
+    lesson.report_or_count(args, operators.has_toolkit, partial(measure, args.once), count)
