@@ -65,12 +65,11 @@ def _build(compiler: str, rebuild: bool) -> Path:
     toolchain.host_compiler()
     if compiler != "setup":  # which also works without ninja
         toolchain.require("cmake" if compiler == "cmake" else "ninja")
-    # torch's load() reads it, and so do the commands. What is compiled later in this process may want other GPUs.
-    with mock.patch.dict(os.environ, toolchain.environment()):
+    with mock.patch.dict(os.environ, toolchain.environment()):  # the commands read it
         nvcc = toolchain.find_nvcc()
         target = f"CUDA ({toolchain.arch_list()}) and the CPU" if nvcc else "only the CPU"
         print(f"building what is out of date with {compiler} for {target} ...", file=sys.stderr)
-        return _jit(rebuild, nvcc) if compiler == "jit" else _run(compiler, rebuild, nvcc)
+        return _jit(rebuild) if compiler == "jit" else _run(compiler, rebuild, nvcc)
 
 
 def _run(compiler: str, rebuild: bool, nvcc: Path | None) -> Path:
@@ -122,25 +121,8 @@ def _call_load(with_cuda: bool, *link: str) -> str:
     )
 
 
-def _jit(rebuild: bool, nvcc: Path | None) -> Path:
-    # A space in the path of a virtual environment: torch 2.10 to 2.15 quote their -I flags, not their -L flags.
-    cpp_extension.TORCH_LIB_PATH = shlex.quote(str(Path(torch.__file__).parent / "lib"))
-    # It was read at import, which may have been long before.
-    cpp_extension.CUDA_HOME = os.environ.get("CUDA_HOME") or cpp_extension.CUDA_HOME
-    folder = Path(cpp_extension._get_build_directory("add2", verbose=False))
-    with FileLock(folder.with_name("add2.lock")):
-        if rebuild:
-            shutil.rmtree(folder)
-            folder.mkdir()
-        # load() of torch up to 2.13 waits for this file forever, whether a killed build has left it or a later
-        # torch, which locks the file and leaves it (https://github.com/pytorch/pytorch/issues/189245).
-        (folder / "lock").unlink(missing_ok=True)
-        # torch links with -lcudart; nvidia-cuda-runtime of PyPI has libcudart.so.13, but no libcudart.so.
-        link = []
-        if nvcc and not list((root := toolchain.cuda_root(nvcc)).glob("lib*/libcudart.so")):
-            (folder / "libcudart.so").unlink(missing_ok=True)
-            (folder / "libcudart.so").symlink_to(next(root.glob("lib/libcudart.so.*")))
-            link = [f"-L{shlex.quote(str(folder))}"]
+def _jit(rebuild: bool) -> Path:
+    with toolchain.torch_load("add2", rebuild) as (folder, nvcc, link):
         library = Path(_call_load(nvcc is not None, *link))
         if rebuild:
             print(subprocess.getoutput(f"ninja -C {shlex.quote(str(folder))} -t commands"), file=sys.stderr)

@@ -6,6 +6,7 @@ the lessons load() one file each; where there is no GPU they take the emulator, 
 
 import argparse
 import ctypes
+import os
 import subprocess
 import sys
 import tempfile
@@ -101,10 +102,15 @@ def architecture() -> str:
 
 
 def compile_source(source: Path, library: Path, *flags: str) -> None:
-    """Compile a .cu file for architecture(). Ends the program if nvcc refuses it."""
-    command: list = [toolchain.find_nvcc(), *flags, f"-arch={architecture()}", "-shared", "-Xcompiler", "-fPIC"]
-    if subprocess.run([*command, "-o", library, source]).returncode:
-        sys.exit(f"{source.name} is not compiled: nvcc's errors stand above")
+    """Compile a .cu file for architecture(). A toolchain.Failure if there is no nvcc, or if it refuses the file."""
+    nvcc = toolchain.find_nvcc()
+    if nvcc is None:
+        raise toolchain.Failure(f"{source.name} is not compiled. {toolchain.cuda_cure()}")
+    command: list[str | Path] = [nvcc, *flags, f"-arch={architecture()}", "-shared", "-Xcompiler=-fPIC"]
+    command += [f"-L{toolchain.cuda_root(nvcc)}/lib"]  # the nvcc of PyPI looks only in lib64
+    if subprocess.run([*command, "-o", library, source], env=os.environ | {"PATH": toolchain.tool_path()}).returncode:
+        cure = "docs/troubleshooting.md lists messages with their cures"
+        raise toolchain.Failure(f"{source.name} is not compiled: nvcc's errors stand above; {cure}")
 
 
 def load(source: Path, *flags: str, emulate: bool = False) -> Launchers:
@@ -113,11 +119,12 @@ def load(source: Path, *flags: str, emulate: bool = False) -> Launchers:
     Ends the program with one line, or with the compiler's errors, if that fails.
     """
     if torch.cuda.is_available() and not emulate:
-        if not toolchain.find_nvcc():
-            sys.exit(f"{source.name} is not compiled. {toolchain.cuda_cure()} Or take --emulate.")
         with tempfile.TemporaryDirectory() as folder:
             library = Path(folder, "kernels.so")
-            compile_source(source, library, "-O3", *flags)
+            try:
+                compile_source(source, library, "-O3", *flags)
+            except toolchain.Failure as failure:
+                sys.exit(f"{failure} (--emulate needs no nvcc.)")
             return OnGpu(ctypes.CDLL(str(library)))
     why = "--emulate" if torch.cuda.is_available() else "no GPU"
     print(f"{source.name}: {why}, so its kernels run in the emulator: values and memory traffic, no times", flush=True)

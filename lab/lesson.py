@@ -51,7 +51,7 @@ def report(args: argparse.Namespace, is_ready: Callable[[], bool], measure: Call
     program with one line if there is no GPU or no kernel. The file names the versions of other people's packages.
     """
     if not (torch.cuda.is_available() and is_ready()):
-        sys.exit("this measures kernels: it needs a GPU that torch sees, and a CUDA toolkit (in $CUDA_HOME)")
+        sys.exit("this measures kernels: it needs a GPU that torch sees, and nvcc (ask `python3 -m lab.doctor`)")
     installed = [(each.metadata["Name"], each.version) for each in importlib.metadata.distributions()]
     rivals = {name: version for name, version in sorted(installed) if name in RIVALS}
     where = cli.environment(torch.device("cuda")) | {"dtype": "bfloat16"} | ({"rivals": rivals} if rivals else {})

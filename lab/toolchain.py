@@ -1,18 +1,24 @@
-"""The tools that a build needs, and the GPUs to compile for. It imports nothing of lab: setup.py runs it, too."""
+"""The tools that a build needs, and the GPUs to compile for. It imports nothing of lab: setup.py runs it, and lessons
+take it for their own builds."""
 
+import contextlib
 import functools
 import glob
 import importlib.metadata
 import importlib.util
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import torch
+from filelock import FileLock  # torch depends on it
 
 
 class Failure(RuntimeError):
@@ -133,3 +139,34 @@ def environment() -> dict[str, str]:
         print(f"only the CPU part will be built: {misfit}", file=sys.stderr)
         env["ADD2_WITH_CUDA"] = "0"
     return env
+
+
+@contextlib.contextmanager
+def torch_load(name: str, rebuild: bool = False) -> Iterator[tuple[Path, Path | None, list[str]]]:
+    """Prepare a call of torch.utils.cpp_extension.load(name, ...), and let no other process build `name` meanwhile.
+
+    Yields the folder that load() builds in (emptied first if `rebuild`), nvcc or None, and flags for the linker.
+    """
+    from torch.utils import cpp_extension  # setup.py sets CUDA_HOME before that is imported
+
+    # load() reads the environment. What is compiled later in this process may want other GPUs.
+    with mock.patch.dict(os.environ, environment()):
+        nvcc, link = find_nvcc(), []
+        # A space in the path of a virtual environment: torch 2.10 to 2.15 quote their -I flags, not their -L flags.
+        cpp_extension.TORCH_LIB_PATH = shlex.quote(str(Path(torch.__file__).parent / "lib"))
+        # It was read at import, which may have been long before.
+        cpp_extension.CUDA_HOME = os.environ.get("CUDA_HOME") or cpp_extension.CUDA_HOME
+        folder = Path(cpp_extension._get_build_directory(name, verbose=False))
+        with FileLock(folder.with_name(f"{name}.lock")):
+            if rebuild:
+                shutil.rmtree(folder)
+                folder.mkdir()
+            # load() of torch up to 2.13 waits for this file forever, whether a killed build has left it or a later
+            # torch, which locks the file and leaves it (https://github.com/pytorch/pytorch/issues/189245).
+            (folder / "lock").unlink(missing_ok=True)
+            # torch links with -lcudart; nvidia-cuda-runtime of PyPI has libcudart.so.13, but no libcudart.so.
+            if nvcc and not list((root := cuda_root(nvcc)).glob("lib*/libcudart.so")):
+                (folder / "libcudart.so").unlink(missing_ok=True)
+                (folder / "libcudart.so").symlink_to(next(root.glob("lib/libcudart.so.*")))
+                link = [f"-L{shlex.quote(str(folder))}"]
+            yield folder, nvcc, link

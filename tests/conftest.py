@@ -17,7 +17,6 @@ import jit_cache
 import pytest
 import torch
 from filelock import FileLock
-from torch.utils import cpp_extension
 
 from lab import toolchain
 from lab.build import COMPILERS, leftovers, load
@@ -28,6 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 def pytest_addoption(parser):
     parser.addoption("--all", action="store_true", help="run every test, also those marked `thorough`")
     parser.addoption("--library", help="a ready library that tests/operator uses instead of a build")
+    parser.addoption("--wheel", help="a ready wheel that tests/test_wheel.py examines instead of building one")
     parser.addoption("--build", choices=COMPILERS, default="jit", help="build that tests/operator uses")
 
 
@@ -131,8 +131,7 @@ def add2(build):
 @pytest.fixture(scope="session")
 def lesson(own_jit_cache):
     """Import a module of examples/ by its folder and name; its library is built and loaded."""
-    os.environ["PATH"] = toolchain.tool_path()  # ninja
-    cpp_extension.CUDA_HOME = torch.version.cuda and toolchain.environment().get("CUDA_HOME")
+    os.environ["PATH"] = toolchain.tool_path()  # ninja, for programs that call torch's load() by themselves
 
     def lesson(folder, name=None):
         sys.path.insert(0, str(ROOT / "examples" / folder))

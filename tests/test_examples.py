@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.utils import cpp_extension
 
 from lab import kernels
 from lab.build import toolchain
@@ -69,7 +70,8 @@ def test_ways(run, project, tmp_path):
 
 @pytest.fixture
 def a_way(lesson, monkeypatch):
-    """Import one file of examples/ways by its name; it may build."""
+    """Import one file of examples/ways by its name; it may build, by torch's own load()."""
+    monkeypatch.setattr(cpp_extension, "CUDA_HOME", torch.version.cuda and toolchain.environment().get("CUDA_HOME"))
     monkeypatch.syspath_prepend(ROOT / "examples" / "ways")
     return partial(pytest.importorskip, exc_type=ImportError)
 

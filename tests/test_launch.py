@@ -2,6 +2,7 @@
 for; a library of operator.h with a torch without CUDA."""
 
 import ctypes
+import os
 import subprocess
 from pathlib import Path
 
@@ -168,6 +169,21 @@ def test_library_for_torch_without_cuda(tmp_path):
     symbols = subprocess.run(["nm", "-D", tmp_path / "op.so"], capture_output=True, text=True, check=True).stdout
     assert " w aoti_torch_get_current_cuda_stream" in symbols
     ctypes.CDLL(str(tmp_path / "op.so"))
+
+
+@pytest.mark.thorough
+def test_lesson_with_nvcc_behind_a_script(nvcc, run, tmp_path):
+    """nvcc on PATH is a script in a folder where no toolkit is, and no variable names the toolkit."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/nvcc").write_text(f'#!/bin/sh\nexec "{nvcc}" "$@"\n')
+    (tmp_path / "bin/nvcc").chmod(0o755)
+    source = tmp_path / "tiny.cu"
+    source.write_text('__global__ void kernel() {}\nextern "C" void launch_tiny() { kernel<<<1, 1>>>(); }\n')
+    code = "import sys; from pathlib import Path; from common import operators; "
+    code += "print(operators.load('tiny', [Path(sys.argv[1])], ['-arch=sm_90']))"
+    env = {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "TORCH_EXTENSIONS_DIR": str(tmp_path)}
+    found = run("-c", code, source, drop=("CUDA_HOME", "CUDA_PATH"), PYTHONPATH=str(EXAMPLES), **env).stdout
+    assert b"launch_tiny" in Path(found.splitlines()[-1]).read_bytes()
 
 
 @pytest.mark.parametrize(

@@ -231,6 +231,15 @@ class TestFunctions:
             torch.library.register_autograd("port::unmarked", lambda ctx, grad, _: grad / 2)
             assert gradient(lambda x: functions.ops.unmarked(x)[1], X)[0].tolist() == [0, 0]  # without a word
 
+    def test_scripted(self, functions):
+        """A caller in TorchScript has the gradient, too."""
+
+        @torch.jit.script
+        def first(x: torch.Tensor):
+            return torch.ops.port.halve(x)[0]
+
+        assert gradient(first, X)[0].tolist() == [0.5, 0.5]
+
     def test_sizes_that_depend_on_data(self, functions):
         """One graph serves them all; and torch.export."""
         index = [torch.tensor(x) for x in ([0, 3, 3], [5, 1, 1], [0, 0, 0])]

@@ -22,8 +22,10 @@ def output(*command, **options):
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
+def wheel(request, tmp_path_factory):
     """Built from a source distribution, as it is shipped."""
+    if ready := request.config.getoption("--wheel"):
+        return Path(ready).resolve()
     folder = tmp_path_factory.mktemp("wheel")
     shutil.copytree(ROOT, folder / "copy", ignore=leftovers)
     code = "from setuptools import build_meta; build_meta.build_sdist('..')"

@@ -3,23 +3,27 @@
 import ctypes
 import functools
 import os
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from unittest import mock
 
 import torch
-from filelock import FileLock  # torch depends on it
 from torch import Tensor
 from torch.autograd.forward_ad import unpack_dual
 from torch.utils import cpp_extension
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from lab import toolchain  # of the workbench only this file, which imports nothing else of it
 
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 FLAGS = ["-O3", "-std=c++17", "-DTORCH_TARGET_VERSION=0x020a000000000000"]  # runs on torch 2.10 and later
 
 
 def has_toolkit() -> bool:
-    """Whether torch has CUDA, and a CUDA toolkit is where torch looks: $CUDA_HOME, nvcc on PATH, /usr/local/cuda."""
-    home = cpp_extension.CUDA_HOME
-    return bool(torch.version.cuda and home and Path(home, "include", "cuda_runtime.h").exists())
+    """Whether load() compiles CUDA sources: there is an nvcc, and it fits torch."""
+    with mock.patch.dict(os.environ, toolchain.environment()):
+        return toolchain.find_nvcc() is not None
 
 
 def is_ready(build: Callable[[], str]) -> bool:
@@ -44,25 +48,20 @@ def target_flags(oldest: int, hopper: bool = False) -> list[str]:
 
 
 def load(name: str, sources: list[Path], cuda_flags: Sequence[str]) -> str:
-    """Compile what is out of date and load it; CUDA sources only where there is a toolkit. Returns the library's path.
+    """Compile what is out of date and load it; CUDA sources only where there is an nvcc. Returns the library's path.
 
     Where CUDA sources are part of the library, USE_CUDA is defined: torch's headers then declare what they have for
-    CUDA, too.
+    CUDA, too. A toolchain.Failure, if a GPU is here and the nvcc does not fit torch.
     """
-    with_cuda = has_toolkit()
-    if torch.cuda.is_available() and not with_cuda:
-        print(f"building for the CPU only: no CUDA toolkit in {cpp_extension.CUDA_HOME} (set CUDA_HOME to its folder)")
-    folder = Path(cpp_extension._get_build_directory(name, verbose=False))
-    with FileLock(folder.with_name(f"{name}.lock")):
-        # load() of torch up to 2.13 waits for this file forever, whether a killed build has left it or a later torch,
-        # which locks the file and leaves it (https://github.com/pytorch/pytorch/issues/189245).
-        (folder / "lock").unlink(missing_ok=True)
+    with toolchain.torch_load(name) as (_, nvcc, link):
+        if torch.cuda.is_available() and not nvcc:
+            print(f"building only the CPU part: {toolchain.cuda_cure()}")
         return cpp_extension.load(
             name,
-            [str(path) for path in sources if with_cuda or path.suffix != ".cu"],
-            extra_cflags=FLAGS + ["-DUSE_CUDA"] * with_cuda,
+            [str(path) for path in sources if nvcc or path.suffix != ".cu"],
+            extra_cflags=FLAGS + (["-DUSE_CUDA"] if nvcc else []),
             extra_cuda_cflags=["-O3", "-std=c++17", *cuda_flags],
-            extra_ldflags=["-Wl,--no-as-needed", "-ltorch"],
+            extra_ldflags=[*link, "-Wl,--no-as-needed", "-ltorch"],
             extra_include_paths=[str(Path(__file__).parents[1])],
             is_python_module=False,
         )

@@ -92,13 +92,14 @@ BUGS = {f.__name__: f for f in (far, near, short, cpu, launch, empty, race, barr
 
 def build(flags: list[str]) -> Path:
     """Compile bugs.cu for a GPU, unless it is up to date."""
-    if not toolchain.find_nvcc():
-        sys.exit(f"bugs.cu is not compiled. {toolchain.cuda_cure()}")
     name = f"bugs-{kernels.architecture()}{''.join(flags)}.so"
     source, library = HERE / "bugs.cu", HERE.parents[1] / "build" / name
     library.parent.mkdir(exist_ok=True)
     if not library.exists() or library.stat().st_mtime < source.stat().st_mtime:
-        kernels.compile_source(source, library, *flags)
+        try:
+            kernels.compile_source(source, library, *flags)
+        except toolchain.Failure as failure:
+            sys.exit(str(failure))
     return library
 
 

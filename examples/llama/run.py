@@ -138,7 +138,7 @@ def main() -> None:
     device = torch.device("cuda" if is_gpu else "cpu")
     args.weights = args.weights or ("bf16" if is_gpu else "float32")
     if (args.steps or args.profile) and not is_gpu:
-        raise ValueError("--steps, --profile: they need a GPU that torch sees, and a CUDA toolkit (in $CUDA_HOME)")
+        raise ValueError("--steps, --profile: they need a GPU that torch sees, and nvcc (ask `python3 -m lab.doctor`)")
     build()
     if not args.checkpoint:
         check(device)

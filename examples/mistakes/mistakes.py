@@ -13,13 +13,18 @@ import warnings
 from pathlib import Path
 
 import torch
-from torch.utils.cpp_extension import CUDA_HOME, load
+from torch.utils.cpp_extension import load
 
 HERE = Path(__file__).resolve().parent
-GPU = torch.cuda.is_available() and CUDA_HOME is not None
-flags = {"with_cuda": GPU, "extra_cuda_cflags": ["-DUSE_CUDA"]}  # torch's headers then declare what is for CUDA
-flags |= {} if GPU else {"extra_cflags": ["-x", "c++"]}  # g++ has to be told that a .cu file is C++
-load("mistakes", [str(HERE / "mistakes.cu")], is_python_module=False, **flags)
+sys.path.insert(0, str(HERE.parents[1]))
+from lab import toolchain  # noqa: E402  (it finds nvcc)
+
+with toolchain.torch_load("mistakes") as (_, nvcc, link):
+    GPU = torch.cuda.is_available() and nvcc is not None
+    flags = {"with_cuda": GPU, "extra_ldflags": link}
+    flags["extra_cuda_cflags"] = ["-DUSE_CUDA"]  # torch's headers then declare what is for CUDA
+    flags |= {} if GPU else {"extra_cflags": ["-x", "c++"]}  # g++ has to be told that a .cu file is C++
+    load("mistakes", [str(HERE / "mistakes.cu")], is_python_module=False, **flags)
 careless, careful = torch.ops.mistakes.careless, torch.ops.mistakes.careful
 
 

@@ -50,6 +50,7 @@ def rename(new: str) -> None:
     (ROOT / "src" / OLD).rename(ROOT / "src" / new)
     shutil.rmtree(ROOT / "build", ignore_errors=True)  # built under the old name
     print("Yours to write: the holder in LICENSE, `description` in pyproject.toml, the first lines of README.md.")
+    print("Lines have other lengths now. CI checks the format: ruff format . && clang-format -i csrc/*")
 
 
 if len(sys.argv) != 2 or sys.argv[1].startswith("-"):

@@ -5,7 +5,6 @@ traffic, no times.
 """
 
 import ctypes
-import subprocess
 import tempfile
 from collections.abc import Callable
 from functools import partial
@@ -13,9 +12,9 @@ from pathlib import Path
 
 import torch
 
-from .. import emulator, toolchain
+from .. import emulator
 from ..build import ROOT
-from ..kernels import InEmulator, expect_no_faults, traffic
+from ..kernels import InEmulator, compile_source, expect_no_faults, traffic
 from .calls import DTYPES
 
 SOURCE = ROOT / "kernel" / "add2_kernel.cu"
@@ -26,17 +25,11 @@ def kernels(device: torch.device) -> dict[str, Callable]:
     """Each kernel by its C function: no torch, no checks, no dispatcher. None on a CPU: see in_emulator()."""
     if device.type == "cpu":
         return {}
-    nvcc, dtypes = toolchain.find_nvcc(), list(DTYPES.values())
-    if nvcc is None:
-        raise toolchain.Failure(f"--kernels compiles the kernels once more: {toolchain.cuda_cure()}")
+    dtypes = list(DTYPES.values())
     with tempfile.TemporaryDirectory() as folder:
-        library = f"{folder}/kernels.so"
-        command: list[str | Path] = [nvcc, "-O3", "-std=c++14", "-arch=native", "-shared", "-Xcompiler=-fPIC"]
-        command += [f"-I{ROOT}/include", f"-L{toolchain.cuda_root(nvcc)}/lib"]
-        command += ["-o", library, SOURCE]
-        if subprocess.run(command, env=toolchain.environment()).returncode:
-            raise toolchain.Failure("--kernels: nvcc failed, as it says above. Cure: docs/troubleshooting.md")
-        launcher = ctypes.CDLL(library).launch_add2_cuda_kernel  # the builds hide it
+        library = Path(folder, "kernels.so")
+        compile_source(SOURCE, library, "-O3", "-std=c++14", f"-I{ROOT}/include")
+        launcher = ctypes.CDLL(str(library)).launch_add2_cuda_kernel  # the builds hide it
     # kernel, c, a, b, n, dtype, stream -> an error message or NULL
     launcher.argtypes = [ctypes.c_int, *[ctypes.c_void_p] * 3, ctypes.c_int64, ctypes.c_int, ctypes.c_void_p]
     launcher.restype = ctypes.c_char_p

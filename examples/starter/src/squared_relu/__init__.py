@@ -91,9 +91,7 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
 
 
 def _by_torch(x: Tensor, scale: float) -> Tensor:
-    wide = x.to(
-        torch.promote_types(x.dtype, torch.float32)
-    )  # once, as in the kernel, so that only the result is rounded
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))  # once, as in the kernel: only the result is rounded
     return (scale * torch.relu(wide).square()).to(x.dtype)
 
 
