@@ -14,6 +14,7 @@ import torch
 
 from lab.referee import Operator, SpecError, judge, load
 from lab.referee import processes as own_processes
+from lab.referee.__main__ import main
 from lab.referee.judge import ask
 from lab.referee.registry import CHECKS
 
@@ -128,20 +129,22 @@ def copied(tmp_path):
 
 
 def test_command_in_a_copied_folder(copied, run):
-    found = run("-m", "referee", "spec.py", "--check", "values", "--check", "vmap", "--json", "found.json", cwd=copied)
-    assert "right          values" in found.stdout
-    (operator,) = json.loads((copied / "found.json").read_text())["operators"]
-    assert [finding["verdict"] for finding in operator["findings"]] == ["right", "right"]
-
-
-def test_command_with_a_fault(copied, run):
+    """One operator that is right and one whose reference differs, by a process that has the copied folder only."""
     spec = copied / "spec.py"
-    spec.write_text(spec.read_text().replace("lambda a, b: a * b", "lambda a, b: a + b"))
-    found = run("-m", "referee", "spec.py", "--check", "values", "--check", "gradients", cwd=copied, status=1)
-    assert found.stdout.splitlines()[1].startswith("WRONG          values                result 0: 18 of 18 elements")
-    assert "wrong for the same reason: gradients" in found.stdout
-    program = found.stdout.partition("to repeat it:")[2].partition("\n1 WRONG")[0]
-    (copied / "reproduce.py").write_text("\n".join(line[4:] for line in program.splitlines()))
+    faulty = GOOD.format(package="referee").replace("lambda a, b: a * b", "lambda a, b: a + b")
+    faulty = faulty.replace("spec = Operator(", "faulty = Operator(").replace(
+        "gradients=", "title='faulty', gradients="
+    )
+    spec.write_text(spec.read_text() + faulty)
+    command = ["-m", "referee", "spec.py", "--check", "values", "--check", "gradients", "--json", "found.json"]
+    lines = run(*command, cwd=copied, status=1).stdout.splitlines()
+    assert lines[1].startswith("right          values")
+    begin = lines.index(next(line for line in lines if line.startswith("faulty on cpu")))
+    assert lines[begin + 1].startswith("WRONG          values                result 0: 18 of 18 elements")
+    assert "  wrong for the same reason: gradients" in lines
+    right, wrong = json.loads((copied / "found.json").read_text())["operators"]
+    assert [finding["verdict"] for finding in right["findings"]] == ["right", "right"]
+    (copied / "reproduce.py").write_text(wrong["findings"][0]["reproducer"])
     error = run("reproduce.py", root=copied, cwd=copied, status=None).stderr
     assert "Wrong: result 0: 18 of 18 elements are wrong" in error
 
@@ -180,13 +183,24 @@ def test_mistakes_in_a_description(tmp_path, change, words):
         (["spec.py", "--json", "no/such/folder.json"], "no such folder"),
     ],
 )
-def test_mistakes_in_the_command(copied, run, arguments, words):
-    found = run("-m", "referee", *arguments, cwd=copied, status=2)
-    assert words in found.stderr
+def test_mistakes_in_the_command(tmp_path, monkeypatch, capsys, arguments, words):
+    (tmp_path / "spec.py").write_text(GOOD.format(package="lab.referee"))
+    monkeypatch.chdir(tmp_path)
+    assert status_of(arguments) == 2
+    assert words in capsys.readouterr().err
 
 
-def test_list(run):
-    found = run("-m", "lab.referee", "--list").stdout
+def status_of(arguments):
+    """The exit status of the command, in this process."""
+    try:
+        return main(arguments)
+    except SystemExit as ended:
+        return ended.code
+
+
+def test_list(capsys):
+    assert status_of(["--list"]) == 0
+    found = capsys.readouterr().out
     assert all(name in found and check.question in found for name, check in CHECKS.items())
 
 
@@ -237,6 +251,7 @@ def test_a_hang_is_a_result():
     assert "no answer after 1 s" in found.message
 
 
+@pytest.mark.thorough
 def test_a_new_process_where_a_fork_does_not_survive(copied, monkeypatch):
     """As on a GPU that this process has used."""
     monkeypatch.setattr(sys.modules["lab.referee.judge"], "may_fork", lambda device: False)

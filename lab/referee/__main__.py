@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -69,9 +70,9 @@ def _say(pipe: int):
     return lambda event: os.write(pipe, (json.dumps(event) + "\n").encode())
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     options = parser()
-    args = options.parse_args()
+    args = options.parse_args(arguments)
     if args.list:
         print("\n".join(f"{check.name:<21} {check.question}" for check in CHECKS.values()))
         return 0

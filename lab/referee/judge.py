@@ -17,7 +17,9 @@ SUBJECTS = ("values", "arguments", "memory", "writing", "gradients", "derivative
 for _subject in (*SUBJECTS, "state", "gpu"):
     importlib.import_module(f".{_subject}", __package__)  # registers its checks
 
-SLOW_IMPORTS = ("torch._functorch.aot_autograd", "torch.export", "torch._inductor.compile_fx")
+# Many checks need them, and they take seconds: imported once, and not in each fork. The others may use CUDA.
+SLOW_IMPORTS = ("torch._dynamo", "torch.fx.experimental.proxy_tensor")
+SLOW_IMPORTS_ON_CPU = ("torch._functorch.aot_autograd", "torch.export", "torch._inductor.compile_fx")
 # Where one of these is wrong, so may be all that compares results; each of them because of those before it.
 UNSTABLE = ("after_results", "unwritten", "uninitialized", "writes", "random_numbers", "repeated")
 UNSTABLE += ("kept_results", "stale", "values")
@@ -45,10 +47,10 @@ def judge(
         raise SpecError(f"{files_being_loaded[-1]} calls judge() while it is loaded as a description; {cure}")
     chosen = _chosen(checks, device, compile)
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")  # torch.cuda.is_available() then leaves CUDA to forks
-    importlib.import_module("torch._dynamo")  # takes a second, so not in each fork
     _prepare(operator, device)
-    for module in SLOW_IMPORTS if checks is None and device == "cpu" else ():
-        importlib.import_module(module)
+    if checks is None:
+        for module in SLOW_IMPORTS + (SLOW_IMPORTS_ON_CPU if device == "cpu" else ()):
+            importlib.import_module(module)
     findings = []
     for check in chosen:
         has_crashed = any(finding.check == "values" and finding.verdict == "crash" for finding in findings)
