@@ -114,7 +114,9 @@ def torchs_default(operator: Operator, inputs: Sequence) -> str:
     results = function_of(operator, inputs, places)(*leaves_of(inputs, places))
     nodes = " ".join(type(y.grad_fn).__name__ for y in results)
     if "GeneratedBackwardFor" in nodes:
-        return " (torch's default: torch.library.register_autograd and custom_op drop forward derivatives)"
+        return (
+            " (torch's default: the gradient was registered in Python, by register_autograd, which drops the tangent)"
+        )
     if "NotImplemented" in nodes:
         return " (torch's default for an operator without an autograd kernel)"
     return ""

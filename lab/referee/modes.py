@@ -142,6 +142,14 @@ def named_is_kept(operator: Operator, device: str) -> None:
     require(all(type(x) is Tensor for x in found), "a Parameter gives a result that is no plain tensor")
 
 
+def called_by(operator: Operator, inputs: Sequence) -> set[str]:
+    """The names of all that the dispatcher is asked for, by its own record. A kernel at an Autograd key may call other
+    operators, and a dispatch mode then sees these."""
+    with torch.autograd.profiler.profile() as profile:
+        operator.run(inputs)
+    return {event.name for event in profile.function_events}
+
+
 def modes_see_it(operator: Operator, device: str) -> None:
     """A dispatch mode and a function mode see a call of the operator, and leave the result as it is."""
     inputs = operator.fresh(device)
@@ -156,7 +164,9 @@ def modes_see_it(operator: Operator, device: str) -> None:
     with Spy(operator.packet) as spy:
         found = operator.run(copies(inputs))
     compare(operator, found, right, what="under a dispatch mode; result")
-    require(bool(spy.calls), f"a dispatch mode sees no call of {operator.name}; does `call` call it?")
+    is_made_of_others = spy.others and operator.name.split(".")[0] in called_by(operator, operator.fresh(device))
+    is_seen = bool(spy.calls or is_made_of_others)
+    require(is_seen, f"a dispatch mode sees no call of {operator.name}; does `call` call it?")
     with Functions():
         found = operator.run(copies(inputs))
     compare(operator, found, right, what="under a function mode; result")

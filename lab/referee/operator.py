@@ -63,11 +63,14 @@ class Spy(TorchDispatchMode):
 
     def __init__(self, packet, watch: Callable | None = None):
         super().__init__()
-        self.packet, self.watch, self.calls = packet, watch, []
+        self.packet, self.watch = packet, watch
+        self.calls: list[tuple] = []
+        self.others: list = []  # overloads of other operators than torch's own
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         if self.packet is None or function._overloadpacket is not self.packet:
+            self.others += [function] * (function.namespace not in ("aten", "prim", "prims"))
             return function(*args, **kwargs)
         self.calls.append((function, args, kwargs))
         return self.watch(function, args, kwargs) if self.watch else function(*args, **kwargs)
@@ -108,6 +111,8 @@ class Operator:
     def __post_init__(self):
         self.title = self.title or self.name
         self.learnt: dict[str, list[Place]] | None = None
+        self.call_seconds: dict[tuple, float] = {}  # for a size
+        self.say: Callable[[dict], None] = lambda event: None  # tells another process what runs here
         frame = sys._getframe(2)
         while frame is not None and frame.f_code.co_name != "<module>":
             frame = frame.f_back
@@ -151,7 +156,11 @@ class Operator:
 
     def expected(self, inputs: Sequence) -> list[Tensor]:
         """The results that run() should have, by the reference. The inputs are written if the reference writes."""
-        returned = tensors_of(self.reference(*inputs))
+        self.say({"reference": "runs"})
+        try:
+            returned = tensors_of(self.reference(*inputs))
+        finally:
+            self.say({"reference": "has ended"})
         return returned + self._others(inputs, "by_reference", "returned_by_reference")
 
     def written(self) -> list[Place]:

@@ -228,10 +228,14 @@ def is_affordable(operator: Operator, inputs: Sequence, group: str, size: int) -
     A loop in Python, or a matrix product, is slow without being wrong."""
     if size * max(size_of(operator, inputs, group)[1], 1) > 2**24:
         return False
-    sample = resize(operator, inputs, group, min(size, 257))
-    start = time.monotonic()
-    accepts(operator, sample)
-    return (time.monotonic() - start) * max(size / 257, 1) < 2
+    dtypes = tuple(get(inputs, place).dtype for place in places_of_tensors(inputs))
+    known, key = operator.call_seconds, (group, min(size, 257), dtypes)
+    if key not in known:
+        sample = resize(operator, inputs, group, min(size, 257))
+        start = time.monotonic()
+        accepts(operator, sample)
+        known[key] = time.monotonic() - start
+    return known[key] * max(size / 257, 1) < 2
 
 
 def small_sizes(operator: Operator, device: str, largest: int = 9) -> list[tuple[str, int]]:
@@ -287,6 +291,16 @@ def is_unclear(error: BaseException) -> bool:
         return True
     is_about_none = "'NoneType'" in message  # says at least that something is None
     return isinstance(error, UNCLEAR_TYPES) and not is_about_none and not _is_raised_by_torch(error)
+
+
+def is_raised_by_description(operator: Operator, error: BaseException) -> bool:
+    """In the lambda that is `call`, so not by the operator: it divides by an argument, for example."""
+    code, trace = getattr(operator.call, "__code__", None), error.__traceback__
+    if code is None or code.co_name != "<lambda>" or trace is None:
+        return False
+    while trace.tb_next:
+        trace = trace.tb_next
+    return trace.tb_frame.f_code in (code, *code.co_consts)  # the latter has comprehensions in it
 
 
 def _is_raised_by_torch(error: BaseException) -> bool:
