@@ -287,7 +287,8 @@ class _Bytes:
 def fill_free_memory(value: int, device: str) -> None:
     """Fill each free block of up to 1 MiB that torch holds, and some new ones, and free them again."""
     torch.cuda.empty_cache()
-    reserved, blocks = torch.cuda.memory_reserved(), []
+    reserved = torch.cuda.memory_reserved()
+    blocks: list[Tensor] = []
     while torch.cuda.memory_reserved() == reserved and len(blocks) < 20_000:
         blocks.append(torch.full((512,), value, dtype=torch.uint8, device=device))
     blocks += [torch.full((512,), value, dtype=torch.uint8, device=device) for _ in range(2 * 4096)]

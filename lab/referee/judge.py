@@ -52,7 +52,7 @@ def judge(
     if checks is None:
         for module in SLOW_IMPORTS + (SLOW_IMPORTS_ON_CPU if device == "cpu" else ()):
             importlib.import_module(module)
-    findings = []
+    findings: list[Finding] = []
     for check in chosen:
         has_crashed = any(finding.check == "values" and finding.verdict == "crash" for finding in findings)
         if has_crashed and check.name not in WHY_CRASH:
@@ -92,7 +92,7 @@ def _prepare(operator: Operator, device: str) -> None:
     said = ended.events[-1] if ended.events else {}  # if it crashed, checks will, too
     if "error" in said:
         raise SpecError(said["error"])
-    nothing = {"written": [], "returned": [], "by_reference": [], "returned_by_reference": []}
+    nothing: dict = {"written": [], "returned": [], "by_reference": [], "returned_by_reference": []}
     learnt = said.get("learnt", nothing)
     operator.learnt = {name: [tuple(place) for place in places] for name, places in learnt.items()}
 
@@ -128,9 +128,12 @@ def run_trials(operator: Operator, device: str, check: Check, say: Callable[[dic
     firsts: dict[str, dict] = {}
     try:
         for each in check.trials(operator, device):
-            name = {"function": each.func.__name__, "module": each.func.__module__}
-            name["arguments"] = ", ".join(f"{key}={literal(value)}" for key, value in each.keywords.items())
-            name["inputs"] = _inputs_in(each.keywords)
+            name = {
+                "function": each.func.__name__,
+                "module": each.func.__module__,
+                "arguments": ", ".join(f"{key}={literal(value)}" for key, value in each.keywords.items()),
+                "inputs": _inputs_in(each.keywords),
+            }
             say({"begins": name, "at": time.monotonic()})
             verdict, message, is_default = attempt(each, operator, device)
             if verdict == "wrong":
@@ -273,7 +276,8 @@ def ask_opcheck(operator: Operator, device: str) -> tuple[dict[str, str], str]:
             detached = torch.utils._pytree.tree_map(
                 lambda x: x.detach().clone() if isinstance(x, torch.Tensor) else x, (tuple(args), dict(kwargs))
             )
-            for test, result in opcheck(function, *detached, raise_exception=False).items():
+            results: Mapping[str, Any] = opcheck(function, *detached, raise_exception=False)
+            for test, result in results.items():
                 found[test] = found.get(test) or ("" if result == "SUCCESS" else first_line(result))
         say({"tests": found})
 

@@ -7,7 +7,7 @@ import math
 import sys
 import textwrap
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -78,7 +78,7 @@ def details(finding: Finding) -> str:
     return "\n".join(lines)
 
 
-def to_json(reports: dict[Operator, Sequence[Finding]], device: str) -> str:
+def to_json(reports: Mapping[Operator, Sequence[Finding]], device: str) -> str:
     operators = [
         {"operator": operator.title, "findings": [asdict(finding) for finding in findings]}
         for operator, findings in reports.items()

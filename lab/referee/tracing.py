@@ -64,8 +64,8 @@ def fake_is_like_real(
     inputs = operator.fresh(device)
     inputs = inputs if group is None else resize(operator, inputs, group, size)
     inputs = inputs if dtype is None else cast(inputs, dtype)
-    for place in places:
-        put(inputs, place, view_of(get(inputs, place), view))
+    for place in places if view else ():
+        put(inputs, place, view_of(get(inputs, place), view or ""))
     with FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=False) as mode:
         fake_inputs = tree_map(
             lambda x: mode.from_tensor(x, static_shapes=True) if isinstance(x, Tensor) else x, inputs

@@ -76,8 +76,9 @@ def compare_values(name: str, found: Tensor, right: Tensor, tolerance: float) ->
         is_same = found == right
     if not is_same.all():
         count, where = int((~is_same).sum()), (~is_same).nonzero()[0].tolist()
-        x, y = found[tuple(where)].item(), right[tuple(where)].item()
-        raise Wrong(f"{name}: {count} of {is_same.numel()} elements are wrong; at {where} {x:.6g}, expected {y:.6g}")
+        ours, theirs = found[tuple(where)].item(), right[tuple(where)].item()
+        message = f"{count} of {is_same.numel()} elements are wrong; at {where} {ours:.6g}, expected {theirs:.6g}"
+        raise Wrong(f"{name}: {message}")
 
 
 def same_bits(found: Sequence[Tensor], right: Sequence[Tensor]) -> bool:
@@ -184,8 +185,8 @@ def groups_of(operator: Operator, inputs: Sequence) -> dict[str, list[tuple[int,
     that is there (numbers of an integer tensor may be places in another one) and twice the size is accepted."""
     if operator.sizes is not None:
         return {name: list(pairs) for name, pairs in operator.sizes.items()}
-    if not hasattr(operator, "_groups"):
-        operator._groups = {}
+    if operator.groups is None:
+        operator.groups = {}
         places = places_of_tensors(inputs)
         if all(get(inputs, place).is_floating_point() for place in places):
             sizes = sorted({size for place in places for size in get(inputs, place).shape if size > 1})
@@ -195,15 +196,15 @@ def groups_of(operator: Operator, inputs: Sequence) -> dict[str, list[tuple[int,
                 )
                 for size in sizes
             }
-            operator._groups = candidates
-            operator._groups = {
-                name: pairs for name, pairs in candidates.items() if _may_change(operator, inputs, name)
+            operator.groups = candidates
+            operator.groups = {
+                name: pairs for name, pairs in candidates.items() if _may_change(operator, inputs, name, pairs[0])
             }
-    return operator._groups
+    return operator.groups
 
 
-def _may_change(operator: Operator, inputs: Sequence, group: str) -> bool:
-    i, dim = operator._groups[group][0]
+def _may_change(operator: Operator, inputs: Sequence, group: str, first: tuple[int, int]) -> bool:
+    i, dim = first
     place = next(p for p in places_of_tensors(inputs) if p[0] == i)
     try:
         other = resize(operator, inputs, group, 2 * get(inputs, place).shape[dim])
