@@ -346,10 +346,10 @@ def test_edits_and_debug_build(python, project, cpu_build):
 
     cpu_build()
     assert "debug_info" not in sections()
-    edit(project / "csrc" / "squared_relu.h", "? Wide(0) : y", "? Wide(7) : y")
+    edit(project / "csrc" / "squared_relu.h", "? Wide(0) : x", "? Wide(7) : x")
     cpu_build(DEBUG="1")
     assert "debug_info" in sections()
-    assert "[7.0, 1.0, 4.0]" in python("-c", program("y.tolist()"), PYTHONPATH="src").stdout
+    assert "[49.0, 1.0, 4.0]" in python("-c", program("y.tolist()"), PYTHONPATH="src").stdout
 
 
 @pytest.mark.thorough
@@ -372,7 +372,9 @@ def test_editable(python, project, tmp_path):
 def test_tolerance_allows_fused_product_and_sum(python, project, cpu_build):
     """A formula with a product and a sum, compiled as nvcc does by default: the reader's tests pass."""
     header, tests = project / "csrc" / "squared_relu.h", project / "tests" / "test_squared_relu.py"
-    edit(header, "const Wide y = scale * (x * x);\n  return x <= 0 ? Wide(0) : y;", "return scale * x - x * x;")
+    edit(
+        header, "const Wide kept = x <= 0 ? Wide(0) : x;\n  return scale * (kept * kept);", "return scale * x - x * x;"
+    )
     edit(tests, "scale * torch.relu(wide).square()", "scale * wide - wide * wide")
     cpu_build(CFLAGS="-mfma")
     assert "5 passed" in python(*OWN_TESTS, "-k", "(values or strides) and cpu", PYTHONPATH="src").stdout
@@ -399,8 +401,18 @@ def test_it_builds_and_passes(python, project, tmp_path):
     copy = tmp_path / "my_op-0.1.0"
     said = python(*OWN_TESTS, "-rs", cwd=copy, PYTHONPATH=str(site), OTHER_PYTHON=sys.executable).stdout
     # Where there is nvcc, the kernels are compiled for named GPUs, also with a torch without CUDA.
-    assert ("SKIPPED" in said) != has_nvcc, said
+    assert ("needs nvcc" in said) != has_nvcc, said
+    assert "the folder referee is not in this project" in said
     assert "my_op" in python(copy / "benchmark.py", PYTHONPATH=str(site)).stdout
+
+
+@pytest.mark.thorough
+@pytest.mark.anywhere
+def test_referee(python, project, built):
+    """Its tests take the referee if the folder is there."""
+    shutil.copytree(built, project, dirs_exist_ok=True)
+    shutil.copytree(STARTER.parents[1] / "lab" / "referee", project / "referee", ignore=leftovers)
+    assert "1 passed" in python(*OWN_TESTS, "-k", "test_referee and cpu", PYTHONPATH="src").stdout
 
 
 @pytest.mark.thorough

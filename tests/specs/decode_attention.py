@@ -1,10 +1,10 @@
 """attend() and append() of page 17: neither has a gradient, and append() writes into the cache."""
 
+import math
 import sys
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 
 from lab.referee import Operator
 
@@ -21,12 +21,14 @@ def attend_inputs(device):
 
 
 def attend_by_torch(q, keys, values, lengths):
-    """Rows without tokens give zeros."""
+    """Rows without tokens give zeros. Written out: scaled_dot_product_attention may compute float32 on a GPU by two
+    parts of TF32, and the second part of an infinite value, infinity - infinity, is NaN."""
     groups = q.shape[1] // keys.shape[1]
     keys, values = (x.float().repeat_interleave(groups, 1) for x in (keys, values))
     is_valid = torch.arange(keys.shape[2], device=q.device) < lengths[:, None, None, None]
     values = values.where(is_valid.mT, 0)
-    out = F.scaled_dot_product_attention(q.float()[:, :, None], keys, values, is_valid)[:, :, 0]
+    scores = q.float()[:, :, None] @ keys.mT / math.sqrt(q.shape[2])
+    out = (scores.masked_fill(~is_valid, -math.inf).softmax(-1) @ values)[:, :, 0]
     return out.where(lengths[:, None, None] > 0, 0).to(q.dtype)
 
 
