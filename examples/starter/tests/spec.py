@@ -1,9 +1,9 @@
 """What the referee has to know of squared_relu: python3 -m referee tests/spec.py"""
 
 import torch
+from referee import Operator
 from test_squared_relu import by_torch
 
-from referee import Operator
 from squared_relu import squared_relu
 
 spec = Operator(
