@@ -107,6 +107,13 @@ def test_wheel(run, wheels, name):
 
 
 @pytest.mark.thorough
+def test_judged(run, wheels):
+    """Each operator of both, by the referee, without a compiler."""
+    paths = os.pathsep.join(map(str, (ROOT, wheels / "site")))
+    run("-m", "lab.referee", ROOT / "tests/specs/port.py", "--quick", PYTHONPATH=paths)
+
+
+@pytest.mark.thorough
 class TestBlend(NotDifferentiable):
     """As the page says: vmap works, and derivatives by torch.func are refused."""
 

@@ -1,4 +1,4 @@
-"""The operators of pages 20 and "Port: Python": blend and points. PYTHONPATH has to have both packages, built."""
+"""The operators of the ports, blend and points. PYTHONPATH has to have both packages, built."""
 
 import blend as blend_package
 import points
@@ -66,18 +66,20 @@ group = Operator(
 
 
 def cloud(device, *counts):
-    """Points in the order of their distances, without equal ones."""
+    """Random points: no two have the same distance from a third one."""
     return tuple(torch.rand(2, n, 3, device=device) for n in counts)
 
 
+@torch.no_grad()  # the package says so: the searches have no gradient, and raise no error where one is asked for
 def nearest_by_torch(xyz, centers):
     found = (centers[:, :, None] - xyz[:, None]).square().sum(-1).sort(dim=-1, stable=True)
     return found.values[..., :3], found.indices[..., :3].int()
 
 
 def ball_by_torch(xyz, centers, radius, count):
-    """The first points that are near; missing ones repeat the first, and where there is none they are 0."""
-    near = (centers[:, :, None] - xyz[:, None]).square().sum(-1) < radius**2
+    """The first points that are near; missing ones repeat the first, and where there is none they are 0. A distance
+    that is NaN counts as near, as in the code that was ported."""
+    near = ~((centers[:, :, None] - xyz[:, None]).square().sum(-1) >= radius**2)
     n = xyz.shape[1]
     order = torch.where(near, torch.arange(n, device=xyz.device), n).sort(dim=-1).values
     order = torch.nn.functional.pad(order, (0, count), value=n)[..., :count]
