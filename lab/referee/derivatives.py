@@ -78,13 +78,15 @@ def second_derivatives(operator: Operator, device: str) -> Trials:
     yield trial(second_is_right)
 
 
-DUALS = ("make_dual", "jvp")
+DUALS = ("make_dual", "jvp", "make_dual of leaves")
 
 
 def tangents_of(function: Callable, xs: Sequence[Tensor], directions: Sequence[Tensor], way: str) -> list[Tensor]:
     """Forward derivatives; zeros where a result has none."""
     if way == "jvp":
         return list(torch.func.jvp(lambda *ys: tuple(function(*ys)), tuple(xs), tuple(directions))[1])
+    if way == "make_dual of leaves":  # that require a gradient, too
+        xs = [x.detach().requires_grad_() for x in xs]
     with forward_ad.dual_level():
         duals = [forward_ad.make_dual(x, v) for x, v in zip(xs, directions, strict=True)]
         pairs = [forward_ad.unpack_dual(y) for y in function(*duals)]
@@ -162,6 +164,10 @@ def transform_is_right(operator: Operator, device: str, transform: str, which: i
     elif transform == "grad of vmap":
         found = torch.func.grad(lambda ys: torch.vmap(by_one)(ys).sum())(many)
         right = torch.stack([_autograd(by_one, y) for y in many])
+    elif transform == "jvp of jvp":
+        direction = weight(x)
+        found = _along(lambda y: _along(by_one, y, direction), x, direction)
+        right = torch.autograd.functional.hvp(by_one, x, direction)[1].mul(direction).sum()
     elif transform in ("jacrev", "jacfwd"):
         found, right = getattr(torch.func, transform)(rows)(x), _jacobian(rows, x)
     else:
@@ -170,6 +176,10 @@ def transform_is_right(operator: Operator, device: str, transform: str, which: i
     compare(
         operator, [found], [right], factor=50, what=f"torch.func, {transform}, input {places[which][0]}; derivative"
     )
+
+
+def _along(function: Callable, x: Tensor, direction: Tensor) -> Tensor:
+    return torch.func.jvp(function, (x,), (direction,))[1]
 
 
 def _autograd(function: Callable, x: Tensor) -> Tensor:
@@ -184,7 +194,7 @@ def _jacobian(rows: Callable, x: Tensor) -> Tensor:
     return torch.stack(found).view(*y.shape, *x.shape)
 
 
-TRANSFORMS = ("grad", "vjp", "vmap of grad", "grad of vmap", "jacrev", "jacfwd", "hessian")
+TRANSFORMS = ("grad", "vjp", "vmap of grad", "grad of vmap", "jacrev", "jacfwd", "hessian", "jvp of jvp")
 
 
 @check(
