@@ -1,4 +1,4 @@
-"""The referee by itself: its command, its processes, and what it says of our operators and of the careless ones."""
+"""The referee by itself: its command, and its processes."""
 
 import dataclasses
 import json
@@ -20,101 +20,12 @@ from lab.referee.registry import CHECKS
 
 ROOT = Path(__file__).parents[1]
 REFEREE = ROOT / "lab/referee"
-SPECS = ROOT / "tests/specs"
 GOOD = """
 import torch
 from {package} import Operator
 spec = Operator("aten::mul.Tensor", inputs=lambda d: (torch.randn(3, 6, device=d), torch.randn(3, 6, device=d)),
                 reference=lambda a, b: a * b, gradients=(0, 1))
 """
-
-
-def wrong_in(findings):
-    return [finding for finding in findings if finding.is_wrong]
-
-
-# --- our operators ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("title", ["add2.add2", "add2::torch_launch_add2"])
-@pytest.mark.thorough
-def test_add2(add2, title):
-    """Without a compiler. (A GPU is judged below, by the command.)"""
-    findings = judge(load(SPECS / "add2.py", title), compile=False)
-    assert not wrong_in(findings)
-    assert {finding.check: finding.verdict for finding in findings}["values"] == "right"
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("title", ["add2.add2", "torch.ops.add2.add2", "add2::torch_launch_add2"])
-def test_add2_compiled(add2, title):
-    assert not wrong_in(judge(load(SPECS / "add2.py", title)))
-
-
-@pytest.mark.thorough
-def test_add2_on_a_gpu(cuda, build, run):
-    """By the command, whose process leaves CUDA alone, so that each check takes a fork."""
-    run("-m", "lab.referee", SPECS / "add2.py", "--device", "cuda")
-
-
-# `anywhere`: these build without CUDA what other tests build with it, in the same folder.
-@pytest.mark.anywhere
-@pytest.mark.thorough
-def test_minimal(lesson):
-    """Its function refuses a tangent, as page 1 says."""
-    assert not wrong_in(judge(load(SPECS / "minimal.py")[0], compile=False))
-
-
-LESSONS = ("rotate", "add_rms_norm", "gated_linear", "int4_linear", "decode_attention")
-
-
-@pytest.mark.anywhere
-@pytest.mark.thorough
-@pytest.mark.parametrize("file", LESSONS)
-def test_lessons(file, run):
-    """Without a compiler; test_contract.py compiles them. By the command, in a process that has no other lesson."""
-    run("-m", "lab.referee", SPECS / f"{file}.py", "--quick")
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("file", LESSONS)
-def test_lessons_on_a_gpu(file, cuda, run):
-    run("-m", "lab.referee", SPECS / f"{file}.py", "--quick", "--device", "cuda")
-
-
-CARELESS = {
-    ("kinds", "kinds::same"): {"aliases"},
-    ("kinds", "kinds::mirror_into"): {"overlaps", "version"},
-    ("kinds", "kinds::checked_into"): {"version"},
-    ("kinds", "kinds::note"): {"effects"},
-    ("mistakes", "mistakes::careless"): {"strides", "shapes", "mixed_dtypes", "lost_gradients"},
-    ("mistakes", "mistakes::careless_mirror"): {"overlaps"},
-}
-
-
-@pytest.mark.anywhere
-@pytest.mark.parametrize(("file", "title"), [pytest.param(*each, marks=pytest.mark.thorough) for each in CARELESS])
-def test_careless_operators(file, title, own_jit_cache):
-    """Pages 2 and 5 say what is wrong with them."""
-    expected = CARELESS[file, title]
-    found = {finding.check for finding in wrong_in(judge(load(SPECS / f"{file}.py", title), checks=sorted(expected)))}
-    assert found == expected
-
-
-@pytest.mark.anywhere
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    ("file", "title", "checks"),
-    [
-        ("kinds", "kinds::copied", ["aliases"]),
-        ("kinds", "kinds::checked_into", ["overlaps"]),
-        ("kinds", "kinds::note_in", ["effects"]),
-        ("mistakes", "mistakes::careful", ["strides", "shapes", "mixed_dtypes", "lost_gradients"]),
-        ("mistakes", "mistakes::careful_mirror", ["overlaps"]),
-    ],
-)
-def test_careful_operators(file, title, checks, own_jit_cache):
-    assert not wrong_in(judge(load(SPECS / f"{file}.py", title), checks=checks))
 
 
 # --- the command -----------------------------------------------------------------------------------------------------

@@ -15,11 +15,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from contract import FLOATS, IS_OLD, Differentiable, randn
+from contract import FLOATS, Differentiable, randn
 
 from lab.build import leftovers
 
-STARTER = Path(__file__).resolve().parent.parent / "examples" / "starter"
+ROOT = Path(__file__).resolve().parent.parent
+STARTER = ROOT / "examples" / "starter"
 OWN_TESTS = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist")
 
 
@@ -125,7 +126,7 @@ def test_workflow(project):
 
 
 class Built(Differentiable):
-    rows, has_second = {0: 0, 1: 0}, True
+    rows = {0: 0, 1: 0}  # noqa: RUF012
 
     @pytest.fixture(scope="class", autouse=True)
     @classmethod
@@ -179,8 +180,6 @@ class TestSquaredRelu(Built):
 class TestBackward(Built):
     operator, leaves = "squared_relu.squared_relu_backward", (0, 1)
     test_vmap_refuses = None  # it refuses, and names the shapes of the whole batch
-    if IS_OLD:  # torch 2.10 and 2.11 hide the tangent; the public function knows
-        test_compiled_make_dual = None
 
     def call(self, grad, x):
         return self.op(grad, x, 0.5)
@@ -409,10 +408,23 @@ def test_it_builds_and_passes(python, project, tmp_path):
 @pytest.mark.thorough
 @pytest.mark.anywhere
 def test_referee(python, project, built):
-    """Its tests take the referee if the folder is there."""
+    """Its tests take the referee if the folder is there. And no derivative is refused: not its gradient's either."""
     shutil.copytree(built, project, dirs_exist_ok=True)
-    shutil.copytree(STARTER.parents[1] / "lab" / "referee", project / "referee", ignore=leftovers)
-    assert "1 passed" in python(*OWN_TESTS, "-k", "test_referee and cpu", PYTHONPATH="src").stdout
+    shutil.copytree(ROOT / "lab" / "referee", project / "referee", ignore=leftovers)
+    assert " passed" in python(*OWN_TESTS, "tests/test_referee.py", PYTHONPATH="src").stdout
+    needed = {"vmap", "gradients", "tangents", "transforms", "second_derivatives", "compiled_derivatives"}
+    command = ["-m", "referee", "tests/spec.py", "--json", "found.json", *(f"--check={name}" for name in needed)]
+    python(*command, PYTHONPATH="src")
+    assert right_in(project / "found.json") == needed
+    spec = (ROOT / "tests" / "specs" / "starter.py").read_text()
+    (project / "tests" / "spec.py").write_text(spec.replace("from lab.referee", "from referee"))
+    python("-m", "referee", "tests/spec.py", "--json", "found.json", "--quick", PYTHONPATH="src")
+    assert needed <= right_in(project / "found.json")
+
+
+def right_in(file):
+    (operator,) = json.loads(file.read_text())["operators"]
+    return {finding["check"] for finding in operator["findings"] if finding["verdict"] == "right"}
 
 
 @pytest.mark.thorough
