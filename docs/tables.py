@@ -352,7 +352,7 @@ def referee() -> str:
         row["how"] = "silent" if row["is_silent"] else "crash"
         row["opcheck"] = "yes" if row["is_seen_by_opcheck"] else "no"
     columns = {"package": "{package}", "operator": "`{operator}`", "check": "`{check}`", "finding": "{finding}"}
-    return listed(rows, columns | {"how": "{how}", "opcheck": "{opcheck}", "by design": "{by_design}"})
+    return listed(rows, columns | {"how": "{how}", "opcheck": "{opcheck}", "note": "{note}"})
 
 
 def layers_cpu() -> str:

@@ -3,6 +3,7 @@ same tests, both become one wheel by way of an sdist; and what the pages' tables
 
 import importlib
 import importlib.util
+import json
 import os
 import re
 import shutil
@@ -104,6 +105,17 @@ def test_wheel(run, wheels, name):
     names = subprocess.check_output(["nm", "-D", "-u", wheels / "site" / name / "_C.so"], text=True)
     assert not re.search(r"\b_?Py[A-Z_]\w*|N2at|N3c10", names)
     assert_passes(run, TESTS[name], wheels / "site")
+
+
+@pytest.mark.thorough
+def test_judged(run, wheels, device, tmp_path):
+    """Each operator of both, by the referee, without a compiler; and vmap works, as the page says."""
+    paths = os.pathsep.join(map(str, (ROOT, wheels / "site")))
+    command = ["-m", "lab.referee", ROOT / "tests/specs/port.py", "--quick", "--json", tmp_path / "found.json"]
+    run(*command, "--device", device, PYTHONPATH=paths)
+    for operator in json.loads((tmp_path / "found.json").read_text())["operators"]:
+        verdicts = {finding["check"]: finding["verdict"] for finding in operator["findings"]}
+        assert verdicts["vmap"] == "right", operator["operator"]
 
 
 @pytest.mark.thorough

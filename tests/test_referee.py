@@ -1,4 +1,4 @@
-"""The referee by itself: its command, its processes, and what it says of our operators and of the careless ones."""
+"""The referee by itself: its command, and its processes."""
 
 import dataclasses
 import json
@@ -14,106 +14,18 @@ import torch
 
 from lab.referee import Operator, SpecError, judge, load
 from lab.referee import processes as own_processes
+from lab.referee.__main__ import main
 from lab.referee.judge import ask
 from lab.referee.registry import CHECKS
 
 ROOT = Path(__file__).parents[1]
 REFEREE = ROOT / "lab/referee"
-SPECS = ROOT / "tests/specs"
 GOOD = """
 import torch
 from {package} import Operator
 spec = Operator("aten::mul.Tensor", inputs=lambda d: (torch.randn(3, 6, device=d), torch.randn(3, 6, device=d)),
                 reference=lambda a, b: a * b, gradients=(0, 1))
 """
-
-
-def wrong_in(findings):
-    return [finding for finding in findings if finding.is_wrong]
-
-
-# --- our operators ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("title", ["add2.add2", "add2::torch_launch_add2"])
-@pytest.mark.thorough
-def test_add2(add2, title):
-    """Without a compiler. (A GPU is judged below, by the command.)"""
-    findings = judge(load(SPECS / "add2.py", title), compile=False)
-    assert not wrong_in(findings)
-    assert {finding.check: finding.verdict for finding in findings}["values"] == "right"
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("title", ["add2.add2", "torch.ops.add2.add2", "add2::torch_launch_add2"])
-def test_add2_compiled(add2, title):
-    assert not wrong_in(judge(load(SPECS / "add2.py", title)))
-
-
-@pytest.mark.thorough
-def test_add2_on_a_gpu(cuda, build, run):
-    """By the command, whose process leaves CUDA alone, so that each check takes a fork."""
-    run("-m", "lab.referee", SPECS / "add2.py", "--device", "cuda")
-
-
-# `anywhere`: these build without CUDA what other tests build with it, in the same folder.
-@pytest.mark.anywhere
-@pytest.mark.thorough
-def test_minimal(lesson):
-    """Its function refuses a tangent, as page 1 says."""
-    assert not wrong_in(judge(load(SPECS / "minimal.py")[0], compile=False))
-
-
-LESSONS = ("rotate", "add_rms_norm", "gated_linear", "int4_linear", "decode_attention")
-
-
-@pytest.mark.anywhere
-@pytest.mark.thorough
-@pytest.mark.parametrize("file", LESSONS)
-def test_lessons(file, run):
-    """Without a compiler; test_contract.py compiles them. By the command, in a process that has no other lesson."""
-    run("-m", "lab.referee", SPECS / f"{file}.py", "--quick")
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("file", LESSONS)
-def test_lessons_on_a_gpu(file, cuda, run):
-    run("-m", "lab.referee", SPECS / f"{file}.py", "--quick", "--device", "cuda")
-
-
-CARELESS = {
-    ("kinds", "kinds::same"): {"aliases"},
-    ("kinds", "kinds::mirror_into"): {"overlaps", "version"},
-    ("kinds", "kinds::checked_into"): {"version"},
-    ("kinds", "kinds::note"): {"effects"},
-    ("mistakes", "mistakes::careless"): {"strides", "shapes", "mixed_dtypes", "lost_gradients"},
-    ("mistakes", "mistakes::careless_mirror"): {"overlaps"},
-}
-
-
-@pytest.mark.anywhere
-@pytest.mark.parametrize(("file", "title"), [pytest.param(*each, marks=pytest.mark.thorough) for each in CARELESS])
-def test_careless_operators(file, title, own_jit_cache):
-    """Pages 2 and 6 say what is wrong with them."""
-    expected = CARELESS[file, title]
-    found = {finding.check for finding in wrong_in(judge(load(SPECS / f"{file}.py", title), checks=sorted(expected)))}
-    assert found == expected
-
-
-@pytest.mark.anywhere
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    ("file", "title", "checks"),
-    [
-        ("kinds", "kinds::copied", ["aliases"]),
-        ("kinds", "kinds::checked_into", ["overlaps"]),
-        ("kinds", "kinds::note_in", ["effects"]),
-        ("mistakes", "mistakes::careful", ["strides", "shapes", "mixed_dtypes", "lost_gradients"]),
-        ("mistakes", "mistakes::careful_mirror", ["overlaps"]),
-    ],
-)
-def test_careful_operators(file, title, checks, own_jit_cache):
-    assert not wrong_in(judge(load(SPECS / f"{file}.py", title), checks=checks))
 
 
 # --- the command -----------------------------------------------------------------------------------------------------
@@ -128,20 +40,22 @@ def copied(tmp_path):
 
 
 def test_command_in_a_copied_folder(copied, run):
-    found = run("-m", "referee", "spec.py", "--check", "values", "--check", "vmap", "--json", "found.json", cwd=copied)
-    assert "right          values" in found.stdout
-    (operator,) = json.loads((copied / "found.json").read_text())["operators"]
-    assert [finding["verdict"] for finding in operator["findings"]] == ["right", "right"]
-
-
-def test_command_with_a_fault(copied, run):
+    """One operator that is right and one whose reference differs, by a process that has the copied folder only."""
     spec = copied / "spec.py"
-    spec.write_text(spec.read_text().replace("lambda a, b: a * b", "lambda a, b: a + b"))
-    found = run("-m", "referee", "spec.py", "--check", "values", "--check", "gradients", cwd=copied, status=1)
-    assert found.stdout.splitlines()[1].startswith("WRONG          values                result 0: 18 of 18 elements")
-    assert "wrong for the same reason: gradients" in found.stdout
-    program = found.stdout.partition("to repeat it:")[2].partition("\n1 WRONG")[0]
-    (copied / "reproduce.py").write_text("\n".join(line[4:] for line in program.splitlines()))
+    faulty = GOOD.format(package="referee").replace("lambda a, b: a * b", "lambda a, b: a + b")
+    faulty = faulty.replace("spec = Operator(", "faulty = Operator(").replace(
+        "gradients=", "title='faulty', gradients="
+    )
+    spec.write_text(spec.read_text() + faulty)
+    command = ["-m", "referee", "spec.py", "--check", "values", "--check", "gradients", "--json", "found.json"]
+    lines = run(*command, cwd=copied, status=1).stdout.splitlines()
+    assert lines[1].startswith("right          values")
+    begin = lines.index(next(line for line in lines if line.startswith("faulty on cpu")))
+    assert lines[begin + 1].startswith("WRONG          values                result 0: 18 of 18 elements")
+    assert "  wrong for the same reason: gradients" in lines
+    right, wrong = json.loads((copied / "found.json").read_text())["operators"]
+    assert [finding["verdict"] for finding in right["findings"]] == ["right", "right"]
+    (copied / "reproduce.py").write_text(wrong["findings"][0]["reproducer"])
     error = run("reproduce.py", root=copied, cwd=copied, status=None).stderr
     assert "Wrong: result 0: 18 of 18 elements are wrong" in error
 
@@ -180,13 +94,24 @@ def test_mistakes_in_a_description(tmp_path, change, words):
         (["spec.py", "--json", "no/such/folder.json"], "no such folder"),
     ],
 )
-def test_mistakes_in_the_command(copied, run, arguments, words):
-    found = run("-m", "referee", *arguments, cwd=copied, status=2)
-    assert words in found.stderr
+def test_mistakes_in_the_command(tmp_path, monkeypatch, capsys, arguments, words):
+    (tmp_path / "spec.py").write_text(GOOD.format(package="lab.referee"))
+    monkeypatch.chdir(tmp_path)
+    assert status_of(arguments) == 2
+    assert words in capsys.readouterr().err
 
 
-def test_list(run):
-    found = run("-m", "lab.referee", "--list").stdout
+def status_of(arguments):
+    """The exit status of the command, in this process."""
+    try:
+        return main(arguments)
+    except SystemExit as ended:
+        return ended.code
+
+
+def test_list(capsys):
+    assert status_of(["--list"]) == 0
+    found = capsys.readouterr().out
     assert all(name in found and check.question in found for name, check in CHECKS.items())
 
 
@@ -237,6 +162,7 @@ def test_a_hang_is_a_result():
     assert "no answer after 1 s" in found.message
 
 
+@pytest.mark.thorough
 def test_a_new_process_where_a_fork_does_not_survive(copied, monkeypatch):
     """As on a GPU that this process has used."""
     monkeypatch.setattr(sys.modules["lab.referee.judge"], "may_fork", lambda device: False)

@@ -92,6 +92,7 @@ def stand_ins(monkeypatch):
     )
     for name, value in found.items():
         monkeypatch.setattr(torch.cuda, name, value)
+    monkeypatch.setattr(gpu, "ELEMENTS", 2**12)
     wake_up()
 
 

@@ -15,11 +15,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from contract import FLOATS, IS_OLD, Differentiable, randn
+from contract import FLOATS, Differentiable, randn
 
 from lab.build import leftovers
 
-STARTER = Path(__file__).resolve().parent.parent / "examples" / "starter"
+ROOT = Path(__file__).resolve().parent.parent
+STARTER = ROOT / "examples" / "starter"
 OWN_TESTS = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist")
 
 
@@ -125,7 +126,7 @@ def test_workflow(project):
 
 
 class Built(Differentiable):
-    rows, has_second = {0: 0, 1: 0}, True
+    rows = {0: 0, 1: 0}  # noqa: RUF012
 
     @pytest.fixture(scope="class", autouse=True)
     @classmethod
@@ -179,8 +180,6 @@ class TestSquaredRelu(Built):
 class TestBackward(Built):
     operator, leaves = "squared_relu.squared_relu_backward", (0, 1)
     test_vmap_refuses = None  # it refuses, and names the shapes of the whole batch
-    if IS_OLD:  # torch 2.10 and 2.11 hide the tangent; the public function knows
-        test_compiled_make_dual = None
 
     def call(self, grad, x):
         return self.op(grad, x, 0.5)
@@ -346,10 +345,10 @@ def test_edits_and_debug_build(python, project, cpu_build):
 
     cpu_build()
     assert "debug_info" not in sections()
-    edit(project / "csrc" / "squared_relu.h", "? Wide(0) : y", "? Wide(7) : y")
+    edit(project / "csrc" / "squared_relu.h", "? Wide(0) : x", "? Wide(7) : x")
     cpu_build(DEBUG="1")
     assert "debug_info" in sections()
-    assert "[7.0, 1.0, 4.0]" in python("-c", program("y.tolist()"), PYTHONPATH="src").stdout
+    assert "[49.0, 1.0, 4.0]" in python("-c", program("y.tolist()"), PYTHONPATH="src").stdout
 
 
 @pytest.mark.thorough
@@ -372,7 +371,9 @@ def test_editable(python, project, tmp_path):
 def test_tolerance_allows_fused_product_and_sum(python, project, cpu_build):
     """A formula with a product and a sum, compiled as nvcc does by default: the reader's tests pass."""
     header, tests = project / "csrc" / "squared_relu.h", project / "tests" / "test_squared_relu.py"
-    edit(header, "const Wide y = scale * (x * x);\n  return x <= 0 ? Wide(0) : y;", "return scale * x - x * x;")
+    edit(
+        header, "const Wide kept = x <= 0 ? Wide(0) : x;\n  return scale * (kept * kept);", "return scale * x - x * x;"
+    )
     edit(tests, "scale * torch.relu(wide).square()", "scale * wide - wide * wide")
     cpu_build(CFLAGS="-mfma")
     assert "5 passed" in python(*OWN_TESTS, "-k", "(values or strides) and cpu", PYTHONPATH="src").stdout
@@ -401,8 +402,31 @@ def test_it_builds_and_passes(python, project, tmp_path):
     tests = *OWN_TESTS, "-rs", "-k", "not (kernel_compiles and backward)"
     said = python(*tests, cwd=copy, PYTHONPATH=str(site), OTHER_PYTHON=sys.executable).stdout
     # Where there is nvcc, the kernels are compiled for named GPUs, also with a torch without CUDA.
-    assert ("SKIPPED" in said) != has_nvcc, said
+    assert ("needs nvcc" in said) != has_nvcc, said
+    assert "the folder referee is not in this project" in said
     assert "my_op" in python(copy / "benchmark.py", PYTHONPATH=str(site)).stdout
+
+
+@pytest.mark.thorough
+@pytest.mark.anywhere
+def test_referee(python, project, built):
+    """Its tests take the referee if the folder is there. And no derivative is refused: not its gradient's either."""
+    shutil.copytree(built, project, dirs_exist_ok=True)
+    shutil.copytree(ROOT / "lab" / "referee", project / "referee", ignore=leftovers)
+    assert " passed" in python(*OWN_TESTS, "tests/test_referee.py", PYTHONPATH="src").stdout
+    needed = {"vmap", "gradients", "tangents", "transforms", "second_derivatives", "compiled_derivatives"}
+    command = ["-m", "referee", "tests/spec.py", "--json", "found.json", *(f"--check={name}" for name in needed)]
+    python(*command, PYTHONPATH="src")
+    assert right_in(project / "found.json") == needed
+    spec = (ROOT / "tests" / "specs" / "starter.py").read_text()
+    (project / "tests" / "spec.py").write_text(spec.replace("from lab.referee", "from referee"))
+    python("-m", "referee", "tests/spec.py", "--json", "found.json", "--quick", PYTHONPATH="src")
+    assert needed <= right_in(project / "found.json")
+
+
+def right_in(file):
+    (operator,) = json.loads(file.read_text())["operators"]
+    return {finding["check"] for finding in operator["findings"] if finding["verdict"] == "right"}
 
 
 @pytest.mark.thorough

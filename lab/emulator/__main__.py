@@ -109,8 +109,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         torch.manual_seed(args.seed)
         kernels = load(args.file, [f"-I{name}" for name in args.I] + [f"-D{name}" for name in args.D])
         if not args.function:
-            for function in kernels.functions.values():
-                print(f"{'kernel  ' if function.is_kernel else 'launcher'} {function}")
+            for each in kernels.functions.values():
+                print(f"{'kernel  ' if each.is_kernel else 'launcher'} {each}")
             return 0
         function = find_function(kernels, args.function)
         values = [parse_argument(text) for text in args.arguments]

@@ -30,7 +30,17 @@ COMPILE = ["-O1", "-g1", "-w", "-fPIC", *WATCH]
 WRAPPED = ["abort", "__assert_fail"]
 LINK = ["-shared", *(f"-Wl,--wrap={name}" for name in WRAPPED)]
 # Of nvcc, and of no use here. The second ones take a value of their own.
-ALONE = ("-arch", "--gpu-architecture", "-gencode=", "-lineinfo", "-G", "--use_fast_math", "-use_fast_math", "-O", "-g")
+ALONE: tuple[str, ...] = (
+    "-arch",
+    "--gpu-architecture",
+    "-gencode=",
+    "-lineinfo",
+    "-G",
+    "--use_fast_math",
+    "-use_fast_math",
+    "-O",
+    "-g",
+)
 ALONE += (
     "--expt-",
     "-expt-",

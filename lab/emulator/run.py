@@ -7,6 +7,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,7 +17,7 @@ from .lines import Lines, Place
 from .report import Counts, Fault, Launch, Line, Report, Unwritten
 
 ORDERS = {"forward": 0, "backward": 1, "random": 2}
-LETTERS = {
+LETTERS: dict[str, Any] = {
     "b": ctypes.c_int8, "B": ctypes.c_uint8, "h": ctypes.c_int16, "H": ctypes.c_uint16, "i": ctypes.c_int32,
     "I": ctypes.c_uint32, "q": ctypes.c_int64, "Q": ctypes.c_uint64, "f": ctypes.c_float, "d": ctypes.c_double,
     "e": ctypes.c_int32, "p": ctypes.c_void_p, "s": ctypes.c_void_p, "z": ctypes.c_char_p, "v": None,
@@ -84,7 +85,7 @@ class Kernels:
         ctypes.CDLL(str(library))
         lines = Lines(library)
         found = json.loads(emulator().emulator_exports())
-        self.functions = {row[0]: Function(*row, lines=lines) for row in found}
+        self.functions = {row[0]: Function(*row, lines=lines) for row in found}  # type: ignore[misc]  # mypy: rest unknown
 
     def __getattr__(self, name: str) -> Function:
         functions = self.__dict__.get("functions", {})
@@ -173,7 +174,8 @@ def run(
 
 def triple(x: int | Sequence[int]) -> tuple[int, int, int]:
     sizes = (x,) if isinstance(x, int) else tuple(x)
-    return (*sizes, 1, 1)[:3]
+    x_size, y_size, z_size, *_ = (*sizes, 1, 1, 1)
+    return x_size, y_size, z_size
 
 
 def fill_in(function: Function, arguments: tuple) -> list:
@@ -186,10 +188,10 @@ def fill_in(function: Function, arguments: tuple) -> list:
     return values
 
 
-def held(value: object, letter: str, name: str) -> object:
+def held(value: Any, letter: str, name: str) -> object:
     """An argument as an object of ctypes, whose memory a function reads."""
     value = value.tensor if isinstance(value, Out) else value
-    kind = LETTERS.get(letter)
+    kind: Any = LETTERS.get(letter)
     if isinstance(value, Tensor) and letter in "ps":
         return kind(value.data_ptr())
     if value is None and letter in "ps":

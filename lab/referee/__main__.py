@@ -8,15 +8,16 @@ Exit status: 0 if nothing is wrong, 1 if something is, 2 if the description is.
 """
 
 import argparse
-import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
 from .judge import judge, run_trials
-from .operator import SpecError, load
+from .operator import Operator, SpecError, load
+from .processes import sayer
 from .registry import CHECKS
 from .report import SHOWN, details, line, to_json
 
@@ -57,21 +58,18 @@ def check_options(parser: argparse.ArgumentParser, args: argparse.Namespace) -> 
 
 def serve(args: argparse.Namespace) -> int:
     """Run one check in this process, and write events to a pipe."""
-    say = _say(args.events)
+    say = sayer(args.events)
     try:
-        run_trials(load(args.file, args.operator), args.device, CHECKS[args.check[0]], say)
+        (operator,) = load_all(args.file, args.operator)
+        run_trials(operator, args.device, CHECKS[args.check[0]], say)
     except SpecError as error:
         say({"error": str(error)})
     return 0
 
 
-def _say(pipe: int):
-    return lambda event: os.write(pipe, (json.dumps(event) + "\n").encode())
-
-
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     options = parser()
-    args = options.parse_args()
+    args = options.parse_args(arguments)
     if args.list:
         print("\n".join(f"{check.name:<21} {check.question}" for check in CHECKS.values()))
         return 0
@@ -81,9 +79,8 @@ def main() -> int:
     try:
         if args.events is not None:
             return serve(args)
-        found = load(args.file, args.operator)
         reports = {}
-        for operator in found if isinstance(found, list) else [found]:
+        for operator in load_all(args.file, args.operator):
             print(f"{operator.title} on {args.device}, torch {torch.__version__}", flush=True)
             reports[operator] = judge(
                 operator, args.device, checks=args.check, compile=not args.quick, progress=show_progress
@@ -101,6 +98,11 @@ def main() -> int:
     if args.json:
         Path(args.json).write_text(to_json(reports, args.device))
     return int(any(finding.is_wrong for findings in reports.values() for finding in findings))
+
+
+def load_all(file: str, title: str | None) -> list[Operator]:
+    found = load(file, title)
+    return found if isinstance(found, list) else [found]
 
 
 def summary(findings) -> str:

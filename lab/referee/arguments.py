@@ -120,7 +120,7 @@ def arguments(operator: Operator, device: str) -> Trials:
     if operator.reference is None:
         raise NotApplicable("no reference")
     for i, x in enumerate(operator.fresh(device)):
-        others = OTHER_NUMBERS.get(type(x), ())
+        others: tuple = OTHER_NUMBERS.get(type(x), ())
         if isinstance(x, (torch.Tensor, list)):
             others = (None,)
         elif isinstance(x, str):

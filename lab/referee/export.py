@@ -22,7 +22,7 @@ def _module(operator: Operator) -> torch.nn.Module:
 
 
 def _dynamic_shapes(operator: Operator, inputs: Sequence) -> tuple:
-    shapes = [{} for _ in inputs]
+    shapes: list[dict] = [{} for _ in inputs]
     for k, pairs in enumerate(groups_of(operator, inputs).values()):
         size = torch.export.Dim(f"size_{k}", min=2)
         for i, dim in pairs:

@@ -28,13 +28,14 @@ from .trial import (
 )
 
 CYCLES = 100_000_000  # for torch.cuda._sleep: 50 ms or more
+ELEMENTS = 2**20  # take a kernel long enough to be seen
 
 
 def _larger(operator: Operator, device: str) -> list:
-    """Inputs that take a kernel long enough to be seen: about a million elements, if a size may change."""
+    """Inputs with about ELEMENTS elements, if a size may change."""
     inputs = operator.fresh(device)
     for group in list(groups_of(operator, inputs))[:1]:
-        size = 2**20 // max(size_of(operator, inputs, group)[1], 1) + 1
+        size = ELEMENTS // max(size_of(operator, inputs, group)[1], 1) + 1
         inputs = resize(operator, inputs, group, size)
     return inputs
 
@@ -286,7 +287,8 @@ class _Bytes:
 def fill_free_memory(value: int, device: str) -> None:
     """Fill each free block of up to 1 MiB that torch holds, and some new ones, and free them again."""
     torch.cuda.empty_cache()
-    reserved, blocks = torch.cuda.memory_reserved(), []
+    reserved = torch.cuda.memory_reserved()
+    blocks: list[Tensor] = []
     while torch.cuda.memory_reserved() == reserved and len(blocks) < 20_000:
         blocks.append(torch.full((512,), value, dtype=torch.uint8, device=device))
     blocks += [torch.full((512,), value, dtype=torch.uint8, device=device) for _ in range(2 * 4096)]

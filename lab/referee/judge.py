@@ -3,7 +3,8 @@
 import importlib
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 
@@ -11,16 +12,18 @@ from .operator import Operator, SpecError, files_being_loaded
 from .processes import Ended, fork, may_fork, start
 from .registry import CHECKS, Check
 from .report import Finding, in_order, literal, reproducer
-from .trial import NotApplicable, Refused, Unclear, Wrong, first_line, is_unclear
+from .trial import NotApplicable, Refused, Unclear, Wrong, first_line, is_raised_by_description, is_unclear
 
 SUBJECTS = ("values", "arguments", "memory", "writing", "gradients", "derivatives", "tracing", "export", "modes")
 for _subject in (*SUBJECTS, "state", "gpu"):
     importlib.import_module(f".{_subject}", __package__)  # registers its checks
 
-SLOW_IMPORTS = ("torch._functorch.aot_autograd", "torch.export", "torch._inductor.compile_fx")
+# Many checks need them, and they take seconds: imported once, and not in each fork. The others may use CUDA.
+SLOW_IMPORTS = ("torch._dynamo", "torch.fx.experimental.proxy_tensor")
+SLOW_IMPORTS_ON_CPU = ("torch._functorch.aot_autograd", "torch.export", "torch._inductor.compile_fx")
 # Where one of these is wrong, so may be all that compares results; each of them because of those before it.
-UNSTABLE = ("after_results", "unwritten", "uninitialized", "writes", "random_numbers", "repeated")
-UNSTABLE += ("kept_results", "stale", "values")
+MEMORY = ("after_results", "unwritten", "uninitialized", "writes")
+UNSTABLE = (*MEMORY, "random_numbers", "repeated", "kept_results", "stale", "values")
 # If the plain call crashes, only these are asked: they may say why.
 WHY_CRASH = ("neighbours", "page_ends", "after_results", "unwritten")
 Progress = Callable[[Check | None, Finding | None], None]
@@ -45,11 +48,11 @@ def judge(
         raise SpecError(f"{files_being_loaded[-1]} calls judge() while it is loaded as a description; {cure}")
     chosen = _chosen(checks, device, compile)
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")  # torch.cuda.is_available() then leaves CUDA to forks
-    importlib.import_module("torch._dynamo")  # takes a second, so not in each fork
     _prepare(operator, device)
-    for module in SLOW_IMPORTS if checks is None and device == "cpu" else ():
-        importlib.import_module(module)
-    findings = []
+    if checks is None:
+        for module in SLOW_IMPORTS + (SLOW_IMPORTS_ON_CPU if device == "cpu" else ()):
+            importlib.import_module(module)
+    findings: list[Finding] = []
     for check in chosen:
         has_crashed = any(finding.check == "values" and finding.verdict == "crash" for finding in findings)
         if has_crashed and check.name not in WHY_CRASH:
@@ -59,7 +62,7 @@ def judge(
         progress(check, findings[-1])
     _group(findings)
     if checks is None:
-        findings += _seen_by_opcheck(findings, _opcheck(operator, device))
+        findings.append(_compare_with_opcheck(findings, *ask_opcheck(operator, device)))
     return in_order(findings)
 
 
@@ -89,7 +92,7 @@ def _prepare(operator: Operator, device: str) -> None:
     said = ended.events[-1] if ended.events else {}  # if it crashed, checks will, too
     if "error" in said:
         raise SpecError(said["error"])
-    nothing = {"written": [], "returned": [], "by_reference": [], "returned_by_reference": []}
+    nothing: dict = {"written": [], "returned": [], "by_reference": [], "returned_by_reference": []}
     learnt = said.get("learnt", nothing)
     operator.learnt = {name: [tuple(place) for place in places] for name, places in learnt.items()}
 
@@ -119,13 +122,18 @@ def ask(operator: Operator, device: str, check: Check) -> Finding:
 def run_trials(operator: Operator, device: str, check: Check, say: Callable[[dict], None]) -> None:
     """Run a check here, until something is wrong. Says which trial begins, so that a crash has a name, and the end."""
     _use(device)
+    operator.say = say
     operator.fresh(device)  # learns what is written
     counts = {"right": 0, "refused": 0, "not applicable": 0, "error": 0}
     firsts: dict[str, dict] = {}
     try:
         for each in check.trials(operator, device):
-            name = {"function": each.func.__name__, "module": each.func.__module__}
-            name["arguments"] = ", ".join(f"{key}={literal(value)}" for key, value in each.keywords.items())
+            name = {
+                "function": each.func.__name__,
+                "module": each.func.__module__,
+                "arguments": ", ".join(f"{key}={literal(value)}" for key, value in each.keywords.items()),
+                "inputs": _inputs_in(each.keywords),
+            }
             say({"begins": name, "at": time.monotonic()})
             verdict, message, is_default = attempt(each, operator, device)
             if verdict == "wrong":
@@ -149,6 +157,13 @@ def run_trials(operator: Operator, device: str, check: Check, say: Callable[[dic
     say({"verdict": "not applicable", "message": "no case fits this operator"})
 
 
+def _inputs_in(keywords: Mapping[str, Any]) -> list[int]:
+    """The numbers of the inputs that a trial changes."""
+    places = [*keywords.get("places", ()), *([keywords["place"]] if "place" in keywords else [])]
+    numbers = {place[0] for place in places} | ({keywords["position"]} if "position" in keywords else set())
+    return sorted(numbers)
+
+
 def attempt(each, operator: Operator, device: str) -> tuple[str, str, bool]:
     """The verdict of one trial, why, and whether it is torch's default."""
     try:
@@ -162,7 +177,11 @@ def attempt(each, operator: Operator, device: str) -> tuple[str, str, bool]:
     except Unclear as error:
         return "error", str(error), False
     except Exception as error:
-        return ("error" if is_unclear(error) else "refused"), first_line(error), False
+        if not is_unclear(error):
+            return "refused", first_line(error), False
+        if is_raised_by_description(operator, error):
+            return "not applicable", f"`call` of the description fails by itself: {first_line(error)}", False
+        return "error", first_line(error), False
     return "right", "", False
 
 
@@ -174,12 +193,16 @@ def _told(ended: Ended) -> str:
 def _finding(operator: Operator, device: str, check: Check, ended: Ended) -> Finding:
     """The finding from the events of a process, or from how it died."""
     last = ended.events[-1] if ended.events else {}
+    begun = [event for event in ended.events if "begins" in event]
+    is_slow = ended.problem.startswith("no answer")
     if "verdict" in last:
         verdict, message, trial = last["verdict"], last["message"], last.get("trial")
     else:
-        verdict, message, trial = "crash", _told(ended), last.get("begins")
-        if ended.problem.startswith("no answer") and time.monotonic() - last.get("at", 0) < check.seconds / 2:
-            verdict, message = "not applicable", f"too slow for {check.seconds} s: {len(ended.events)} cases were tried"
+        verdict, message, trial = "crash", _told(ended), begun[-1]["begins"] if begun else None
+        if last.get("reference") == "runs" and (is_slow or "SIGKILL" in ended.problem):  # as where memory is used up
+            verdict, message = "not applicable", f"the reference takes too much time or memory: {ended.problem}"
+        elif is_slow and begun and time.monotonic() - begun[-1]["at"] < check.seconds / 2:
+            verdict, message = "not applicable", f"too slow for {check.seconds} s: {len(begun)} cases were tried"
         elif trial:
             message += f", in {trial['function']}({trial['arguments']})"
         elif ended.problem.startswith("the process ended"):
@@ -189,6 +212,7 @@ def _finding(operator: Operator, device: str, check: Check, ended: Ended) -> Fin
         finding.cure, finding.page = check.cure, check.page
         finding.is_torchs_default = last.get("is_default", False)
         if trial:
+            finding.inputs = trial["inputs"]
             function = getattr(importlib.import_module(trial["module"]), trial["function"])
             finding.reproducer = reproducer(operator, device, function, trial["arguments"], f"{check.name}: {message}")
     return finding
@@ -200,9 +224,10 @@ def _group(findings: Sequence[Finding]) -> None:
     root_of: dict[str, Finding] = {}
     for finding in findings:
         if finding.is_wrong:
-            names = [name for name in _causes_of(finding) if name in by_name and by_name[name].is_wrong]
-            if names:
-                root_of[finding.check] = by_name[names[0]]
+            causes = [by_name[name] for name in _causes_of(finding) if name in by_name and by_name[name].is_wrong]
+            causes = [cause for cause in causes if _may_explain(cause, finding)]
+            if causes:
+                root_of[finding.check] = causes[0]
     for name in list(root_of):
         root, seen = root_of[name], {name}
         while root.check in root_of and root.check not in seen:
@@ -216,6 +241,15 @@ def _group(findings: Sequence[Finding]) -> None:
             finding.verdict = "not applicable"
 
 
+def _may_explain(cause: Finding, finding: Finding) -> bool:
+    """A crash is no consequence of a silent fault, unless that writes memory, or has to do with the same input."""
+    if finding.verdict != "crash" or cause.check in MEMORY:
+        return True
+    if cause.verdict == "crash" and not (cause.inputs and finding.inputs):
+        return True
+    return not set(cause.inputs).isdisjoint(finding.inputs)
+
+
 def _causes_of(finding: Finding) -> tuple[str, ...]:
     names = CHECKS[finding.check].because_of
     if finding.check in UNSTABLE:
@@ -223,12 +257,13 @@ def _causes_of(finding: Finding) -> tuple[str, ...]:
     elif names:  # it compares results
         names += UNSTABLE
     if finding.verdict == "crash" and finding.check not in UNSTABLE:
-        names += ("after_results", "dtypes", "bounds", "garbage_values", "shapes", "values")
+        names += ("after_results", "dtypes", "bounds", "garbage_values", "arguments", "shapes", "values")
     return tuple(name for name in names if name != finding.check)
 
 
-def _opcheck(operator: Operator, device: str) -> dict[str, str] | None:
-    """torch.library.opcheck on the calls that the operator makes: for each of its tests "" or the error."""
+def ask_opcheck(operator: Operator, device: str) -> tuple[dict[str, str], str]:
+    """torch.library.opcheck on the calls that the operator makes: for each of its tests "" or the error. Without a
+    test: why it cannot be asked."""
 
     def work(say):
         from torch.library import opcheck
@@ -241,20 +276,27 @@ def _opcheck(operator: Operator, device: str) -> dict[str, str] | None:
             detached = torch.utils._pytree.tree_map(
                 lambda x: x.detach().clone() if isinstance(x, torch.Tensor) else x, (tuple(args), dict(kwargs))
             )
-            for test, result in opcheck(function, *detached, raise_exception=False).items():
+            results: Mapping[str, Any] = opcheck(function, *detached, raise_exception=False)
+            for test, result in results.items():
                 found[test] = found.get(test) or ("" if result == "SUCCESS" else first_line(result))
         say({"tests": found})
 
-    if operator.packet is None or not may_fork(device):
-        return None
+    if operator.packet is None:
+        return {}, "not an operator of the dispatcher"
+    if not may_fork(device):
+        return {}, "CUDA is in use in this process, so opcheck cannot be asked in another one"
     ended = fork(work, 120)
-    return ended.events[-1].get("tests") if ended.events else {"test_schema": _told(ended)}
+    if not ended.events:
+        return {"test_schema": _told(ended)}, ""
+    reason = f"a dispatch mode sees no call of {operator.name}, so there are no arguments to give to it"
+    return ended.events[-1]["tests"], reason
 
 
-def _seen_by_opcheck(findings: Sequence[Finding], tests: dict[str, str] | None) -> list[Finding]:
+def _compare_with_opcheck(findings: Sequence[Finding], tests: Mapping[str, str], reason: str) -> Finding:
     """Note which findings opcheck has, too. If only opcheck sees a fault, that is a finding of its own."""
+    question = "Does torch.library.opcheck accept it?"
     if not tests:
-        return []
+        return Finding("opcheck", question, "not applicable", reason)
     failed = sorted(test for test, error in tests.items() if error)
     wrong = [finding for finding in findings if finding.is_wrong]
     for finding in wrong:
@@ -263,6 +305,6 @@ def _seen_by_opcheck(findings: Sequence[Finding], tests: dict[str, str] | None) 
     refused = {test for finding in findings if finding.verdict == "refused" for test in CHECKS[finding.check].opcheck}
     verdict = "wrong" if not wrong and set(failed) - refused else "refused" if failed else "right"
     message = "; ".join(f"{test}: {tests[test]}" for test in failed)
-    opcheck = Finding("opcheck", "Does torch.library.opcheck accept it?", verdict, message, page="4_gradients")
+    opcheck = Finding("opcheck", question, verdict, message, page="4_gradients")
     opcheck.is_seen_by_opcheck = bool(failed)
-    return [opcheck]
+    return opcheck

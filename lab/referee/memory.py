@@ -165,7 +165,7 @@ def unwritten_elements_show(operator: Operator, device: str, group: str | None, 
     inputs = resized_or_not(operator, device, group, size)
     right = [x.clone() for x in operator.run(copies(inputs))]
     torch.use_deterministic_algorithms(True, warn_only=True)
-    torch.utils.deterministic.fill_uninitialized_memory = True
+    torch.utils.deterministic.fill_uninitialized_memory = True  # type: ignore[attr-defined]
     try:
         found = operator.run(copies(inputs))
     finally:

@@ -3,6 +3,7 @@
 import functools
 import importlib.util
 import sys
+import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,7 +36,7 @@ def put(inputs: list, place: Place, value: object) -> None:
 
 
 def places_of_tensors(inputs: Sequence) -> list[Place]:
-    found = []
+    found: list[Place] = []
     for i, x in enumerate(inputs):
         if isinstance(x, Tensor):
             found.append((i,))
@@ -63,11 +64,14 @@ class Spy(TorchDispatchMode):
 
     def __init__(self, packet, watch: Callable | None = None):
         super().__init__()
-        self.packet, self.watch, self.calls = packet, watch, []
+        self.packet, self.watch = packet, watch
+        self.calls: list[tuple] = []
+        self.others: list = []  # overloads of other operators than torch's own
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         if self.packet is None or function._overloadpacket is not self.packet:
+            self.others += [function] * (function.namespace not in ("aten", "prim", "prims"))
             return function(*args, **kwargs)
         self.calls.append((function, args, kwargs))
         return self.watch(function, args, kwargs) if self.watch else function(*args, **kwargs)
@@ -95,8 +99,8 @@ class Operator:
     """
 
     name: str
-    call: Callable | None = None
-    inputs: Callable[[str], Sequence] | None = None
+    call: Callable = None  # type: ignore[assignment]  # __post_init__ sets it
+    inputs: Callable[[str], Sequence] = None  # type: ignore[assignment]  # __post_init__ refuses None
     reference: Callable | None = None
     gradients: Sequence[int] = ()
     sizes: Mapping[str, Sequence[tuple[int, int]]] | None = None
@@ -107,8 +111,11 @@ class Operator:
 
     def __post_init__(self):
         self.title = self.title or self.name
-        self.learnt: dict[str, list[Place]] | None = None
-        frame = sys._getframe(2)
+        self.learnt: dict[str, list[Place]] = {}
+        self.groups: dict[str, list[tuple[int, int]]] | None = None  # that trial.groups_of() has found
+        self.call_seconds: dict[tuple, float] = {}  # for a size
+        self.say: Callable[[dict], None] = lambda event: None  # tells another process what runs here
+        frame: types.FrameType | None = sys._getframe(2)
         while frame is not None and frame.f_code.co_name != "<module>":
             frame = frame.f_back
         self._home = frame.f_globals if frame else {}
@@ -138,7 +145,7 @@ class Operator:
 
     def fresh(self, device: str, seed: int = 0) -> list:
         """New inputs, the same for the same seed."""
-        if self.learnt is None:
+        if not self.learnt:
             self.learnt = {"written": [], "returned": [], "by_reference": [], "returned_by_reference": []}
             self._learn(device)
         torch.manual_seed(seed)
@@ -151,7 +158,12 @@ class Operator:
 
     def expected(self, inputs: Sequence) -> list[Tensor]:
         """The results that run() should have, by the reference. The inputs are written if the reference writes."""
-        returned = tensors_of(self.reference(*inputs))
+        assert self.reference is not None
+        self.say({"reference": "runs"})
+        try:
+            returned = tensors_of(self.reference(*inputs))
+        finally:
+            self.say({"reference": "has ended"})
         return returned + self._others(inputs, "by_reference", "returned_by_reference")
 
     def written(self) -> list[Place]:
@@ -163,16 +175,17 @@ class Operator:
 
     def _learn(self, device: str) -> None:
         """Which inputs are written, and which of them are returned, by a call and by the reference."""
+        reference = self.reference
         inputs = self._must_work("inputs(device)", lambda: self.fresh(device))
         places = places_of_tensors(inputs)
         addresses = {get(inputs, place).untyped_storage().data_ptr(): place for place in places}
         found = self._must_work("call(*inputs)", lambda: self._written_addresses(inputs))
         written = {addresses[address] for address in found if address in addresses}
         by_reference, returned_by_reference = set(), []
-        if self.reference is not None:
+        if reference is not None:
             inputs = self.fresh(device)
             versions = {place: get(inputs, place)._version for place in places}
-            results = self._must_work("reference(*inputs)", lambda: tensors_of(self.reference(*inputs)))
+            results = self._must_work("reference(*inputs)", lambda: tensors_of(reference(*inputs)))
             by_reference = {place for place in places if get(inputs, place)._version != versions[place]}
             returned_by_reference = [p for p in places if any(get(inputs, p) is x for x in results)]
         inputs = self.fresh(device)
@@ -230,6 +243,8 @@ def load(file: str | Path, title: str | None = None) -> Operator | list[Operator
         sys.path.append(str(path.parent))  # last: the file may be called as what it describes
     if getattr(sys.modules.get(name), "__file__", None) != str(path):
         spec = importlib.util.spec_from_file_location(name, path)
+        if spec is None or spec.loader is None:
+            raise SpecError(f"{file}: no Python file; expected a name that ends in .py")
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module
         files_being_loaded.append(str(path))

@@ -47,6 +47,15 @@ def may_fork(device: str) -> bool:
         return False
 
 
+def sayer(pipe: int) -> Callable[[dict], None]:
+    """A function that writes events to a pipe, as lines of JSON."""
+
+    def say(event: dict) -> None:
+        os.write(pipe, (json.dumps(event) + "\n").encode())
+
+    return say
+
+
 def fork(work: Callable[[Callable[[dict], None]], None], seconds: float) -> Ended:
     """Call work(say) in a fork. Each say(event) is noted."""
     reader, writer = os.pipe()
@@ -57,7 +66,7 @@ def fork(work: Callable[[Callable[[dict], None]], None], seconds: float) -> Ende
         if child == 0:
             _become_child(output, reader)
             try:
-                work(lambda event: os.write(writer, (json.dumps(event) + "\n").encode()))
+                work(sayer(writer))
             except BaseException as error:
                 print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
                 os._exit(1)
@@ -79,7 +88,7 @@ def _become_child(output, reader: int) -> None:
         signal.signal(each, signal.SIG_DFL)
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # no pool of compilers, which would outlive this process
     if config := sys.modules.get("torch._inductor.config"):
-        config.compile_threads = 1
+        vars(config)["compile_threads"] = 1
     if len(os.listdir(f"/proc/{os.getppid()}/task")) > 1:
         torch.set_num_threads(1)  # threads of OpenMP do not survive a fork; one thread needs none
 
@@ -90,8 +99,15 @@ def start(arguments: list[str], seconds: float) -> Ended:
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
     command = [sys.executable, "-m", PACKAGE, *arguments, "--events", str(writer)]
     with tempfile.TemporaryFile() as output:
-        options = {"stdout": output, "stderr": output, "stdin": subprocess.DEVNULL, "start_new_session": True}
-        process = subprocess.Popen(command, pass_fds=[writer], env=os.environ | {"PYTHONPATH": path}, **options)
+        process = subprocess.Popen(
+            command,
+            pass_fds=[writer],
+            env=os.environ | {"PYTHONPATH": path},
+            stdout=output,
+            stderr=output,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
         os.close(writer)
         ended = _wait(process.pid, reader, output, seconds)
         process.returncode = 0  # waited for already

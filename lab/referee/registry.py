@@ -32,7 +32,7 @@ class Check:
 
     @property
     def question(self) -> str:
-        return " ".join(self.trials.__doc__.split())
+        return " ".join((self.trials.__doc__ or "").split())
 
 
 def check(

@@ -1,13 +1,15 @@
 """Findings, and how they are shown: lines, JSON, and programs that repeat them."""
 
+import ast
 import inspect
 import json
 import math
 import sys
 import textwrap
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 
 import torch
 
@@ -30,6 +32,7 @@ class Finding:
     reproducer: a program that repeats a wrong, crash or error: it ends with an error until the operator is cured.
     is_torchs_default: the fault is what torch does on its own if the author does nothing.
     is_seen_by_opcheck: whether torch.library.opcheck finds it; None if opcheck did not run.
+    inputs: the numbers of the inputs that the case changes; empty if it changes none, or all of them.
     """
 
     check: str
@@ -42,6 +45,7 @@ class Finding:
     reproducer: str = ""
     is_torchs_default: bool = False
     is_seen_by_opcheck: bool | None = None
+    inputs: list[int] = field(default_factory=list)
     seconds: float = 0.0
 
     @property
@@ -74,7 +78,7 @@ def details(finding: Finding) -> str:
     return "\n".join(lines)
 
 
-def to_json(reports: dict[Operator, Sequence[Finding]], device: str) -> str:
+def to_json(reports: Mapping[Operator, Sequence[Finding]], device: str) -> str:
     operators = [
         {"operator": operator.title, "findings": [asdict(finding) for finding in findings]}
         for operator, findings in reports.items()
@@ -90,16 +94,18 @@ def reproducer(operator: Operator, device: str, function: Callable, arguments: s
     package = __package__
     source = textwrap.dedent(inspect.getsource(function))
     comment = "\n".join(textwrap.wrap(message, 110, initial_indent="# ", subsequent_indent="# "))
+    where = f"{_path_from_here(operator.file)!r}, {operator.title!r}" if operator.file else "__file__"
+    call = f"{function.__name__}(operator, {device!r}{', ' if arguments else ''}{arguments})"
     lines = [comment, f"# Run it where `import {package}` works. It ends with an error until the operator is cured."]
-    lines += _imports(function, package)
-    where = (
-        "load(__file__)  # your description"
-        if operator.file is None
-        else f"load({operator.file!r}, {operator.title!r})"
-    )
-    lines += ["", f"operator = {where}", "", "", source.rstrip(), "", ""]
-    lines.append(f"{function.__name__}(operator, {device!r}{', ' if arguments else ''}{arguments})")
-    return "\n".join(lines) + "\n"
+    lines += _imports(function, ast.parse(f"{source}\n{call}"), package)
+    lines += ["", f"operator = load({where}){'' if operator.file else '  # your description'}", "", ""]
+    return "\n".join([*lines, source.rstrip(), "", "", call]) + "\n"
+
+
+def _path_from_here(file: str) -> str:
+    """Relative to the current folder if the file lies in it."""
+    path = Path(file)
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file
 
 
 def literal(value: object) -> str:
@@ -107,25 +113,24 @@ def literal(value: object) -> str:
     return repr(value) if not isinstance(value, float) or math.isfinite(value) else f'float("{value}")'
 
 
-def _imports(function: Callable, package: str) -> list[str]:
-    """Import statements for the global names that a function uses."""
-    lines, homes = ["import torch"], {package: {"Operator", "load"}}
-    for name in sorted(_names_in(function.__code__) & set(function.__globals__) - {"Operator", "torch"}):
+def _imports(function: Callable, program: ast.Module, package: str) -> list[str]:
+    """Import statements for the global names that a program uses, which are those of a function's module."""
+    used = {node.id for node in ast.walk(program) if isinstance(node, ast.Name)} - {function.__name__}
+    lines, homes = [], {package: {"load"}}
+    for name in sorted(used & set(function.__globals__)):
         value = function.__globals__[name]
-        if isinstance(value, types.ModuleType):
+        if name == "Operator":
+            homes[package].add(name)
+        elif isinstance(value, types.ModuleType):
             parent, _, last = value.__name__.rpartition(".")
             lines.append(f"from {parent} import {last}" if parent else f"import {last}")
         else:
             home = getattr(value, "__module__", function.__module__)
             homes.setdefault(home if isinstance(home, str) else function.__module__, set()).add(name)
+    lines = sorted({*lines, *(["import torch"] if "torch" in used else [])})
     for home, names in sorted(homes.items()):
         statement = f"from {home} import {', '.join(sorted(names))}"
         if len(statement) > 110:
             statement = f"from {home} import (\n" + "".join(f"    {name},\n" for name in sorted(names)) + ")"
-        lines += [""] * (home == package) + [statement]
+        lines += [""] * (home == package and bool(lines)) + [statement]
     return lines
-
-
-def _names_in(code: types.CodeType) -> set[str]:
-    inner = [each for each in code.co_consts if isinstance(each, types.CodeType)]
-    return set(code.co_names).union(*map(_names_in, inner))

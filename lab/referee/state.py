@@ -24,7 +24,7 @@ SETTINGS: dict[str, Callable] = {  # each returns something that can be compared
     "default device": torch.get_default_device,
     "number of threads": torch.get_num_threads,
     "deterministic algorithms": torch.are_deterministic_algorithms_enabled,
-    "filling of new memory": lambda: torch.utils.deterministic.fill_uninitialized_memory,
+    "filling of new memory": lambda: torch.utils.deterministic.fill_uninitialized_memory,  # type: ignore[attr-defined]
     "matmul precision": torch.get_float32_matmul_precision,
     "cudnn": lambda: (torch.backends.cudnn.enabled, torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic),
     "TF32": lambda: (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32),
@@ -221,7 +221,8 @@ def threads_do_not_mix(operator: Operator, device: str, has_backward: bool) -> N
         return operator.run(copies(inputs[k]))
 
     right = [[x.clone() for x in call(k)] for k in range(4)]
-    problems, end = [], time.monotonic() + 0.6
+    problems: list[str] = []
+    end = time.monotonic() + 0.6
 
     def work(k: int) -> None:
         try:

@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.fx.experimental.proxy_tensor import make_fx
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._pytree import tree_map
 
 from .derivatives import tangents_of
@@ -61,11 +59,13 @@ def fake_is_like_real(
     group: str | None,
     size: int,
 ) -> None:
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv  # takes a second
+
     inputs = operator.fresh(device)
     inputs = inputs if group is None else resize(operator, inputs, group, size)
     inputs = inputs if dtype is None else cast(inputs, dtype)
-    for place in places:
-        put(inputs, place, view_of(get(inputs, place), view))
+    for place in places if view else ():
+        put(inputs, place, view_of(get(inputs, place), view or ""))
     with FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=False) as mode:
         fake_inputs = tree_map(
             lambda x: mode.from_tensor(x, static_shapes=True) if isinstance(x, Tensor) else x, inputs
@@ -138,6 +138,8 @@ def meta(operator: Operator, device: str) -> Trials:
 
 def contents_are_not_baked_in(operator: Operator, device: str) -> None:
     """A trace of one call, replayed with other contents."""
+    from torch.fx.experimental.proxy_tensor import make_fx
+
     inputs = operator.fresh(device)
     graph = make_fx(lambda *xs: operator.run(list(xs)))(*copies(inputs))
     for seed in (0, 1):

@@ -76,8 +76,9 @@ def compare_values(name: str, found: Tensor, right: Tensor, tolerance: float) ->
         is_same = found == right
     if not is_same.all():
         count, where = int((~is_same).sum()), (~is_same).nonzero()[0].tolist()
-        x, y = found[tuple(where)].item(), right[tuple(where)].item()
-        raise Wrong(f"{name}: {count} of {is_same.numel()} elements are wrong; at {where} {x:.6g}, expected {y:.6g}")
+        ours, theirs = found[tuple(where)].item(), right[tuple(where)].item()
+        message = f"{count} of {is_same.numel()} elements are wrong; at {where} {ours:.6g}, expected {theirs:.6g}"
+        raise Wrong(f"{name}: {message}")
 
 
 def same_bits(found: Sequence[Tensor], right: Sequence[Tensor]) -> bool:
@@ -184,8 +185,8 @@ def groups_of(operator: Operator, inputs: Sequence) -> dict[str, list[tuple[int,
     that is there (numbers of an integer tensor may be places in another one) and twice the size is accepted."""
     if operator.sizes is not None:
         return {name: list(pairs) for name, pairs in operator.sizes.items()}
-    if not hasattr(operator, "_groups"):
-        operator._groups = {}
+    if operator.groups is None:
+        operator.groups = {}
         places = places_of_tensors(inputs)
         if all(get(inputs, place).is_floating_point() for place in places):
             sizes = sorted({size for place in places for size in get(inputs, place).shape if size > 1})
@@ -195,15 +196,15 @@ def groups_of(operator: Operator, inputs: Sequence) -> dict[str, list[tuple[int,
                 )
                 for size in sizes
             }
-            operator._groups = candidates
-            operator._groups = {
-                name: pairs for name, pairs in candidates.items() if _may_change(operator, inputs, name)
+            operator.groups = candidates
+            operator.groups = {
+                name: pairs for name, pairs in candidates.items() if _may_change(operator, inputs, name, pairs[0])
             }
-    return operator._groups
+    return operator.groups
 
 
-def _may_change(operator: Operator, inputs: Sequence, group: str) -> bool:
-    i, dim = operator._groups[group][0]
+def _may_change(operator: Operator, inputs: Sequence, group: str, first: tuple[int, int]) -> bool:
+    i, dim = first
     place = next(p for p in places_of_tensors(inputs) if p[0] == i)
     try:
         other = resize(operator, inputs, group, 2 * get(inputs, place).shape[dim])
@@ -228,10 +229,14 @@ def is_affordable(operator: Operator, inputs: Sequence, group: str, size: int) -
     A loop in Python, or a matrix product, is slow without being wrong."""
     if size * max(size_of(operator, inputs, group)[1], 1) > 2**24:
         return False
-    sample = resize(operator, inputs, group, min(size, 257))
-    start = time.monotonic()
-    accepts(operator, sample)
-    return (time.monotonic() - start) * max(size / 257, 1) < 2
+    dtypes = tuple(get(inputs, place).dtype for place in places_of_tensors(inputs))
+    known, key = operator.call_seconds, (group, min(size, 257), dtypes)
+    if key not in known:
+        sample = resize(operator, inputs, group, min(size, 257))
+        start = time.monotonic()
+        accepts(operator, sample)
+        known[key] = time.monotonic() - start
+    return known[key] * max(size / 257, 1) < 2
 
 
 def small_sizes(operator: Operator, device: str, largest: int = 9) -> list[tuple[str, int]]:
@@ -287,6 +292,16 @@ def is_unclear(error: BaseException) -> bool:
         return True
     is_about_none = "'NoneType'" in message  # says at least that something is None
     return isinstance(error, UNCLEAR_TYPES) and not is_about_none and not _is_raised_by_torch(error)
+
+
+def is_raised_by_description(operator: Operator, error: BaseException) -> bool:
+    """In the lambda that is `call`, so not by the operator: it divides by an argument, for example."""
+    code, trace = getattr(operator.call, "__code__", None), error.__traceback__
+    if code is None or code.co_name != "<lambda>" or trace is None:
+        return False
+    while trace.tb_next:
+        trace = trace.tb_next
+    return trace.tb_frame.f_code in (code, *code.co_consts)  # the latter has comprehensions in it
 
 
 def _is_raised_by_torch(error: BaseException) -> bool:

@@ -1,8 +1,12 @@
 """Values: is the result right, for every dtype, size and value, and in every call?"""
 
 import math
+import time
+from collections.abc import Sequence
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from .operator import Operator, copies, get, places_of_tensors, put
 from .registry import Trials, check, trial
@@ -73,13 +77,13 @@ def mixed_dtypes_are_right(operator: Operator, device: str, place: tuple, dtype:
     found = operator.run(copies(mixed))
     right = expected(operator, cast(mixed, get(inputs, place).dtype, only=place))
     other = expected_or_none(operator, mixed) or right
-    low = max(operator.tolerance_of(x) for x in (dtype, get(inputs, place).dtype))
     require(len(found) == len(right), f"{len(found)} results, expected {len(right)}")
     has_floats = any(y.is_floating_point() for y in right)
     for k, (x, y, z) in enumerate(zip(found, right, other, strict=True)):
         if has_floats and not y.is_floating_point():
             continue  # equal values may be taken in another order
         require(x.shape in (y.shape, z.shape), f"result {k} has shape {[*x.shape]}, expected {[*y.shape]}")
+        low = max(operator.tolerance_of(each) for each in (dtype, get(inputs, place).dtype, x.dtype, y.dtype))
         try:
             compare_values(f"result {k}", x, y, low)
         except Wrong:
@@ -151,6 +155,43 @@ def odd_sizes(operator: Operator, device: str) -> Trials:
                 yield trial(size_is_right, group=group, size=size)
 
 
+def large_size_is_right(operator: Operator, device: str, group: str, size: int) -> None:
+    """If the reference can be computed: one that compares all with all needs too much memory, or time."""
+    needed, seconds = cost_of_reference(operator, operator.fresh(device), group, size)
+    if needed > _free_memory(device) / 4 or seconds > 20:
+        raise NotApplicable(f"the reference would take about {needed / 2**30:.1f} GiB and {seconds:.0f} s")
+    size_is_right(operator, device, group, size)
+
+
+def cost_of_reference(operator: Operator, inputs: Sequence, group: str, size: int) -> tuple[float, float]:
+    """Bytes of its largest tensor, and seconds, for this size: from two small ones, by the power of the size with which
+    the memory grows."""
+    if operator.reference is None:
+        return 0.0, 0.0
+    small = []
+    for n in (64, 256):
+        sample, largest = resize(operator, inputs, group, n), Largest()
+        start = time.monotonic()
+        with largest:
+            expected_or_none(operator, sample)
+        small.append((largest.bytes, time.monotonic() - start))
+    (least, _), (most, seconds) = small
+    growth = (size / 256) ** max(math.log(max(most, 1) / max(least, 1), 4), 1)
+    return most * growth, seconds * growth
+
+
+class Largest(TorchDispatchMode):
+    """Notes the bytes of the largest tensor that torch's functions return."""
+
+    bytes = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        results = function(*args, **(kwargs or {}))
+        sizes = [x.untyped_storage().nbytes() for x in tree_leaves(results) if isinstance(x, torch.Tensor)]
+        self.bytes = max([self.bytes, *sizes])
+        return results
+
+
 @check(
     "count in 64 bits, and give large grids a loop",
     "2_mistakes",
@@ -164,7 +205,7 @@ def large(operator: Operator, device: str) -> Trials:
         unit = max(size_of(operator, inputs, group)[1], 1)
         for size in sorted({70_001 // unit + 1, 70_001}):
             if is_affordable(operator, inputs, group, size):
-                yield trial(size_is_right, group=group, size=size)
+                yield trial(large_size_is_right, group=group, size=size)
 
 
 def huge_is_right(operator: Operator, device: str, group: str, dtype: torch.dtype) -> None:
@@ -179,8 +220,8 @@ def huge_is_right(operator: Operator, device: str, group: str, dtype: torch.dtyp
         x, y = x.flatten(), y.flatten()
         require(x.shape == y.shape, f"{x.numel()} elements, expected {y.numel()}")
         for start in range(0, x.numel(), 2**27):
-            pieces = [each[start : start + 2**27] for each in (x, y)]
-            compare_values(f"from element {start} on", *pieces, operator.tolerance_of(y.dtype))
+            some = slice(start, start + 2**27)
+            compare_values(f"from element {start} on", x[some], y[some], operator.tolerance_of(y.dtype))
 
 
 def _free_memory(device: str) -> int:

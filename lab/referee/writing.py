@@ -27,6 +27,7 @@ def written_view_is_right(operator: Operator, device: str, place: tuple, view: s
     plain = copies(inputs)
     right = [x.clone() for x in operator.run(plain)]
     target = view_of(get(inputs, place), view)
+    assert target is not None
     around = torch.tensor([], dtype=target.dtype, device=target.device).set_(target.untyped_storage())
     before = around.clone()
     put(inputs, place, target)
@@ -79,10 +80,10 @@ def resized_outputs(operator: Operator, device: str) -> Trials:
 
 def _undeclared_aliases(function, args, kwargs, returned) -> list[str]:
     """Memory that a result of a call shares although the schema calls the result new."""
-    problems = []
+    problems: list[str] = []
     results = returned if isinstance(returned, (tuple, list)) else [returned]
     declared = function._schema.returns
-    seen = []
+    seen: list[tuple[int, int]] = []
     for k, value in enumerate(results):
         alias = declared[k].alias_info if k < len(declared) else None
         for x in tree_leaves(value):

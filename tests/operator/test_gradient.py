@@ -1,4 +1,4 @@
-"""Gradients at the edges, as torch's own add has them. Derivatives of every kind are in tests/test_contract.py."""
+"""Gradients at the edges, as torch's own add has them. Derivatives of every kind are in tests/test_referee_ours.py."""
 
 import pytest
 import torch

@@ -4,7 +4,6 @@ import sys
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 
 from lab.referee import Operator
 

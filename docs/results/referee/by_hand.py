@@ -292,6 +292,12 @@ def dequantize_blockwise_lost_gradients():
 
 
 @finding("bitsandbytes")
+def quantize_blockwise_arguments():
+    torch.ops.bitsandbytes.quantize_blockwise(torch.randn(64), None, 64)
+    print("no crash")
+
+
+@finding("bitsandbytes")
 def quantize_blockwise_strides():
     table = torch.stack([TABLE, TABLE.flip(0)], 1)[:, 0]
     x = torch.linspace(-1, 1, 64)

@@ -10,8 +10,8 @@ using torch::headeronly::BFloat16, torch::headeronly::Half, torch::headeronly::S
 // y = scale * relu(x)^2, for a CPU and for a GPU. A NaN stays a NaN, because NaN <= 0 is false.
 template <typename Wide>
 C10_HOST_DEVICE Wide formula(Wide x, Wide scale) {
-  const Wide y = scale * (x * x);
-  return x <= 0 ? Wide(0) : y;
+  const Wide kept = x <= 0 ? Wide(0) : x;
+  return scale * (kept * kept);
 }
 
 // Its gradient: the derivative of the loss by x, from `grad`, the derivative of the loss by y.

@@ -103,7 +103,9 @@ def end_of_angles(source: Source, i: int) -> int:
 
 def register_functions(source: Source) -> set[int]:
     """Behind the definitions of launchers and kernels, register them. Returns the tokens at namespace level."""
-    at_namespace, found, spaces = set(), {}, []  # spaces: (its name, its closing brace)
+    at_namespace: set[int] = set()
+    found: dict = {}
+    spaces: list[tuple] = []  # of each its name, its closing brace
     i = start = 0  # start: of the declaration
     while i < len(source.tokens):
         at_namespace.add(i)

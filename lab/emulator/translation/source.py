@@ -41,7 +41,7 @@ class Source:
         self.tokens: list[Token] = []
         for start, end in self._user_parts():
             for match in TOKEN.finditer(text, start, end):
-                kind = "raw" if match.lastgroup == "delimiter" else match.lastgroup
+                kind = "raw" if match.lastgroup == "delimiter" else str(match.lastgroup)
                 if kind not in ("marker", "pragma"):
                     self.tokens.append(Token(kind, match[0], match.start(), match.end()))
         self.partner = self._partners()  # of each bracket

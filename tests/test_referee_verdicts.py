@@ -1,0 +1,199 @@
+"""Whose fault is it? Some operators are right, and their description or torch is not; some crash for another reason."""
+
+import ast
+import builtins
+import dataclasses
+import os
+import signal
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+
+from lab.referee import Operator, judge
+from lab.referee.gradients import gradient_is_right
+from lab.referee.judge import ask, ask_opcheck, attempt
+from lab.referee.modes import modes_see_it
+from lab.referee.registry import CHECKS
+from lab.referee.report import reproducer
+from lab.referee.values import mixed_dtypes_are_right
+from lab.referee.writing import results_are_new
+
+ROOT = Path(__file__).parents[1]
+library = torch.library.Library("verdicts", "DEF")
+
+
+def three(device):
+    return (torch.randn(3, device=device),)
+
+
+def doubled(x):
+    return x * 2
+
+
+def found_by(operator, *checks):
+    return {finding.check: finding for finding in judge(operator, checks=checks)}
+
+
+def test_integers_of_two_dtypes():
+    """The result is floating-point, so it may differ by a rounding."""
+    inputs = lambda device: (torch.randn(5, device=device), torch.tensor([3, 1, 7], device=device))  # noqa: E731
+    operator = Operator("a sum", lambda x, n: (x.double().sum() * n / 3).float(), inputs, lambda x, n: x.sum() * n / 3)
+    verdict, message, _ = attempt(partial(mixed_dtypes_are_right, place=(1,), dtype=torch.int32), operator, "cpu")
+    assert verdict == "right", message
+
+
+def by_division(x, k):
+    return x * (1 / k)
+
+
+@pytest.mark.parametrize(("call", "verdict"), [(lambda x, k: x * (1 / k), "right"), (by_division, "error")])
+def test_an_error_in_the_description(call, verdict):
+    """Of a lambda, which belongs to the description; an error of the function that it describes does count."""
+    operator = Operator("a quotient", call, lambda device: (*three(device), 2), lambda x, k: x / k)
+    assert found_by(operator, "arguments")["arguments"].verdict == verdict
+
+
+def test_an_autograd_kernel_that_calls_another_operator():
+    """A dispatch mode sees the other one, and opcheck has no arguments to take."""
+    for name, key, kernel in (
+        ("inner", "CPU", doubled),
+        ("outer", "CPU", doubled),
+        ("outer", "Autograd", lambda x: torch.ops.verdicts.inner(x)),
+    ):
+        if key == "CPU":
+            library.define(f"{name}(Tensor x) -> Tensor")
+        library.impl(name, kernel, key)
+    modes_see_it(Operator("verdicts::outer", inputs=three), "cpu")
+    bypassed = Operator("verdicts::outer", call=lambda x: torch.ops.verdicts.inner(x), inputs=three)
+    assert "sees no call" in attempt(modes_see_it, bypassed, "cpu")[1]
+    tests, reason = ask_opcheck(Operator("verdicts::outer", inputs=three), "cpu")
+    assert not tests
+    assert "sees no call" in reason
+
+
+def test_a_crash_is_not_hidden():
+    """By a silent finding of another input."""
+
+    def pick(x, index, boxes):
+        if boxes.isnan().any():
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return x[index.clamp(0, 6)] + boxes.sum()
+
+    def reference(x, index, boxes):
+        if (index < 0).any():
+            raise RuntimeError("refused")
+        return x[index] + boxes.sum()
+
+    def inputs(device):
+        return torch.randn(7, device=device), torch.tensor([2, 3], device=device), torch.randn(4, device=device)
+
+    found = found_by(Operator("a choice", pick, inputs, reference), "garbage_values", "special_values")
+    assert (found["garbage_values"].verdict, found["garbage_values"].inputs) == ("wrong", [1])
+    assert (found["special_values"].verdict, found["special_values"].inputs) == ("crash", [2])
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(1.0, "right"), (2.0, "wrong")])
+def test_a_gradient_that_jumps(factor, verdict):
+    """At 1 - 2^-11, float16 rounds x + 8 up to a whole number, and the reference does not."""
+
+    class Steps(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.steps = (x + 8).floor()
+            return ctx.steps * x
+
+        @staticmethod
+        def backward(ctx, grad):
+            return factor * grad * ctx.steps
+
+    def inputs(device):
+        x = torch.linspace(0.1, 0.6, 400, device=device)
+        x[3] = 1 - 2**-11
+        return (x,)
+
+    operator = Operator("steps", Steps.apply, inputs, lambda x: (x + 8).floor() * x, gradients=(0,))
+    found, message, _ = attempt(partial(gradient_is_right, dtype=torch.float16), operator, "cpu")
+    assert found == verdict, message
+
+
+@pytest.mark.parametrize(
+    ("reference", "seconds"),
+    [
+        (lambda x: os.kill(os.getpid(), signal.SIGKILL) if len(x) > 300 else x * 2, 60),  # as where no memory is left
+        (lambda x: time.sleep(99) if len(x) > 300 else x * 2, 3),
+        (lambda x: (x[:, None] - x[None, :]).new_zeros(len(x)) + x * 2, 60),  # compares all with all
+    ],
+)
+def test_a_reference_that_needs_much(reference, seconds, monkeypatch):
+    monkeypatch.setattr("lab.referee.values._free_memory", lambda device: 2**30)
+    operator = Operator("doubled", doubled, three, reference, sizes={"all": [(0, 0)]})
+    operator.learnt = {"written": [], "returned": [], "by_reference": [], "returned_by_reference": []}
+    found = ask(operator, "cpu", dataclasses.replace(CHECKS["large"], seconds=seconds))
+    assert found.verdict == "not applicable", found.message
+    assert "the reference" in found.message
+
+
+def test_the_cause_of_a_lost_tangent():
+    """What is named is what registered the gradient."""
+    operator = torch.library.custom_op(
+        "verdicts::late", lambda x: x * 2, mutates_args=(), schema="(Tensor x) -> Tensor"
+    )
+    operator.register_autograd(lambda ctx, grad: grad * 2)
+    (found,) = judge(Operator("verdicts::late", inputs=three, reference=doubled, gradients=(0,)), checks=["tangents"])
+    assert found.is_torchs_default
+    assert "registered by register_autograd" in found.message
+    assert "custom_op" not in found.message
+
+
+def test_tangents_where_another_input_has_no_gradient():
+    """Which is refused, but that is another question."""
+
+    def scaled(x, table):
+        if table.requires_grad:
+            raise RuntimeError("table has no gradient")
+        return x * table
+
+    inputs = lambda device: (torch.randn(3, device=device), torch.randn(3, device=device))  # noqa: E731
+    (found,) = judge(Operator("scaled", scaled, inputs, torch.mul, gradients=(0,)), checks=["tangents"])
+    assert found.verdict == "right", found.message
+
+
+def trials():
+    """The functions that a check may yield."""
+    modules = {check.trials.__globals__["__name__"]: check.trials.__globals__ for check in CHECKS.values()}
+    for home, names in modules.items():
+        for value in list(names.values()):
+            code = getattr(value, "__code__", None)
+            is_trial = code and value.__module__ == home and code.co_varnames[:2] == ("operator", "device")
+            if is_trial and not value.__name__.startswith("_") and value.__name__ not in CHECKS:
+                yield value
+
+
+def test_reproducers_import_what_they_use():
+    """Each name, and no other."""
+    operator = Operator("doubled", doubled, three)
+    for function in trials():
+        program = ast.parse(reproducer(operator, "cpu", function, "", "a message"))
+        imports = [each for each in program.body if isinstance(each, (ast.Import, ast.ImportFrom))]
+        imported = {alias.asname or alias.name for each in imports for alias in each.names}
+        names = [node for node in ast.walk(program) if isinstance(node, ast.Name)]
+        read = {node.id for node in names if isinstance(node.ctx, ast.Load)}
+        made = {node.id for node in names if not isinstance(node.ctx, ast.Load)} | {"__file__"}
+        made |= {node.arg for node in ast.walk(program) if isinstance(node, ast.arg)}
+        made |= {node.name for node in ast.walk(program) if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+        made |= {node.name for node in ast.walk(program) if isinstance(node, ast.ExceptHandler)}
+        made |= {
+            alias.asname or alias.name for n in ast.walk(program) if isinstance(n, ast.ImportFrom) for alias in n.names
+        }
+        assert imported <= read, (function.__name__, imported - read)
+        assert not read - made - imported - set(vars(builtins)), function.__name__
+
+
+def test_reproducers_hold_no_path_of_this_machine(monkeypatch):
+    operator = Operator("doubled", doubled, three, title="no path")
+    monkeypatch.setattr(Operator, "file", str(ROOT / "tests/specs/doubled.py"))
+    monkeypatch.chdir(ROOT)
+    assert "load('tests/specs/doubled.py', 'no path')" in reproducer(operator, "cpu", results_are_new, "", "a message")
