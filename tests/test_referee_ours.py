@@ -100,7 +100,7 @@ CARELESS = {
 @pytest.mark.anywhere
 @pytest.mark.parametrize(("file", "title"), [pytest.param(*each, marks=pytest.mark.thorough) for each in CARELESS])
 def test_careless_operators(file, title, own_jit_cache):
-    """Pages 2 and 5 say what is wrong with them."""
+    """Pages 2 and 6 say what is wrong with them."""
     expected = CARELESS[file, title]
     findings = judge(load(SPECS / f"{file}.py", title), checks=sorted(expected))
     found = {finding.check for finding in findings if finding.is_wrong}

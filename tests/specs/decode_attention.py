@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import torch
+import torch.nn.functional as F
 
 from lab.referee import Operator
 
