@@ -127,6 +127,13 @@ def test_model_worked_through(library):
     assert round(by_hand, 1) == 29.3
 
 
+@pytest.mark.parametrize(("size", "most"), [(512, 416), (2048, 96), (4096, 32), (8192, 16), (12288, 16)])
+def test_last_number_of_rows_of_few_rows(plan, size, most):
+    """The table of docs/16b_int4_many_rows.md."""
+    assert plan(size, size, most).shape < 6
+    assert plan(size, size, most + 1).shape >= 6
+
+
 # Sizes at which another constant, or another threshold, of plan.h would choose another plan. (n, k, batch): shape,
 # splits, unsplit tiles, rows of x.
 CHOICES = {

@@ -1,4 +1,5 @@
-// y = x * W^T for few rows of x, with mma.sync, on any GPU from sm_80 on.
+// y = x * W^T for few rows of x, with mma.sync. The first shape runs on any GPU from sm_80 on, the
+// others on compute capability 9.0.
 //
 // A warp computes up to kStrips strips of 16 rows of W for kTilesOfX * 8 rows of x, over its share
 // of K. Codes, scales, zeros and x are copied by cp.async into a pipeline of kStages stages, each

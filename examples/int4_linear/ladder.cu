@@ -243,7 +243,8 @@ __device__ void make_fragments(uint32_t (&a)[4][4], const Pipeline& s, int stage
 // a part of the rows of x. d: of each 8 rows of x what Accumulators has.
 __device__ void join_blocks(const float (&d)[kTile / 2], void* memory, const Problem& p,
                             const Work& work) {
-  constexpr int kStride = kTile + 4;  // floats from one row of x to the next: banks differ
+  // Floats from one row of x to the next: two lanes of a warp meet in a bank; with kTile, four.
+  constexpr int kStride = kTile + 4;
   const auto cluster = cooperative_groups::this_cluster();
   const int splits = cluster.num_blocks(), rows = kTile / splits;
   float* all = static_cast<float*>(memory);  // where the pipeline was
