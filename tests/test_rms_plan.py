@@ -149,7 +149,9 @@ KEPT = {  # vectors per thread; threads of a row, rows of a block, blocks of a r
     "backward": {
         (100, 72): (1, 16, 2, 1),  # few rows: 32 threads
         (99999, 72): (2, 8, 64, 1),  # many: 512
+        (99999, 256): (2, 16, 32, 1),
         (99999, 385): (2, 32, 16, 1),
+        (99999, 1024): (2, 64, 8, 1),
         (132, 4096): (1, 512, 1, 1),
         (133, 4096): (2, 256, 2, 1),
         (132, 32768): (1, 512, 1, 8),
@@ -157,6 +159,7 @@ KEPT = {  # vectors per thread; threads of a row, rows of a block, blocks of a r
         (99999, 8192): (2, 512, 1, 1),
         (99999, 8200): (2, 288, 1, 2),
         (99999, 16384): (2, 512, 1, 2),
+        (99999, 65536): (2, 512, 1, 8),
         (99999, 131072): (2, 512, 1, 16),
     },
 }
@@ -172,6 +175,12 @@ def test_thresholds(plan, name):
         p = plan(name == "forward", rows, width)
         found = p.vectors_per_thread, p.threads_x, p.threads_y, p.blocks_y
         assert (p.kernel, *found) == (IN_REGISTERS, *right), (rows, width)
+
+
+def test_four_elements_in_a_vector(plan):
+    """A row of 12,288 float32 numbers: 3072 vectors, four per thread."""
+    p = plan(True, 99999, 12288, FLOAT32)
+    assert (p.kernel, p.vectors_per_thread, p.threads_x, p.blocks_y) == (IN_REGISTERS, 4, 96, 8)
 
 
 def test_blocks_of_a_multiprocessor(plan):

@@ -35,9 +35,9 @@ def add_rms_norm(a: Tensor, b: Tensor, weight: Tensor, eps: float = 1e-6) -> tup
 
     a, b: one shape with any leading dimensions and strides; weight: [a.shape[-1]]. One device, and one dtype: float32,
     float64, float16 or bfloat16. With halves weight may be float32, and then its gradient is. Else RuntimeError.
-    y and s have a's dtype; s is rounded once, sums are float32 (float64 for float64). Under CUDA's autocast all become
-    float32; under a CPU's, a and b get their common dtype. Differentiable once, under torch.func any number of
-    times; eps is a number and gets no gradient. Two runs give the same bits. Call build() first.
+    y and s have a's dtype; s is rounded once, sums are float32 (float64 for float64). Under CUDA's autocast all but
+    float64 become float32; under a CPU's, a and b get their common dtype. Differentiable once, under torch.func any
+    number of times; eps is a number and gets no gradient. Two runs give the same bits. Call build() first.
     """
     if isinstance(eps, Tensor):  # torch would convert it, and drop its gradient
         raise RuntimeError("add_rms_norm: eps is a Tensor, expected a number, which has no gradient: pass eps.item()")

@@ -17,8 +17,9 @@ struct Backward {
   int64_t rows, width;
 };
 
-// A block computes blockDim.y rows at the same time: adds what they have found for the same
-// columns.
+// For a block that computes blockDim.y rows at the same time. Each thread writes its sums into its
+// row of `columns` (shared memory); add_rows adds these rows up; each thread reads its place again,
+// and those with threadIdx.y == 0 then have the block's sums.
 template <int kVectors, int kSize>
 __device__ void add_rows_of_block(float (&dweight)[kVectors][kSize], float* columns) {
   if (blockDim.y == 1) return;

@@ -66,7 +66,8 @@ __device__ inline F sum_over_block(F x, F* shared) {
 }
 
 // Adds all rows of an array in shared memory, [rows, width], into the first: the upper half to the
-// lower half, and so on. Begins and ends with a barrier.
+// lower half, and so on. The first barrier: all numbers are written. The one after each step: its
+// sums are complete before other threads, in the next step or after the call, read them.
 __device__ inline void add_rows(float* numbers, int rows, int width) {
   const int thread = threadIdx.y * blockDim.x + threadIdx.x, threads = blockDim.x * blockDim.y;
   __syncthreads();
