@@ -229,6 +229,14 @@ def decode_attention() -> str:
     return listed([row for row in rows if row["size"] in shown], columns)
 
 
+def attention_errors() -> str:
+    """Relative error of attention: with normal data, and with two columns of 128 ten times as large."""
+    found = [row for row in load("h200-decode-attention") if row.get("what") == "error"]
+    names = "torch, bfloat16", "attend, bfloat16", "attend, int8"
+    lines = ([name, *(f"{row[name]:.2%}" for row in found)] for name in names)
+    return table(["", "all columns alike", "2 columns 10 times as large"], lines)
+
+
 PRIZE = [
     "It writes {} tokens per second for one user, with random weights of 4 bits in all layers ({} with the last layer\n"
     "in bf16). `torch.compile` writes {} in bf16, and {} with torch's own 4-bit kernel in all layers.\n",
@@ -400,7 +408,7 @@ def ports() -> str:
 
 
 FUNCTIONS = (first_run, clocks, study, steps, life, others, ratios, host_cost, training, ways, layers, rms_norm, matmul)
-FUNCTIONS += (matmul_sizes, int4_ratios, decode_attention, starter, emulator, emulator_differences)
+FUNCTIONS += (matmul_sizes, int4_ratios, decode_attention, attention_errors, starter, emulator, emulator_differences)
 FUNCTIONS += (referee, layers_cpu, ports)
 FUNCTIONS += (llama_prize, llama, llama_steps, llama_kernels, llama_account)
 TABLES = {function.__name__.replace("_", "-"): function for function in FUNCTIONS}
