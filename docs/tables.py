@@ -205,6 +205,14 @@ def decode_attention() -> str:
     return listed([row for row in rows if row["size"] in shown], columns)
 
 
+def attention_errors() -> str:
+    """Relative error of attention: with normal data, and with two columns of 128 ten times as large."""
+    found = [row for row in load("h200-decode-attention") if row.get("what") == "error"]
+    names = "torch, bfloat16", "attend, bfloat16", "attend, int8"
+    lines = ([name, *(f"{row[name]:.2%}" for row in found)] for name in names)
+    return table(["", "all columns alike", "2 columns 10 times as large"], lines)
+
+
 PRIZE = [
     "![Tokens per second of a Llama: transformers, torch.compile in bf16 and with torch's 4 bits, "
     "ours in bf16 and 4 bits]"
@@ -383,7 +391,7 @@ def ports() -> str:
 
 
 FUNCTIONS = (first_run, clocks, study, steps, life, others, ratios, host_cost, training, ways, layers, rms_norm, matmul)
-FUNCTIONS += (matmul_sizes, int4_ratios, decode_attention, starter, emulator, emulator_differences)
+FUNCTIONS += (matmul_sizes, int4_ratios, decode_attention, attention_errors, starter, emulator, emulator_differences)
 FUNCTIONS += (referee, layers_cpu, ports)
 FUNCTIONS += (llama_prize, llama, llama_steps, llama_kernels, llama_account)
 TABLES = {function.__name__.replace("_", "-"): function for function in FUNCTIONS}

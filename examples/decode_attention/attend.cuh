@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1) attend(const __grid_constan
     multiply_values(my, tile);
   }
 
-  __pipeline_wait_prior(0);
+  __pipeline_wait_prior(0);  // a safeguard: the loop has waited for all copies and reads
   __syncwarp();
   store_part(parts, memory, my, work);
   __syncthreads();

@@ -11,11 +11,11 @@ namespace decode {
 // pipeline was. And what the blocks of a cluster send to this one.
 template <typename S>
 struct Parts {
-  static constexpr int kQuads = S::kColumns / 4;  // of four columns
+  static constexpr int kVectors = S::kColumns / 4;  // float4 of a head: four columns each
   Softmax of_warps[kMaxWarps][S::kHeads], of_blocks[kMaxCluster][S::kHeads];
-  float4 outs_of_blocks[S::kHeads * kQuads];
+  float4 outs_of_blocks[S::kHeads * kVectors];
   __device__ static float4* out_of_warp(char* memory, int warp, int head) {
-    constexpr int kPadded = kQuads + 1;  // so that the same column of heads lies in several banks
+    constexpr int kPadded = kVectors + 1;  // so that the same column of heads lies in several banks
     return reinterpret_cast<float4*>(memory + warp * kPipelineBytes) + head * kPadded;
   }
 };
@@ -42,33 +42,33 @@ __device__ inline void store_part(Parts<S>& parts, char* memory, Lane<S>& my, co
   }
 }
 
-// Joins the parts of the warps, four columns of a head for each thread. The result goes to memory,
-// to scratch memory for the second kernel, or to the block of the cluster that finishes it: each
-// finishes every splits-th (a power of 2) of the items.
+// Joins the parts of the warps. An item is four columns of a head; a thread takes one. The result
+// goes to memory, to scratch memory for the second kernel, or to the block of the cluster that
+// finishes it: each finishes every splits-th (a power of 2) of the items.
 template <typename S>
 __device__ inline void join_warps(Parts<S>& parts, char* memory, const AttendCall& p,
                                   const Work& work) {
-  constexpr int kQuads = Parts<S>::kQuads;
-  const int splits = p.plan.splits, shift = __ffs(splits) - 1, items = work.group * kQuads;
+  constexpr int kVectors = Parts<S>::kVectors;
+  const int splits = p.plan.splits, shift = __ffs(splits) - 1, items = work.group * kVectors;
   for (int item = threadIdx.x; item < items; item += blockDim.x) {
-    const int head = item / kQuads, quad = item % kQuads;
+    const int head = item / kVectors, vector = item % kVectors;
     const Part all = join_parts<kMaxWarps>(
         work.warps, [&](int i) { return parts.of_warps[i][head]; },
-        [&](int i) { return parts.out_of_warp(memory, i, head)[quad]; });
+        [&](int i) { return parts.out_of_warp(memory, i, head)[vector]; });
     if (splits == 1) {
-      finish<typename S::Query, S::kColumns>(p, work.row, work.key_head * work.group + head, quad,
+      finish<typename S::Query, S::kColumns>(p, work.row, work.key_head * work.group + head, vector,
                                              all);
     } else if (!p.plan.is_cluster) {
       const int64_t part = static_cast<int64_t>(blockIdx.x) * work.group + head;
-      scratch_outs(p)[part * kQuads + quad] = all.out;
-      if (quad == 0) scratch_softmaxes(p)[part] = all.softmax;
+      scratch_outs(p)[part * kVectors + vector] = all.out;
+      if (vector == 0) scratch_softmaxes(p)[part] = all.softmax;
 #if __CUDA_ARCH__ >= 900
     } else {
       const auto cluster = cooperative_groups::this_cluster();
       float4* const to = &parts.outs_of_blocks[work.rank * (items >> shift) + (item >> shift)];
       *cluster.map_shared_rank(to, item & (splits - 1)) = all.out;
-      if (quad < splits)
-        *cluster.map_shared_rank(&parts.of_blocks[work.rank][head], quad) = all.softmax;
+      if (vector < splits)
+        *cluster.map_shared_rank(&parts.of_blocks[work.rank][head], vector) = all.softmax;
 #endif
     }
   }
@@ -76,15 +76,15 @@ __device__ inline void join_warps(Parts<S>& parts, char* memory, const AttendCal
 
 template <typename S>
 __device__ inline void join_blocks(const Parts<S>& parts, const AttendCall& p, const Work& work) {
-  constexpr int kQuads = Parts<S>::kQuads;
-  const int splits = p.plan.splits, shift = __ffs(splits) - 1, items = work.group * kQuads;
+  constexpr int kVectors = Parts<S>::kVectors;
+  const int splits = p.plan.splits, shift = __ffs(splits) - 1, items = work.group * kVectors;
   for (int i = threadIdx.x; i < items >> shift; i += blockDim.x) {
-    const int item = (i << shift) + work.rank, head = item / kQuads;
+    const int item = (i << shift) + work.rank, head = item / kVectors;
     const Part all = join_parts<kMaxCluster>(
         splits, [&](int j) { return parts.of_blocks[j][head]; },
         [&](int j) { return parts.outs_of_blocks[j * (items >> shift) + i]; });
     finish<typename S::Query, S::kColumns>(p, work.row, work.key_head * work.group + head,
-                                           item % kQuads, all);
+                                           item % kVectors, all);
   }
 }
 

@@ -61,9 +61,9 @@ __device__ inline Part join_parts(int count, LoadSoftmax softmax, LoadOut out) {
 // Writes four columns of a query head. Without tokens, where the maximum is -infinity, they are 0;
 // with scores that are all -infinity NaN, as in torch: 0 / 0.
 template <typename T, int kColumns>
-__device__ inline void finish(const AttendCall& p, int row, int head, int quad, const Part& x) {
+__device__ inline void finish(const AttendCall& p, int row, int head, int vector, const Part& x) {
   const float f = x.softmax.maximum == -INFINITY ? 0 : __fdividef(1, x.softmax.sum);
-  T* to = static_cast<T*>(p.out.data) + row * p.out.batch + head * p.out.head + quad * 4;
+  T* to = static_cast<T*>(p.out.data) + row * p.out.batch + head * p.out.head + vector * 4;
   *reinterpret_cast<uint2*>(to) = {pack<T>(x.out.x * f, x.out.y * f),
                                    pack<T>(x.out.z * f, x.out.w * f)};
 }
@@ -82,25 +82,25 @@ constexpr int kJoiners = 8;  // threads for four columns
 template <typename T, int kColumns>
 __global__ void __launch_bounds__(kJoiners* kColumns / 4)
     join(const __grid_constant__ AttendCall p) {
-  constexpr int kQuads = kColumns / 4;
-  __shared__ Part found[kJoiners][kQuads];
+  constexpr int kVectors = kColumns / 4;
+  __shared__ Part found[kJoiners][kVectors];
   const int group = p.heads / p.key_heads, splits = p.plan.splits;
-  const int quad = threadIdx.x % kQuads, member = threadIdx.x / kQuads;
+  const int vector = threadIdx.x % kVectors, member = threadIdx.x / kVectors;
   const int row = blockIdx.x / p.heads, head = blockIdx.x % p.heads;
   const int64_t first = (static_cast<int64_t>(row) * p.key_heads + head / group) * splits;
   const auto at = [&](int i) { return (first + member + i * kJoiners) * group + head % group; };
   start_next_kernel();
   wait_for_kernel_before();
-  found[member][quad] = join_parts<kMaxSplits / kJoiners>(
+  found[member][vector] = join_parts<kMaxSplits / kJoiners>(
       (splits - member + kJoiners - 1) / kJoiners,
       [&](int i) { return scratch_softmaxes(p)[at(i)]; },
-      [&](int i) { return scratch_outs(p)[at(i) * kQuads + quad]; });
+      [&](int i) { return scratch_outs(p)[at(i) * kVectors + vector]; });
   __syncthreads();
   if (member > 0) return;
   const Part all = join_parts<kJoiners>(
-      kJoiners, [&](int i) { return found[i][quad].softmax; },
-      [&](int i) { return found[i][quad].out; });
-  finish<T, kColumns>(p, row, head, quad, all);
+      kJoiners, [&](int i) { return found[i][vector].softmax; },
+      [&](int i) { return found[i][vector].out; });
+  finish<T, kColumns>(p, row, head, vector, all);
 }
 
 }  // namespace decode

@@ -38,7 +38,7 @@ inline Plan plan_cluster(const ProblemSize& x) {
   return {x.cluster == 2 || (is_long && has_room) ? 8 : 4, x.cluster, true};
 }
 
-// At least one unit for each multiprocessor: one block per unit, a large one for long rows.
+// At least one unit for each multiprocessor: one block per unit, a large one for long sequences.
 inline Plan plan_many_units(const ProblemSize& x) {
   if (2 * x.units < 3 * x.processors)  // most multiprocessors would get one unit, some two
     return {x.kb > 100 ? 8 : 4, x.kb > 384 ? 2 : 1, false};
