@@ -72,6 +72,11 @@ def test_shape(plan):
     assert shape(128, 128, 4096) == (64, 1)  # two blocks of 64 columns in place of one of 128
     assert shape(16, 4096, 4096) == (64, 1)  # 64 blocks in place of 16
     assert plan(128, 128, 4096).blocks == 2
+    # The examples of docs/15_matmul.md.
+    assert shape(200, 8192, 8192) == (128, 2)  # one wave: 64 clusters for 66 places
+    assert shape(200, 14336, 4096) == (256, 2)  # one wave of 256 columns in place of two of 128
+    assert shape(200, 4096, 4096) == (64, 1)  # one wave: 128 blocks
+    assert shape(300, 14336, 4096) == (192, 1)  # two waves of 192 columns in place of two of 256, with padding
 
 
 def test_waves(plan):

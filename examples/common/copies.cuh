@@ -12,7 +12,7 @@
 namespace ptx = cuda::ptx;
 
 // cp.async: starts a copy of 16 bytes to shared memory, or writes zeros. __pipeline_commit() of
-// <cuda_pipeline.h> ends a batch; __pipeline_wait_prior(n) waits for all but this thread's last n.
+// <cuda_pipeline.h> ends a group; __pipeline_wait_prior(n) waits for all but this thread's last n.
 // (__pipeline_memcpy_async() makes two instructions where a condition asks for zeros.)
 __device__ inline void copy_16(uint32_t to, const void* from, bool is_there = true) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),

@@ -112,7 +112,8 @@ __device__ void copy_tile(bf16* tile, const bf16* x, int row, int column, int ro
   }
 }
 
-// ldmatrix for 16 rows of A, and for 16 of B, two times 8: there the blocks go to the right first.
+// ldmatrix for 16 rows of A, and for 16 of B, two times 8: there the 8 x 8 matrices go to the right
+// first.
 __device__ void load_a(uint32_t (&x)[4], bf16* tile, int row, int piece) {
   load_matrices(x, row_of_lane(tile, row, piece));
 }
@@ -174,7 +175,7 @@ __global__ void __launch_bounds__(128) tensor_cores(Problem p) {
 }
 
 // Stores the accumulators that wgmma leaves in a warpgroup's registers: 64 rows, 16 for each warp,
-// in blocks of 8 columns.
+// 8 columns at a time.
 template <int kSums>
 __device__ void store_accumulators(const Problem& p, const float (&d)[kSums], int row, int column) {
   row += threadIdx.x % 128 / 32 * 16;
@@ -226,7 +227,9 @@ __global__ void __launch_bounds__(256, 1)
 }
 
 // 6. One thread produces: it waits until a stage is empty, and fills it. Two warpgroups consume:
-// they wait until it is full, and never for each other. The producer gives its registers to them.
+// they wait until it is full. They have no barrier in common, but a fast one can be ahead only by
+// the stages, as both must have read one before it is filled again. The producer gives its
+// registers to them.
 __global__ void __launch_bounds__(384, 1)
     producer_and_consumers(const __grid_constant__ CUtensorMap a_map,
                            const __grid_constant__ CUtensorMap b_map, Problem p) {

@@ -82,9 +82,9 @@ __device__ inline bf16* piece_of(bf16* tile, int row, int piece) {
   return tile + row * kTileK + (piece ^ row % 8) * 8;
 }
 
-// ldmatrix and stmatrix move four 8 x 8 blocks: lanes 0 to 7 pass the addresses of the rows of
-// block 0, lanes 8 to 15 those of block 1, and so on. In 16 x 16 elements as mma takes and wgmma
-// leaves them, blocks 0 and 1 are one below the other, 2 and 3 to their right.
+// ldmatrix and stmatrix move four 8 x 8 matrices (`block`): lanes 0 to 7 pass the addresses of the
+// rows of matrix 0, lanes 8 to 15 those of matrix 1, and so on. In 16 x 16 elements as mma takes
+// and wgmma leaves them, 0 and 1 are one below the other, 2 and 3 to their right.
 __device__ inline uint32_t row_of_lane(bf16* tile, int row, int piece) {
   const int block = threadIdx.x % 32 / 8, line = threadIdx.x % 8;
   return address(piece_of(tile, row + block % 2 * 8 + line, piece + block / 2));
@@ -167,7 +167,7 @@ __global__ void __launch_bounds__(384, 1)
         }
       }
     }
-    __syncwarp();  // the cluster's barrier below takes whole warps
+    __syncwarp();  // the warp goes on together; sync_cluster() would also take threads one by one
   } else {
     take_registers<232>();
     int turn = 0;                                // of the two buffers for results
