@@ -207,19 +207,19 @@ __global__ void __launch_bounds__(kThreads, 4 / kVectors) row_over_cluster(Probl
   const int warps = blockDim.x / 32, lane = threadIdx.x % 32;
   if (threadIdx.x == 0 && gridDim.y > 1) {
     init_barrier(&arrived, 1);
-    publish_barriers();
-    expect_bytes(&arrived, gridDim.y * warps * sizeof(float));
+    fence_barrier_init();
+    arrive_and_expect_tx(&arrived, gridDim.y * warps * sizeof(float));
   }
   __syncwarp();
-  if (gridDim.y > 1) arrive_at_cluster();
-  wait_for_kernel_before();
-  start_next_kernel();
+  if (gridDim.y > 1) cluster_arrive();
+  wait_on_dependent_grids();
+  launch_dependent_grids();
   RowPart<kVectors> part;
   float squares = part.load_and_add(p);
   if (gridDim.y == 1) {
     squares = sum_over_block(squares, warp_sums);
   } else {
-    wait_for_cluster();  // all blocks have prepared their barriers
+    cluster_wait();  // all blocks have prepared their barriers
     squares = sum_over_warp(squares);
     if (lane < gridDim.y)
       send(squares, warp_sums + blockIdx.y * warps + threadIdx.x / 32, &arrived, lane);

@@ -17,8 +17,8 @@ constexpr int kResidentThreads = 2048;
 // the next one may already start and wait here, before they touch memory, until the first kernel
 // has ended. It hides the 0.6 us that a launch costs on the GPU.
 __device__ inline void wait_for_previous() {
-  wait_for_kernel_before();
-  start_next_kernel();
+  wait_on_dependent_grids();
+  launch_dependent_grids();
 }
 
 // Before that wait, with few rows: the next kernel may start now, as it waits for the end of this
@@ -26,7 +26,7 @@ __device__ inline void wait_for_previous() {
 // the kernel before is still writing it.
 __device__ inline void start_next_and_prefetch(const void* from) {
 #if __CUDA_ARCH__ >= 900
-  start_next_kernel();
+  launch_dependent_grids();
   prefetch(from);
 #endif
 }
@@ -96,15 +96,15 @@ __device__ inline void prepare_row_sums(RowSums& sums) {
   if (gridDim.y == 1) return;
   if (threadIdx.x == 0) {
     for (uint64_t& arrived : sums.arrived) init_barrier(&arrived, 1);
-    publish_barriers();
+    fence_barrier_init();
   }
   __syncwarp();
-  arrive_at_cluster();
+  cluster_arrive();
 #endif
 }
 __device__ inline void wait_for_other_blocks() {
 #if __CUDA_ARCH__ >= 900
-  if (gridDim.y > 1) wait_for_cluster();
+  if (gridDim.y > 1) cluster_wait();
 #endif
 }
 
@@ -118,7 +118,7 @@ __device__ inline float sum_over_row(float x, RowSums& sums, int turn) {
     const int warps = blockDim.x / 32, count = warps * gridDim.y, lane = threadIdx.x % 32;
     uint64_t* arrived = &sums.arrived[turn % 2];
     x = sum_over_warp(x);
-    if (threadIdx.x == 0) expect_bytes(arrived, count * sizeof(float));
+    if (threadIdx.x == 0) arrive_and_expect_tx(arrived, count * sizeof(float));
     if (lane < gridDim.y) {
       send(x, warp_sums + blockIdx.y * warps + threadIdx.x / 32, arrived, lane);
     }

@@ -11,27 +11,29 @@ namespace ptx = cuda::ptx;
 
 // griddepcontrol: the next kernel may start while this one runs, and then waits until this one has
 // ended. The launch must allow it (launch.cuh).
-__device__ inline void start_next_kernel() { SM_90(cudaTriggerProgrammaticLaunchCompletion()); }
-__device__ inline void wait_for_kernel_before() { SM_90(cudaGridDependencySynchronize()); }
+__device__ inline void launch_dependent_grids() {
+  SM_90(cudaTriggerProgrammaticLaunchCompletion());
+}
+__device__ inline void wait_on_dependent_grids() { SM_90(cudaGridDependencySynchronize()); }
 
 // bar.sync: a barrier for some of the block's warps, `threads` together. __syncthreads() has id 0.
 // (cuda::barrier is an mbarrier in shared memory.)
-__device__ inline void sync_some(int id, int threads) {
+__device__ inline void named_barrier_sync(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
 // barrier.cluster: a block arrives, without waiting for its writes; and waits for all blocks of the
 // cluster. (cuda::ptx's are not .aligned, and the compiler may move accesses over its relaxed
 // arrival. That of cooperative_groups also publishes the writes.)
-__device__ inline void arrive_at_cluster() {
+__device__ inline void cluster_arrive() {
   SM_90(asm volatile("barrier.cluster.arrive.relaxed.aligned;" :: : "memory"));
 }
-__device__ inline void wait_for_cluster() {
+__device__ inline void cluster_wait() {
   SM_90(asm volatile("barrier.cluster.wait.aligned;" :: : "memory"));
 }
 
 // All blocks of the cluster meet, and see what the others have written.
-__device__ inline void sync_cluster() {
+__device__ inline void cluster_sync() {
   SM_90(ptx::barrier_cluster_arrive());
   SM_90(ptx::barrier_cluster_wait());
 }
@@ -42,7 +44,7 @@ __device__ inline void init_barrier(uint64_t* barrier, int count) {
 }
 
 // fence.mbarrier_init: makes new barriers visible to TMA and to the other blocks of the cluster.
-__device__ inline void publish_barriers() {
+__device__ inline void fence_barrier_init() {
   SM_90(ptx::fence_mbarrier_init(ptx::sem_release, ptx::scope_cluster));
 }
 
@@ -59,7 +61,7 @@ __device__ inline void arrive_at(uint64_t* barrier, int block) {
 }
 
 // mbarrier.arrive.expect_tx: arrives, and the phase waits for so many bytes more.
-__device__ inline void expect_bytes(uint64_t* barrier, int bytes) {
+__device__ inline void arrive_and_expect_tx(uint64_t* barrier, int bytes) {
   SM_90(ptx::mbarrier_arrive_expect_tx(ptx::sem_release, ptx::scope_cta, ptx::space_shared, barrier,
                                        bytes));
 }

@@ -34,7 +34,7 @@ __device__ inline void copy_16_once(uint32_t to, const void* from, bool is_there
                : "memory");
 }
 
-// prefetch: moves a line of 128 bytes into L2. It may do so before wait_for_kernel_before(): L2
+// prefetch: moves a line of 128 bytes into L2. It may do so before wait_on_dependent_grids(): L2
 // gets what that kernel still writes.
 __device__ inline void prefetch(const void* from) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(from));
@@ -83,7 +83,7 @@ __device__ inline void load_tile(void* to, const CUtensorMap& map, uint64_t* bar
 }
 
 // fence.proxy.async: TMA sees what this thread has written to shared memory.
-__device__ inline void publish_to_tma() { SM_90A(ptx::fence_proxy_async(ptx::space_shared)); }
+__device__ inline void tma_store_fence() { SM_90A(ptx::fence_proxy_async(ptx::space_shared)); }
 
 // The copy back. Elements outside of the tensor are not written.
 __device__ inline void store_tile(const CUtensorMap& map, const void* from, const int (&at)[2]) {
@@ -93,6 +93,6 @@ __device__ inline void store_tile(const CUtensorMap& map, const void* from, cons
 
 // cp.async.bulk.wait_group: until all but kNumber stores of this thread have read shared memory.
 template <int kNumber>
-__device__ inline void wait_stores() {
+__device__ inline void tma_store_wait() {
   SM_90A(ptx::cp_async_bulk_wait_group_read(ptx::n32_t<kNumber>()));
 }

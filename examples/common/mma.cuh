@@ -29,7 +29,7 @@ __device__ inline T load_shared(uint32_t from) {
 // ldmatrix: loads four 8 x 8 matrices of 16 bits. Each lane passes the address of one row. It gets
 // two neighbours of a row of each, or of a column if transposed.
 template <bool kTransposed = false>
-__device__ inline void load_matrices(uint32_t (&x)[4], uint32_t row) {
+__device__ inline void ldmatrix(uint32_t (&x)[4], uint32_t row) {
 #define LDMATRIX(order)                                                                    \
   asm volatile("ldmatrix.sync.aligned.m8n8.x4" order ".shared.b16 {%0, %1, %2, %3}, [%4];" \
                : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])                            \
@@ -43,13 +43,13 @@ __device__ inline void load_matrices(uint32_t (&x)[4], uint32_t row) {
 }
 
 // stmatrix: stores four such matrices.
-__device__ inline void store_matrices(uint32_t row, const uint32_t (&x)[4]) {
+__device__ inline void stmatrix(uint32_t row, const uint32_t (&x)[4]) {
   SM_90(asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row),
                      "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]) : "memory"));
 }
 
 // movmatrix: transposes an 8 x 8 matrix.
-__device__ inline uint32_t transpose(uint32_t x) {
+__device__ inline uint32_t movmatrix(uint32_t x) {
   asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %0;" : "+r"(x));
   return x;
 }

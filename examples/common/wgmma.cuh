@@ -9,17 +9,17 @@
 
 // setmaxnreg: a warpgroup gives registers back, or takes those that others have given.
 template <int kRegisters>
-__device__ inline void give_registers() {
+__device__ inline void warpgroup_reg_dealloc() {
   SM_90A(asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters) : "memory"));
 }
 template <int kRegisters>
-__device__ inline void take_registers() {
+__device__ inline void warpgroup_reg_alloc() {
   SM_90A(asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters) : "memory"));
 }
 
 // A tile in shared memory: its address, 1024 bytes from 8 rows to the next 8, the 128-byte swizzle.
 // 16 columns further are 32 bytes, 2 in the descriptor.
-__device__ inline uint64_t describe(uint32_t tile) {
+__device__ inline uint64_t matrix_descriptor(uint32_t tile) {
   return tile >> 4 | 1ull << 16 | 64ull << 32 | 1ull << 62;
 }
 
@@ -79,20 +79,20 @@ WGMMA(256,
 // wgmma.fence, commit_group, wait_group: before the first product of a group, after its last one,
 // and until all but the last kNumber groups are done. The sums must not be touched before: ptxas
 // would serialize the products (warning C7510).
-__device__ inline void begin_products() {
+__device__ inline void warpgroup_arrive() {
   SM_90A(asm volatile("wgmma.fence.sync.aligned;" :: : "memory"));
 }
-__device__ inline void commit_products() {
+__device__ inline void warpgroup_commit_batch() {
   SM_90A(asm volatile("wgmma.commit_group.sync.aligned;" :: : "memory"));
 }
 template <int kNumber>
-__device__ inline void wait_products() {
+__device__ inline void warpgroup_wait() {
   SM_90A(asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kNumber) : "memory"));
 }
 
-// No instruction: after wait_products<0>, the compiler must not move a use of d before it.
+// No instruction: after warpgroup_wait<0>, the compiler must not move a use of d before it.
 template <int kSums>
-__device__ inline void release(float (&d)[kSums]) {
+__device__ inline void warpgroup_fence_operand(float (&d)[kSums]) {
 #pragma unroll
   for (float& x : d) asm volatile("" : "+f"(x)::"memory");
 }

@@ -43,8 +43,8 @@ __global__ void __launch_bounds__(kAppendThreads) append(const __grid_constant__
     return static_cast<decltype(type)*>(x.data) + row * x.batch + head * x.head +
            position * x.token;
   };
-  start_next_kernel();
-  wait_for_kernel_before();
+  launch_dependent_grids();
+  wait_on_dependent_grids();
   const int64_t position = static_cast<int64_t>(p.lengths[row]) + token;
   const bool is_valid = (p.counts == nullptr || token < p.counts[row]) && position >= 0;
   const T* from = at(is_q ? p.q : is_k ? p.k : p.v, T(), token) + lane * 8;

@@ -18,10 +18,10 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1) attend(const __grid_constan
   const Work work(p);
   char* const stages = memory + work.warp * kPipelineBytes;
   Pipeline<S> pipeline(p, work, stages);
-  start_next_kernel();
+  launch_dependent_grids();
   prefetch_first<S>(p, work);
-  wait_for_kernel_before();
-  if (p.plan.is_cluster) arrive_at_cluster();
+  wait_on_dependent_grids();
+  if (p.plan.is_cluster) cluster_arrive();
   const int given = p.lengths[work.row];
   Lane<S> my;
   load_query(my, p, work);  // before the copies, which fill all queues
@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1) attend(const __grid_constan
   __syncwarp();
   store_part(parts, memory, my, work);
   __syncthreads();
-  if (p.plan.is_cluster) wait_for_cluster();
+  if (p.plan.is_cluster) cluster_wait();
   join_warps(parts, memory, p, work);
 #if __CUDA_ARCH__ >= 900
   if (!p.plan.is_cluster) return;

@@ -223,7 +223,7 @@ __device__ void multiply_keys(float (&scores)[2][4], const Lane& my, const Stage
   const int lane = threadIdx.x % 32;
   for (int i = 0; i < kColumns / 16; ++i) {
     uint32_t x[4];
-    load_matrices<false>(x, address_of(stage.keys, lane % 16, 2 * i + lane / 16));
+    ldmatrix<false>(x, address_of(stage.keys, lane % 16, 2 * i + lane / 16));
     mma<bf16>(scores[0], my.q[i], x[0], x[2]);
     mma<bf16>(scores[1], my.q[i], x[1], x[3]);
   }
@@ -260,7 +260,7 @@ __device__ void multiply_values(Lane& my, const float (&weights)[2][4], const St
     left[2 * i] = bits<uint32_t>(__floats2bfloat162_rn(weights[i][0], weights[i][1]));
   for (int i = 0; i < kColumns / 16; ++i) {
     uint32_t x[4];
-    load_matrices<true>(x, address_of(stage.values, lane % 16, 2 * i + lane / 16));
+    ldmatrix<true>(x, address_of(stage.values, lane % 16, 2 * i + lane / 16));
     mma<bf16>(my.out[2 * i], left, x[0], x[1]);
     mma<bf16>(my.out[2 * i + 1], left, x[2], x[3]);
   }

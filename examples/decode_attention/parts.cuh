@@ -89,8 +89,8 @@ __global__ void __launch_bounds__(kJoiners* kColumns / 4)
   const int row = blockIdx.x / p.heads, head = blockIdx.x % p.heads;
   const int64_t first = (static_cast<int64_t>(row) * p.key_heads + head / group) * splits;
   const auto at = [&](int i) { return (first + member + i * kJoiners) * group + head % group; };
-  start_next_kernel();
-  wait_for_kernel_before();
+  launch_dependent_grids();
+  wait_on_dependent_grids();
   found[member][vector] = join_parts<kMaxSplits / kJoiners>(
       (splits - member + kJoiners - 1) / kJoiners,
       [&](int i) { return scratch_softmaxes(p)[at(i)]; },

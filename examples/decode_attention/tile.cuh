@@ -74,7 +74,7 @@ __device__ inline void load_rows(Fragments<S>& tile, uint32_t rows, int lane) {
   for (int b = 0; b < S::kTokenTiles; ++b) {
     for (int i = 0; i < S::kLoads; ++i) {
       const int piece = b * 16 * S::kPieces + S::swizzled(lane % 16, i * 2 | lane / 16);
-      load_matrices<kTransposed>(tile.loaded[b][i], rows + piece * 16);
+      ldmatrix<kTransposed>(tile.loaded[b][i], rows + piece * 16);
     }
   }
 }
@@ -171,7 +171,7 @@ __device__ inline void multiply_values(Lane<S>& my, Fragments<S>& tile) {
         my.sum[n][j] += weight[j];
         weight[j] *= tile.scales.of_value[i];
       }
-      weights[n][i] = transpose(pack<F>(weight[0], weight[1]));
+      weights[n][i] = movmatrix(pack<F>(weight[0], weight[1]));
     }
   }
   for (int b = 0; b < S::kTokenTiles; ++b) {

@@ -37,7 +37,7 @@ __device__ inline void group_of_few(Accumulators<S>& sums, const StageAddresses&
 #pragma unroll
   for (int i = 0; i < kTilesOfX; ++i) {
     for (int j = 0; j < 4; ++j) {
-      load_matrices(x[i][j].at, at.x + (i * 4 + j) * kWarpBytes);
+      ldmatrix(x[i][j].at, at.x + (i * 4 + j) * kWarpBytes);
       mma<T>(sum_x[i], ones, x[i][j].at[0], x[i][j].at[1]);
       mma<T>(sum_x[i], ones, x[i][j].at[2], x[i][j].at[3]);
     }
@@ -83,8 +83,7 @@ __device__ inline void group_of_many(Accumulators<S>& sums, const StageAddresses
   for (int half = 0; half < 2; ++half) {
     Words x[kTilesOfX][2];
     for (int i = 0; i < kTilesOfX; ++i)
-      for (int j = 0; j < 2; ++j)
-        load_matrices(x[i][j].at, at.x + (i * 4 + half * 2 + j) * kWarpBytes);
+      for (int j = 0; j < 2; ++j) ldmatrix(x[i][j].at, at.x + (i * 4 + half * 2 + j) * kWarpBytes);
 #pragma unroll
     for (int r = 0; r < kCount; ++r) {
       const Words codes = load_shared<Words>(at.codes + (half * kStrips + r) * kWarpBytes);

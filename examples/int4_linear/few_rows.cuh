@@ -27,7 +27,8 @@ __device__ inline void add_groups(Accumulators<S>& sums, WarpPipeline<T, S>& pip
     if (step >= 0) {
       __pipeline_wait_prior(S::kStages - 2);
       if constexpr (S::kWarpsAlongW > 1)
-        sync_some(work.warp_k + 1, 32 * S::kWarpsAlongW);  // the warps that share x have copied it
+        named_barrier_sync(work.warp_k + 1,
+                           32 * S::kWarpsAlongW);  // the warps that share x have copied it
       else
         __syncwarp();  // x and scales were copied by other lanes
     }
@@ -119,7 +120,7 @@ __device__ inline void finish_tile(const SharedSums<S>& sums, float2* parts, con
 #if __CUDA_ARCH__ >= 900
   if constexpr (S::kCluster > 1) {
     const auto cluster = cooperative_groups::this_cluster();
-    wait_for_cluster();  // all blocks have started
+    cluster_wait();  // all blocks have started
     for (int e = threadIdx.x; e < kPairs * work.rows_of_x; e += S::kThreads) {
       const int m = e / kPairs, pair = e % kPairs;
       float2* to = parts + (work.rank * S::kBatch + m) * kOwned + pair % kOwned;
@@ -154,9 +155,9 @@ __global__ void __launch_bounds__(S::kThreads, S::kPerProcessor)
 #if __CUDA_ARCH__ >= 900
   pipeline.prefetch_first();
 #endif
-  start_next_kernel();
-  wait_for_kernel_before();
-  if constexpr (S::kCluster > 1) arrive_at_cluster();
+  launch_dependent_grids();
+  wait_on_dependent_grids();
+  if constexpr (S::kCluster > 1) cluster_arrive();
 
   float* all = reinterpret_cast<float*>(memory) + (S::kIsPersistent ? S::kPipelineBytes / 4 : 0);
 #pragma unroll 1

@@ -170,8 +170,8 @@ __global__ void __launch_bounds__(256, 4) loads_ahead(Problem p) {
   const int row = blockIdx.x * 16, groups = p.k / kGroup, first = threadIdx.x / 32;
   Accumulators sums = {};
   Codes codes = load_codes(p, row, min(first, groups - 1));
-  start_next_kernel();
-  wait_for_kernel_before();
+  launch_dependent_grids();
+  wait_on_dependent_grids();
 #pragma unroll 1
   for (int group = first; group < groups; group += 8) {
     const Codes next = load_codes(p, row, min(group + 8, groups - 1));
@@ -215,7 +215,8 @@ struct Work {
 __device__ void load_step(Pipeline& s, const Maps& maps, const Work& work, int step) {
   const int stage = step % kStages, column = work.first_step + step;
   uint64_t* full = &s.full[stage];
-  expect_bytes(full, sizeof(s.x[0]) + sizeof(s.codes[0]) + sizeof(s.scale[0]) + sizeof(s.zero[0]));
+  arrive_and_expect_tx(
+      full, sizeof(s.x[0]) + sizeof(s.codes[0]) + sizeof(s.scale[0]) + sizeof(s.zero[0]));
   load_tile(s.x[stage], maps.x, full, {column * 64, work.m});
   load_tile(s.codes[stage], maps.codes, full, {0, column * 2, work.row / 64});
   load_tile(s.scale[stage], maps.scale, full, {work.row, column / 2});
@@ -276,10 +277,10 @@ __global__ void __launch_bounds__(kConsumers + 32, 1)
   const Work work(p, splits);
   if (threadIdx.x == 0) {
     for (int i = 0; i < kStages; ++i) {
-      init_barrier(&s.full[i], 1);   // the producer's expect_bytes
+      init_barrier(&s.full[i], 1);   // the producer's arrive_and_expect_tx
       init_barrier(&s.empty[i], 8);  // one thread of each consumer warp
     }
-    publish_barriers();
+    fence_barrier_init();
   }
   __syncthreads();
   float d[kTile / 2] = {};
@@ -296,16 +297,16 @@ __global__ void __launch_bounds__(kConsumers + 32, 1)
         const int step = first + half, stage = step % kStages;
         wait(&s.full[stage], step / kStages % 2);
         make_fragments(a[half], s, stage);
-        const uint64_t x = describe(address(s.x[stage]));
-        begin_products();
+        const uint64_t x = matrix_descriptor(address(s.x[stage]));
+        warpgroup_arrive();
         for (int j = 0; j < 4; ++j) wgmma<bf16>(d, a[half][j], x + 2 * j, true);
-        commit_products();
-        wait_products<1>();  // those before have ended, so their stage is free
+        warpgroup_commit_batch();
+        warpgroup_wait<1>();  // those before have ended, so their stage is free
         if (step > 0 && threadIdx.x % 32 == 0) arrive(&s.empty[(step - 1) % kStages]);
       }
     }
-    wait_products<0>();
-    release(d);
+    warpgroup_wait<0>();
+    warpgroup_fence_operand(d);
   }
   __syncthreads();  // all have read the pipeline
   join_blocks(d, memory, p, work);

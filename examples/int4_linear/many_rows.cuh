@@ -103,7 +103,7 @@ __device__ inline void produce(typename S::Stages& stages, PipelineState<S> at, 
     for (int chunk = first; chunk < end; chunk += S::kChunks, at.advance()) {
       uint64_t* const full = &at.full[at.stage];
       wait(&at.empty[at.stage], at.phase);
-      expect_bytes(full, S::kStageBytes);
+      arrive_and_expect_tx(full, S::kStageBytes);
       load_tile(stages.codes[at.stage], maps.codes, full, {0, chunk * 2, row / 64});
       load_tile(stages.scale[at.stage], maps.scale, full, {row, chunk / 2});
       load_tile(stages.zero[at.stage], maps.zero, full, {row, chunk / 2});
@@ -155,12 +155,12 @@ __device__ inline void add_groups(float (&sums)[S::kBatch / 2], typename S::Stag
       }
       const Words* codes = &stages.codes[at.stage][my.warp / 4][chunk][my.warp % 4 * 32 + my.lane];
       make_fragments<T>(a[half], load_shared<Words>(address(codes)), affine);
-      const uint64_t b = describe(address(stages.x[at.stage][chunk]));
-      begin_products();
+      const uint64_t b = matrix_descriptor(address(stages.x[at.stage][chunk]));
+      warpgroup_arrive();
 #pragma unroll
       for (int j = 0; j < 4; ++j) wgmma<T>(sums, a[half][j], b + j * 2, true);
-      commit_products();
-      wait_products<1>();
+      warpgroup_commit_batch();
+      warpgroup_wait<1>();
       // Only the last products may still be in flight, so the stage before is free.
       if (chunk == 0) {
         __syncwarp();
@@ -172,8 +172,8 @@ __device__ inline void add_groups(float (&sums)[S::kBatch / 2], typename S::Stag
       }
     }
   }
-  wait_products<0>();
-  release(sums);
+  warpgroup_wait<0>();
+  warpgroup_fence_operand(sums);
   __syncwarp();
   if (my.lane == 0 && last >= 0) arrive(&at.empty[last]);
 }
@@ -186,11 +186,12 @@ __device__ inline void join_blocks(float (&sums)[S::kBatch / 2], float4* memory,
                                    const Work<S>& work, int owned) {
   constexpr int kThreads = S::kThreads - kWarpgroup, kEights = S::kBatch / 8;
   float4* const mine = memory + threadIdx.x - kWarpgroup;  // of this consumer
-  arrive_at_cluster();
-  wait_for_cluster();  // all blocks have read their stages
+  cluster_arrive();
+  cluster_wait();  // all blocks have read their stages
   // Where the tile ends a block has fewer rows, or none.
   const int first = work.part * owned, count = max(0, min(owned, kEights - first));
-  if (threadIdx.x == kWarpgroup) expect_bytes(joined, (work.splits - 1) * count * kThreads * 16);
+  if (threadIdx.x == kWarpgroup)
+    arrive_and_expect_tx(joined, (work.splits - 1) * count * kThreads * 16);
 #pragma unroll
   for (int i = 0, owner = 0, place = 0; i < kEights; ++i, ++place) {
     if (place == owned) ++owner, place = 0;
@@ -243,27 +244,27 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   const Work<S> work(p, splits, first_tile, end_tile);
   if (threadIdx.x == 0) {
     for (int i = 0; i < S::kStages; ++i) {
-      init_barrier(&full[i], 1);                   // the producer's expect_bytes
+      init_barrier(&full[i], 1);                   // the producer's arrive_and_expect_tx
       init_barrier(&empty[i], S::kConsumers * 4);  // a lane of each warp that reads it
     }
-    init_barrier(&joined, 1);  // expect_bytes of join_blocks
-    publish_barriers();
+    init_barrier(&joined, 1);  // arrive_and_expect_tx of join_blocks
+    fence_barrier_init();
   }
   prefetch_first<T>(maps, p, work);
   __syncthreads();
-  start_next_kernel();
-  wait_for_kernel_before();
+  launch_dependent_grids();
+  wait_on_dependent_grids();
 
   const uint32_t unaligned = -address(memory) & (kSwizzlePeriod - 1);
   auto& stages = *reinterpret_cast<typename S::Stages*>(memory + unaligned / 16);
   if (threadIdx.x <
       kWarpgroup) {  // the producer and three idle warps: setmaxnreg counts warpgroups
-    give_registers<S::kProducerRegisters>();
+    warpgroup_reg_dealloc<S::kProducerRegisters>();
     // It starts with parity 1, which a new barrier lets pass: all stages are empty.
     if (threadIdx.x == 0) produce<S>(stages, {full, empty, 0, 1}, maps, work);
     return;
   }
-  take_registers<S::kConsumerRegisters>();
+  warpgroup_reg_alloc<S::kConsumerRegisters>();
   PipelineState<S> at = {full, empty, 0, 0};
   const Consumer my;
   for (int tile = work.first_tile; tile < end_tile; tile += work.step) {

@@ -115,11 +115,11 @@ __device__ void copy_tile(bf16* tile, const bf16* x, int row, int column, int ro
 // ldmatrix for 16 rows of A, and for 16 of B, two times 8: there the 8 x 8 matrices go to the right
 // first.
 __device__ void load_a(uint32_t (&x)[4], bf16* tile, int row, int piece) {
-  load_matrices(x, row_of_lane(tile, row, piece));
+  ldmatrix(x, row_of_lane(tile, row, piece));
 }
 __device__ void load_b(uint32_t (&x)[4], bf16* tile, int row, int piece) {
   const int block = threadIdx.x % 32 / 8, line = threadIdx.x % 8;
-  load_matrices(x, address(piece_of(tile, row + block / 2 * 8 + line, piece + block % 2)));
+  ldmatrix(x, address(piece_of(tile, row + block / 2 * 8 + line, piece + block % 2)));
 }
 
 // Stores what a lane holds of 16 x 8 sums: two neighbours, and two more 8 rows below.
@@ -194,7 +194,7 @@ struct Pipeline {
 __device__ void load_step(Pipeline& s, int step, const CUtensorMap& a_map,
                           const CUtensorMap& b_map) {
   uint64_t* full = &s.full[step % kStages];
-  expect_bytes(full, sizeof(s.a[0]) + sizeof(s.b[0]));
+  arrive_and_expect_tx(full, sizeof(s.a[0]) + sizeof(s.b[0]));
   load_tile(s.a[step % kStages], a_map, full, {step * kTileK, int(blockIdx.y) * kTileM});
   load_tile(s.b[step % kStages], b_map, full, {step * kTileK, int(blockIdx.x) * kTileN});
 }
@@ -209,7 +209,7 @@ __global__ void __launch_bounds__(256, 1)
   const int warpgroup = threadIdx.x / 128, steps = (p.k + kTileK - 1) / kTileK;
   if (threadIdx.x == 0) {
     for (uint64_t& barrier : s.full) init_barrier(&barrier, 1);
-    publish_barriers();
+    fence_barrier_init();
     for (int step = 0; step < min(kStages, steps); ++step) load_step(s, step, a_map, b_map);
   }
   __syncthreads();
@@ -218,11 +218,11 @@ __global__ void __launch_bounds__(256, 1)
     const int stage = step % kStages, phase = step / kStages % 2;
     wait(&s.full[stage], phase);
     start_product(d, s.a[stage] + warpgroup * 64 * kTileK, s.b[stage], step == 0);
-    wait_products<0>();
+    warpgroup_wait<0>();
     __syncthreads();
     if (threadIdx.x == 0 && step + kStages < steps) load_step(s, step + kStages, a_map, b_map);
   }
-  release(d);
+  warpgroup_fence_operand(d);
   store_accumulators(p, d, blockIdx.y * kTileM + warpgroup * 64, blockIdx.x * kTileN);
 }
 
@@ -238,14 +238,14 @@ __global__ void __launch_bounds__(384, 1)
   const int warpgroup = threadIdx.x / 128, steps = (p.k + kTileK - 1) / kTileK;
   if (threadIdx.x == 0) {
     for (int i = 0; i < kStages; ++i) {
-      init_barrier(&s.full[i], 1);   // the producer's expect_bytes
+      init_barrier(&s.full[i], 1);   // the producer's arrive_and_expect_tx
       init_barrier(&s.empty[i], 8);  // one thread of each consuming warp
     }
-    publish_barriers();
+    fence_barrier_init();
   }
   __syncthreads();
   if (warpgroup == 2) {
-    give_registers<40>();
+    warpgroup_reg_dealloc<40>();
     if (threadIdx.x == 256) {
       for (int step = 0; step < steps; ++step) {
         const int stage = step % kStages, phase = step / kStages % 2;
@@ -254,17 +254,17 @@ __global__ void __launch_bounds__(384, 1)
       }
     }
   } else {
-    take_registers<232>();
+    warpgroup_reg_alloc<232>();
     float d[kTileN / 2];
     for (int step = 0; step < steps; ++step) {
       const int stage = step % kStages, phase = step / kStages % 2;
       wait(&s.full[stage], phase);
       start_product(d, s.a[stage] + warpgroup * 64 * kTileK, s.b[stage], step == 0);
-      wait_products<1>();  // this product still runs and reads its stage; the one before has ended
+      warpgroup_wait<1>();  // this product still runs and reads its stage; the one before has ended
       if (step > 0 && threadIdx.x % 32 == 0) arrive(&s.empty[(step - 1) % kStages]);
     }
-    wait_products<0>();
-    release(d);
+    warpgroup_wait<0>();
+    warpgroup_fence_operand(d);
     store_accumulators(p, d, blockIdx.y * kTileM + warpgroup * 64, blockIdx.x * kTileN);
   }
 }
@@ -277,8 +277,8 @@ using HopperKernel = void(CUtensorMap, CUtensorMap, Problem);
 const char* launch_hopper(HopperKernel* kernel, unsigned threads, const Problem& p,
                           cudaStream_t stream) {
   CUtensorMap a_map, b_map;
-  const char* error = describe_matrix(&a_map, p.a, p.m, p.k, kTileM);
-  if (!error) error = describe_matrix(&b_map, p.b, p.n, p.k, kTileN);
+  const char* error = make_tensor_map(&a_map, p.a, p.m, p.k, kTileM);
+  if (!error) error = make_tensor_map(&b_map, p.b, p.n, p.k, kTileN);
   if (error) return error;
   return launch(kernel, {grid(p, kTileM, kTileN), threads, sizeof(Pipeline)}, stream, a_map, b_map,
                 p);

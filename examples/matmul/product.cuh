@@ -60,20 +60,21 @@ __device__ inline uint32_t round_pair(float x, float y) {
   return reinterpret_cast<const uint32_t&>(pair);
 }
 
-__device__ inline void sync_warpgroup(int warpgroup) { sync_some(warpgroup + 1, 128); }
+__device__ inline void sync_warpgroup(int warpgroup) { named_barrier_sync(warpgroup + 1, 128); }
 
 // Starts d = a b^T, or d += a b^T, for tiles of kTileK columns. d must not be touched before the
 // wait: ptxas would serialize the products (warning C7510).
 template <int kSums>
 __device__ inline void start_product(float (&d)[kSums], const bf16* a, const bf16* b,
                                      bool is_first) {
-  begin_products();
+  warpgroup_arrive();
 #pragma unroll
   for (int i = 0; i < kTileK / 16; ++i) {
-    const uint64_t left = describe(address(a) & 0x3ffff), right = describe(address(b) & 0x3ffff);
+    const uint64_t left = matrix_descriptor(address(a) & 0x3ffff),
+                   right = matrix_descriptor(address(b) & 0x3ffff);
     wgmma<bf16>(d, left + 2 * i, right + 2 * i, i > 0 || !is_first);
   }
-  commit_products();
+  warpgroup_commit_batch();
 }
 
 // Where 8 elements of a tile lie, 64 columns wide: a piece of 16 bytes. The pieces of a row are
@@ -103,7 +104,7 @@ __device__ void store_result(const CUtensorMap& map, bf16 (*buffers)[64 * 64], i
   for (int start = 0; start < kSums; start += 32 * kShare) {
     bf16* buffer = buffers[turn];
     turn ^= 1;
-    if (thread == 0) wait_stores<1>();
+    if (thread == 0) tma_store_wait<1>();
     sync_warpgroup(warpgroup);  // the buffer is free
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -117,9 +118,9 @@ __device__ void store_result(const CUtensorMap& map, bf16 (*buffers)[64 * 64], i
           x[j] = round_pair(d[start + i * 8 + j * 2], d[start + i * 8 + j * 2 + 1]);
         }
       }
-      store_matrices(row_of_lane(buffer, warp * 16, i * 2), x);
+      stmatrix(row_of_lane(buffer, warp * 16, i * 2), x);
     }
-    publish_to_tma();
+    tma_store_fence();
     sync_warpgroup(warpgroup);
     if (thread == 0) store_tile(map, buffer, {column / kShare + start * 2 / kShare, row});
   }
@@ -140,15 +141,15 @@ __global__ void __launch_bounds__(384, 1)
   const int steps = (k + kTileK - 1) / kTileK;
   if (threadIdx.x == 0) {
     for (int i = 0; i < kStages; ++i) {
-      init_barrier(&s.full[i], 1);              // the producer's expect_bytes
+      init_barrier(&s.full[i], 1);              // the producer's arrive_and_expect_tx
       init_barrier(&s.empty[i], 8 * kCluster);  // each warp that reads what this block has loaded
     }
-    publish_barriers();
+    fence_barrier_init();
   }
-  sync_cluster();
+  cluster_sync();
   PipelineState<kStages> state;
   if (warpgroup == 2) {
-    give_registers<40>();
+    warpgroup_reg_dealloc<40>();
     if (thread == 0) {
       for (int i = blockIdx.x / kCluster; i < tiles; i += clusters) {
         const auto [row, column] = find_tile<kTileN, kCluster>(i, m, n);
@@ -156,7 +157,7 @@ __global__ void __launch_bounds__(384, 1)
           const int stage = state.stage, depth = step * kTileK;
           uint64_t* full = &s.full[stage];
           wait(&s.empty[stage], state.phase ^ 1);
-          expect_bytes(full, sizeof(s.a[0]) + sizeof(s.b[0]));
+          arrive_and_expect_tx(full, sizeof(s.a[0]) + sizeof(s.b[0]));
           load_tile(s.a[stage], a_map, full, {depth, row + rank * kTileM});
           if (kCluster == 1) {
             load_tile(s.b[stage], b_map, full, {depth, column});
@@ -167,9 +168,9 @@ __global__ void __launch_bounds__(384, 1)
         }
       }
     }
-    __syncwarp();  // the warp goes on together; sync_cluster() would also take threads one by one
+    __syncwarp();  // the warp goes on together; cluster_sync() would also take threads one by one
   } else {
-    take_registers<232>();
+    warpgroup_reg_alloc<232>();
     int turn = 0;                                // of the two buffers for results
     const auto release_stage = [&](int stage) {  // to the producers of all blocks that fill it
       if (lane < kCluster) arrive_at(&s.empty[stage], lane);
@@ -181,23 +182,23 @@ __global__ void __launch_bounds__(384, 1)
       for (int step = 0; step < steps; ++step, state.advance()) {
         wait(&s.full[state.stage], state.phase);
         start_product(d, s.a[state.stage] + warpgroup * 64 * kTileK, s.b[state.stage], step == 0);
-        wait_products<1>();  // one product runs while the next one is started
+        warpgroup_wait<1>();  // one product runs while the next one is started
         if (step > 0) release_stage(last);
         last = state.stage;
       }
-      wait_products<0>();
-      release(d);
+      warpgroup_wait<0>();
+      warpgroup_fence_operand(d);
       release_stage(last);
       store_result<kGated>(c_map, s.c[warpgroup], turn, d, row + rank * kTileM + warpgroup * 64,
                            column);
     }
-    if (thread == 0) wait_stores<0>();
+    if (thread == 0) tma_store_wait<0>();
   }
-  sync_cluster();  // a block must not end while the other one may still arrive at its barriers
+  cluster_sync();  // a block must not end while the other one may still arrive at its barriers
 }
 
 // How TMA finds tiles of box_rows x kTileK in a row-major matrix. Returns NULL or an error message.
-inline const char* describe_matrix(CUtensorMap* map, const bf16* data, int rows, int columns,
+inline const char* make_tensor_map(CUtensorMap* map, const bf16* data, int rows, int columns,
                                    unsigned box_rows) {
   if (reinterpret_cast<uintptr_t>(data) % 16 != 0 || columns % 8 != 0) {
     return "TMA needs rows and pointers that are multiples of 16 bytes";
@@ -213,9 +214,9 @@ template <int kShape, bool kGated>
 const char* launch_multiply(const Problem& p, const Plan& plan, cudaStream_t stream) {
   constexpr int kTileN = kShapes[kShape].tile_n, kCluster = kShapes[kShape].cluster;
   CUtensorMap a_map, b_map, c_map;
-  const char* error = describe_matrix(&a_map, p.a, p.m, p.k, kTileM);
-  if (!error) error = describe_matrix(&b_map, p.b, p.n, p.k, kTileN / kCluster);
-  if (!error) error = describe_matrix(&c_map, p.c, p.m, kGated ? p.n / 2 : p.n, 64);
+  const char* error = make_tensor_map(&a_map, p.a, p.m, p.k, kTileM);
+  if (!error) error = make_tensor_map(&b_map, p.b, p.n, p.k, kTileN / kCluster);
+  if (!error) error = make_tensor_map(&c_map, p.c, p.m, kGated ? p.n / 2 : p.n, 64);
   if (error) return error;
   const unsigned blocks = plan.blocks;
   return launch(multiply<kTileN, kCluster, kGated>,

@@ -142,7 +142,7 @@ static void compute(Thread& thread, unsigned partners) {
     for (unsigned lane = 0; lane < kLanes; ++lane)
       requests[lane] = partners >> lane & 1 ? &lanes[lane].warp : nullptr;
     if (operation == kMatrixProduct) multiply_matrices(requests);
-    if (operation == kMatrixLoad) load_matrices(requests);
+    if (operation == kMatrixLoad) ldmatrix(requests);
     if (operation == kMatrixTranspose) transpose_matrix(requests);
     return;
   }

@@ -14,7 +14,7 @@ bool has_passed(const Thread& thread, const void* pc);
 
 // matrix.cpp: what a warp computes together with its lanes' registers.
 void multiply_matrices(const WarpRequest* const (&lanes)[kLanes]);
-void load_matrices(const WarpRequest* const (&lanes)[kLanes]);
+void ldmatrix(const WarpRequest* const (&lanes)[kLanes]);
 void transpose_matrix(const WarpRequest* const (&lanes)[kLanes]);
 
 }  // namespace emulator

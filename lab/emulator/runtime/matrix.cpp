@@ -75,7 +75,7 @@ void multiply_matrices(const WarpRequest* const (&requests)[kLanes]) {
 
 // Lane i of each eight has passed the address of row i; matrix m comes from the addresses of lanes
 // 8 m to 8 m + 7.
-void load_matrices(const WarpRequest* const (&requests)[kLanes]) {
+void ldmatrix(const WarpRequest* const (&requests)[kLanes]) {
   for (unsigned lane = 0; lane < kLanes; ++lane) {
     if (!requests[lane]) return;
   }
