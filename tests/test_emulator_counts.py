@@ -9,6 +9,8 @@ import torch
 
 from lab import emulator
 
+pytestmark = pytest.mark.anywhere
+
 ROOT = Path(__file__).resolve().parents[1]
 WARPS = 4  # of each kernel in counts.cu
 

@@ -9,6 +9,8 @@ import torch
 
 from lab import emulator
 
+pytestmark = pytest.mark.anywhere
+
 KERNELS = 20
 HELPER = "__device__ __noinline__ float helper(const float* x) { float s = x[0]; return s + x[9]; }\n"
 

@@ -8,6 +8,8 @@ import torch
 
 from lab import emulator
 
+pytestmark = pytest.mark.anywhere
+
 SOURCE = Path(__file__).parent / "emulator/faults.cu"
 # name: (kind, grid, block, elements of y, elements of x, n)
 FAULTS = {

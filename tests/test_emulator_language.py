@@ -8,6 +8,8 @@ import torch
 
 from lab import emulator
 
+pytestmark = pytest.mark.anywhere
+
 HERE = Path(__file__).parent / "emulator"
 
 

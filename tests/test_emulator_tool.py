@@ -14,6 +14,8 @@ from lab import emulator
 from lab.emulator import __main__ as command
 from lab.emulator import build
 
+pytestmark = pytest.mark.anywhere
+
 ROOT = Path(__file__).resolve().parents[1]
 TRANSPOSE = str(ROOT / "examples/transpose/transpose.cu")
 

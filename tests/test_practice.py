@@ -69,6 +69,7 @@ def wrong(some):
     return pytest.mark.parametrize(("exercise", "answer"), [each for each in WRONG if each.values[0] in some])
 
 
+@pytest.mark.anywhere
 class TestFirstHalf:
     """Two classes, so that two workers share them."""
 
@@ -82,6 +83,7 @@ class TestFirstHalf:
         assert head(answer)["says"] in fails(exercise, answer)
 
 
+@pytest.mark.anywhere
 class TestSecondHalf:
     @pytest.mark.parametrize("exercise", SECOND, ids=name)
     def test_solution_passes_and_skeleton_fails(self, exercise):
@@ -226,6 +228,7 @@ def test_other_right_answers_pass(way, tmp_path):
     assert grade(exercise, changed(exercise, tmp_path, *edits))
 
 
+@pytest.mark.anywhere
 class TestMessages:
     """What a grader says of mistakes that no exercise has among its wrong answers."""
 
@@ -303,6 +306,7 @@ def practice(run, tmp_path):
     return practice
 
 
+@pytest.mark.anywhere
 class TestProgram:
     def test_from_start_to_passed(self, practice):
         """A whole exercise: nothing is overwritten, progress is kept, --all earlier hints are shown again."""
