@@ -18,7 +18,8 @@ __device__ inline void warpgroup_reg_alloc() {
 }
 
 // A tile in shared memory: its address, 1024 bytes from 8 rows to the next 8, the 128-byte swizzle.
-// 16 columns further are 32 bytes, 2 in the descriptor.
+// (1 << 16: the leading dimension's offset, which swizzled tiles with rows along K do not use.)
+// 16 columns further are 32 bytes, 2 in the descriptor: the hardware swizzles after the addition.
 __device__ inline uint64_t matrix_descriptor(uint32_t tile) {
   return tile >> 4 | 1ull << 16 | 64ull << 32 | 1ull << 62;
 }
