@@ -82,6 +82,7 @@ def test_follows_the_sources(compiler, tiny, load, tmp_path):
     assert "-shared" in shown
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("compiler", ["jit", pytest.param("cmake", marks=LATER)])
 def test_rebuild_cures(compiler, tiny, load, tmp_path):
     """An empty library, as a full disk leaves it; for cmake also a folder that was moved. (setuptools always links.)"""
@@ -95,6 +96,7 @@ def test_rebuild_cures(compiler, tiny, load, tmp_path):
         load(compiler, "rebuild", root=moved)
 
 
+@pytest.mark.thorough
 def test_failed_builds(tmp_path, tiny, load):
     """The tool's own error, in the words that docs/troubleshooting.md lists; or a message with the cure."""
     (tiny / "kernel/add2_cpu.cpp").write_text('extern "C" int no_such_function();\nint used = no_such_function();\n')

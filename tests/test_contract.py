@@ -91,6 +91,7 @@ class TestLaunch(NotDifferentiable):
         }
 
 
+@pytest.mark.thorough
 class TestRope(Differentiable):
     function, operator, reference = "rotate", "rope.rotate", "by_torch"
     folder, leaves, rows = "rope", (0,), {0: 2, 1: 0, 2: 0}
@@ -135,6 +136,7 @@ class TestRope(Differentiable):
             torch.testing.assert_close(mine, right)
 
 
+@pytest.mark.thorough
 class TestGatedLinear(Differentiable):
     function, operator, reference = "gated_linear", "gated_linear.gated_linear", "reference"
     folder, module, leaves, rows, error = "matmul", "gated_linear", (0, 1), {0: 0}, 0.01
@@ -161,11 +163,13 @@ class TestGatedLinear(Differentiable):
         }
 
 
+@pytest.mark.thorough
 class TestGatedLinearFloat64(TestGatedLinear):
     dtype, error, is_promoting = torch.float64, 1e-12, False
     test_compiled = test_compiled_sizes = test_exported = None
 
 
+@pytest.mark.thorough
 class TestAddRmsNorm(Differentiable):
     function, operator, reference = "add_rms_norm", "add_rms_norm.add_rms_norm", "reference"
     folder, leaves, rows, error = "add_rms_norm", (0, 1, 2), {0: 0, 1: 0}, 1e-5
@@ -202,6 +206,7 @@ class TestAddRmsNorm(Differentiable):
         }
 
 
+@pytest.mark.thorough
 class TestInt4Linear(Differentiable):
     function, operator = "int4_linear", "int4_linear.int4_linear"
     folder, leaves, rows, error = "int4_linear", (0, 4), {0: 0}, 0.01
@@ -239,6 +244,7 @@ class TestInt4Linear(Differentiable):
         }
 
 
+@pytest.mark.thorough
 class TestAttend(NotDifferentiable):
     function, operator = "attend", "decode_attention.attend"
     folder, rows, strided, error = "decode_attention", dict.fromkeys(range(4), 0), (0, 1, 2), 0.01
@@ -267,6 +273,7 @@ class TestAttend(NotDifferentiable):
         }
 
 
+@pytest.mark.thorough
 class TestAppend(NotDifferentiable):
     function, operator = "append", "decode_attention.append"
     folder, rows, strided, error = "decode_attention", dict.fromkeys((0, 1, 2, 5, 6, 7), 0), (0, 1, 2), 0.01

@@ -58,6 +58,7 @@ def test_emulator_counts_as_nsight_compute(run, emulator_cache, tmp_path):
         assert differences == {*row["different"]}, row["launch"]
 
 
+@pytest.mark.thorough
 def test_counts_are_compared_with_a_table_of_ncu(run, emulator_cache, tmp_path):
     """One wrong number is named; a table of other launches is refused."""
     run("examples/profile/counts.py", "--json", tmp_path / "counts.json")

@@ -71,6 +71,7 @@ def test_cache_follows_headers_and_flags(files, monkeypatch):
     assert scaled(emulator.load(sources, ["-DFACTOR=5"])) == 5
 
 
+@pytest.mark.thorough
 def test_several_processes_at_once(files, tmp_path):
     """They compile once, into an empty cache."""
     (tmp_path / "new").mkdir()

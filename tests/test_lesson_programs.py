@@ -73,7 +73,7 @@ def test_reduction_in_the_emulator(run, tmp_path):
 LADDERS = {"add_rms_norm": 8, "matmul": 4, "int4_linear": 3, "decode_attention": 5}
 
 
-@pytest.mark.parametrize("lesson", LADDERS)
+@pytest.mark.parametrize("lesson", [pytest.param(x, marks=[pytest.mark.thorough] * (x != "matmul")) for x in LADDERS])
 def test_ladder_in_the_emulator(lesson, run, tmp_path):
     """Each rung is right, and has no fault; the first one loads several times what the last one does."""
     rows = [*counted(run, tmp_path, f"{lesson}/ladder.py").values()]

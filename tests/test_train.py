@@ -153,6 +153,7 @@ def edited(content):
         yield from (content | {name: each} for each in odd if repr(each) != repr(value))
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore:Using a non-tuple")  # a tensor in the place of a dict
 def test_resume_from_another_file(end, tmp_path):
     """One line and exit status 1, also where one value of a checkpoint was edited."""

@@ -213,6 +213,7 @@ def test_torch_that_refuses_a_key(add2):
     assert add2.add2 is not add2.ops.add2
 
 
+@pytest.mark.thorough
 def test_imported_while_traced(library, run):
     """By a function that torch.export or make_fx runs: the lane is set up, and the graph has nothing of that."""
     printed = run("-c", TRACED_IMPORT, library).stdout
@@ -265,6 +266,7 @@ print(add2.add2.__module__, add2.__file__)
 """
 
 
+@pytest.mark.thorough
 def test_without_the_file(library, run, project):
     """add2/fast.py and its import are deleted: nothing else needs them."""
     (project / "add2/fast.py").unlink()
