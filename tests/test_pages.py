@@ -41,7 +41,6 @@ SOLUTIONS = [(path, number) for path in SOLVED for number in re.findall(r"def ex
 
 MISTAKES, KINDS = ((ROOT / "docs" / name).read_text() for name in ("2_mistakes.md", "6_kinds.md"))
 TITLES = dict(re.findall(r"^## (\w+): (.*)", MISTAKES, re.MULTILINE))
-LONG = {"cpu", "gpu"}  # each in three processes that import torch
 HEAD, *ROWS = (
     [cell.strip(" `") for cell in row.split("|")[1:-1]]
     for row in re.findall(r"^\| (?:trap|`\w+`) \|.*\|$", KINDS, re.MULTILINE)
@@ -323,12 +322,12 @@ def sections(text, fence=""):
 
 
 @pytest.fixture(scope="module")
-def mistakes(run, request):
-    names = TITLES if request.config.getoption("--all") else [name for name in TITLES if name not in LONG]
-    return sections(run("examples/mistakes/mistakes.py", *names, cwd="/", PATH=toolchain.tool_path()).stdout)
+def mistakes(run):
+    return sections(run("examples/mistakes/mistakes.py", *TITLES, cwd="/", PATH=toolchain.tool_path()).stdout)
 
 
-@pytest.mark.parametrize("name", [pytest.param(x, marks=[pytest.mark.thorough] * (x in LONG)) for x in TITLES])
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", TITLES)
 def test_mistake(name, mistakes):
     rows = mistakes[name]
     assert rows["title"] == TITLES[name]
