@@ -186,3 +186,12 @@ def emulator_cache(own_jit_cache):
     folder = Path(os.environ["ADD2_TEST_CACHE"]).with_name("emulator")
     os.environ["EMULATOR_CACHE"] = str(folder)
     return folder
+
+
+@pytest.fixture
+def forks():
+    """Skips where earlier tests have started autograd's threads: torch then refuses backward() in a fork."""
+    from lab.referee.processes import autograd_survives_a_fork  # not for the tests of a copied project
+
+    if not autograd_survives_a_fork():
+        pytest.skip("this process has started autograd's threads, which do not survive a fork")

@@ -57,6 +57,7 @@ SHORT = ("add2.add2", "add2::torch_launch_add2")
 @pytest.mark.parametrize(
     ("file", "title"), [pytest.param(*each, marks=[pytest.mark.thorough] * (each[1] not in SHORT)) for each in OURS]
 )
+@pytest.mark.usefixtures("forks")
 def test_ours(operator, file, title):
     asked = [name for name, check in CHECKS.items() if "cpu" in check.on and "cpu" in check.unasked_on]
     assert_right(operator, file, title, [name for name in asked if not CHECKS[name].compiles and name not in TRACING])
@@ -64,6 +65,7 @@ def test_ours(operator, file, title):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("file", "title"), OURS)
+@pytest.mark.usefixtures("forks")
 def test_ours_traced(operator, file, title):
     """The default backend, too."""
     assert_right(operator, file, title, TRACING)
@@ -71,6 +73,7 @@ def test_ours_traced(operator, file, title):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("title", ["add2.add2", "torch.ops.add2.add2", "add2::torch_launch_add2"])
+@pytest.mark.usefixtures("forks")
 def test_add2_with_all_checks(add2, title):
     assert not [finding for finding in judge(load(SPECS / "add2.py", title)) if finding.is_wrong]
 
@@ -99,6 +102,7 @@ CARELESS = {
 
 @pytest.mark.anywhere
 @pytest.mark.parametrize(("file", "title"), [pytest.param(*each, marks=pytest.mark.thorough) for each in CARELESS])
+@pytest.mark.usefixtures("forks")
 def test_careless_operators(file, title, own_jit_cache):
     """Pages 2 and 6 say what is wrong with them."""
     expected = CARELESS[file, title]
@@ -119,6 +123,7 @@ def test_careless_operators(file, title, own_jit_cache):
         ("mistakes", "mistakes::careful_mirror", ["overlaps"]),
     ],
 )
+@pytest.mark.usefixtures("forks")
 def test_careful_operators(file, title, checks, own_jit_cache):
     findings = judge(load(SPECS / f"{file}.py", title), checks=checks)
     assert not [finding for finding in findings if finding.is_wrong]

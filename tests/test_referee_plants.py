@@ -15,6 +15,8 @@ from lab.referee.judge import run_trials
 from lab.referee.processes import fork, may_fork
 from lab.referee.registry import CHECKS
 
+pytestmark = pytest.mark.usefixtures("forks")
+
 HERE = Path(__file__).parent
 SLOW = ("wrong_beyond_65536", "unchecked_in_inference_mode", "effect", "leaks", "shared_scratch", "fake_dtype_half")
 SLOW += ("fake_one_row", "gradient_of_many_is_zero", "incomplete_block")  # half a second or more

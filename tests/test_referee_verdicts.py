@@ -21,6 +21,8 @@ from lab.referee.report import reproducer
 from lab.referee.values import mixed_dtypes_are_right
 from lab.referee.writing import results_are_new
 
+pytestmark = pytest.mark.usefixtures("forks")
+
 ROOT = Path(__file__).parents[1]
 library = torch.library.Library("verdicts", "DEF")
 

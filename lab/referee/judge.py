@@ -108,7 +108,8 @@ def ask(operator: Operator, device: str, check: Check) -> Finding:
     if may_fork(device):
         ended = fork(lambda say: run_trials(operator, device, check, say), check.seconds)
     elif operator.file is None:
-        raise SpecError(f"{operator.title}: describe it in a file: CUDA is in use here, so each check loads it anew")
+        reason = "after CUDA or autograd's threads no fork works, so each check loads it anew"
+        raise SpecError(f"{operator.title}: describe it in a file: {reason}")
     else:
         options = ["--operator", operator.title, "--device", device, "--check", check.name]
         ended = start([operator.file, *options], check.seconds + 60)
@@ -284,7 +285,7 @@ def ask_opcheck(operator: Operator, device: str) -> tuple[dict[str, str], str]:
     if operator.packet is None:
         return {}, "not an operator of the dispatcher"
     if not may_fork(device):
-        return {}, "CUDA is in use in this process, so opcheck cannot be asked in another one"
+        return {}, "this process has used CUDA or started autograd's threads, so opcheck cannot be asked in a fork"
     ended = fork(work, 120)
     if not ended.events:
         return {"test_schema": _told(ended)}, ""

@@ -1,7 +1,7 @@
 """Each check in a process of its own, with a time limit: a crash or a hang is a result, and no state is left.
 
-A fork takes milliseconds. CUDA does not survive it: where this process has used CUDA, the check gets a new Python,
-which loads the file with the description again.
+A fork takes milliseconds. CUDA does not survive it, and neither do autograd's threads: where this process has used
+CUDA, or has started those threads, the check gets a new Python, which loads the file with the description again.
 """
 
 import ctypes
@@ -35,8 +35,10 @@ class Ended:
 
 
 def may_fork(device: str) -> bool:
-    """Whether a fork can use the device. cuDeviceGetCount() says 3, not initialized, until CUDA is used for the first
-    time, also by torch.cuda.is_available()."""
+    """Whether a fork can use autograd and the device. cuDeviceGetCount() says 3, not initialized, until CUDA is used
+    for the first time, also by torch.cuda.is_available()."""
+    if not autograd_survives_a_fork():
+        return False
     if not device.startswith("cuda"):
         return True
     if torch.cuda.is_initialized():
@@ -45,6 +47,19 @@ def may_fork(device: str) -> bool:
         return ctypes.CDLL("libcuda.so.1").cuDeviceGetCount(ctypes.byref(ctypes.c_int())) == 3
     except OSError:
         return False
+
+
+def autograd_survives_a_fork() -> bool:
+    """torch refuses each backward() in a fork of a process that has started autograd's threads for other devices. No
+    function tells whether it has, so a fork tries."""
+    child = os.fork()
+    if child == 0:
+        try:
+            torch.ones(1, requires_grad=True).backward()
+        except RuntimeError:
+            os._exit(1)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def sayer(pipe: int) -> Callable[[dict], None]:
