@@ -18,6 +18,8 @@ from lab.referee.__main__ import main
 from lab.referee.judge import ask
 from lab.referee.registry import CHECKS
 
+pytestmark = pytest.mark.usefixtures("forks")
+
 ROOT = Path(__file__).parents[1]
 REFEREE = ROOT / "lab/referee"
 GOOD = """
