@@ -5,8 +5,7 @@
 
 __global__ void relu(float* y, const float* x, int64_t n) {
   const int64_t stride = gridDim.x * int64_t(blockDim.x);
-  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += stride)
-    y[i] = fmaxf(x[i], 0);
+  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += stride) y[i] = fmaxf(x[i], 0);
 }
 
 extern "C" const char* launch_relu(float* y, const float* x, int64_t n, int64_t blocks,

@@ -5,8 +5,7 @@
 
 __global__ void relu(float* y, const float* x, int64_t n) {
   const int64_t stride = int64_t(gridDim.x) * blockDim.x;
-  for (int64_t i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += stride)
-    y[i] = fmaxf(x[i], 0);
+  for (int64_t i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += stride) y[i] = fmaxf(x[i], 0);
 }
 
 extern "C" const char* launch_relu(float* y, const float* x, int64_t n, int64_t blocks,
