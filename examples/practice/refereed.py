@@ -96,7 +96,8 @@ def require(finding: Finding, must_be_right: bool, line: str = "") -> None:
         where = "\n".join(part for part in (line, asked) if part)
         raise NotYet(finding.check, f"{finding.check}: {finding.message.rstrip('.')}.", where, think)
     if must_be_right and finding.verdict != "right":
-        what = f"{finding.check}: expected the right result, but it is {finding.verdict}: {finding.message}"
+        how = "it fails" if finding.verdict == "refused" else f"it is {finding.verdict}"
+        what = f"{finding.check}: expected the right result, but {how}: {finding.message}"
         raise NotYet(finding.check, f"{what.rstrip('.')}.", asked)
 
 
