@@ -12,6 +12,7 @@ docs/practice.md explains more. The exercises are in examples/practice.
 import argparse
 import os
 import re
+import shlex
 import signal
 import sys
 from collections.abc import Callable
@@ -23,12 +24,13 @@ sys.path[:0] = [str(ROOT), str(ROOT / "examples" / "practice")]
 import exercises  # noqa: E402
 from progress import Answers  # noqa: E402
 
+DEFAULT = ROOT / "answers"  # the folder
 LIMIT_S = 300  # for grading an answer
 
 
 def main() -> int:
     args = parse()
-    answers = Answers(args.folder)
+    answers = Answers(args.folder, "" if args.folder == DEFAULT else f" --folder {shlex.quote(str(args.folder))}")
     try:
         if args.command == "list":
             return show_list(answers)
@@ -43,7 +45,7 @@ def parse() -> argparse.Namespace:
     keep = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(prog="practice.py", description=__doc__, formatter_class=keep)
     folder = {"type": Path, "metavar": "FOLDER", "help": "yours (default: answers)"}
-    parser.add_argument("--folder", default=ROOT / "answers", **folder)
+    parser.add_argument("--folder", default=DEFAULT, **folder)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
 
     def add_command(name: str, text: str) -> argparse.ArgumentParser:
@@ -108,7 +110,7 @@ def start(exercise: exercises.Exercise, answers: Answers, args: argparse.Namespa
     print(re.sub(r"\[([^\]]+)\]\((?:\.\./)+([^)#]+)[^)]*\)", r"\1 (\2)", text))  # links become paths
     if is_new:
         path = shown(answers.path(exercise))
-        print(f"Write your answer in {path}, then: python3 practice.py check {exercise.number}")
+        print(f"Write your answer in {path}, then: {answers.command('check', exercise.number)}")
     else:
         print(f"{shown(answers.path(exercise))} exists and is left as it is. To start anew, rename it first.")
     return 0
@@ -117,7 +119,7 @@ def start(exercise: exercises.Exercise, answers: Answers, args: argparse.Namespa
 def check(exercise: exercises.Exercise, answers: Answers, args: argparse.Namespace) -> int:
     answer = args.file or answers.path(exercise)
     if not answer.exists():
-        first = "" if args.file else f"; first: python3 practice.py start {exercise.number}"
+        first = "" if args.file else f"; first: {answers.command('start', exercise.number)}"
         raise exercises.Mistake(f"{shown(answer)} does not exist{first}")
     print(f"{exercise.number}. {exercise.title}", flush=True)
     status = run_apart(lambda: grade(exercise, answer, args))
@@ -129,16 +131,16 @@ def check(exercise: exercises.Exercise, answers: Answers, args: argparse.Namespa
     passed = {"passed": True} if status == 0 else {}
     answers.record(exercise, checks=answers.of(exercise).get("checks", 0) + 1, **passed)
     if status == 0:
-        print(f"Passed. To compare: python3 practice.py solution {exercise.number}")
+        print(f"Passed. To compare: {answers.command('solution', exercise.number)}")
         following = answers.next(exercise)
         number = following[:2].lstrip("0")
         print(
-            f"Next: python3 practice.py start {number}"
+            f"Next: {answers.command('start', number)}"
             if following
             else "All exercises that can be done on this machine are passed."
         )
     else:
-        print(f"Not yet. A hint: python3 practice.py hint {exercise.number}")
+        print(f"Not yet. A hint: {answers.command('hint', exercise.number)}")
     return status
 
 
@@ -209,7 +211,7 @@ def hint(exercise: exercises.Exercise, answers: Answers, args: argparse.Namespac
     for number, text in enumerate(exercise.hints[: used + 1], 1):
         print(f"{number}. {text}")
     if used >= len(exercise.hints):
-        print(f"\nThese are all hints. The solution: python3 practice.py solution {exercise.number}")
+        print(f"\nThese are all hints. The solution: {answers.command('solution', exercise.number)}")
         return 0
     answers.record(exercise, hints=used + 1)
     left = len(exercise.hints) - used - 1

@@ -71,6 +71,15 @@ def test_cache_follows_headers_and_flags(files, monkeypatch):
     assert scaled(emulator.load(sources, ["-DFACTOR=5"])) == 5
 
 
+def test_cache_follows_the_folder(files, monkeypatch, tmp_path):
+    """The debug information names the folder of the emulator's headers, so another clone has a library of its own."""
+    monkeypatch.setattr(build, "_made", lambda *_: None)
+    first = build.precompiled([])
+    shutil.copytree(build.HEADERS, tmp_path / "include")
+    monkeypatch.setattr(build, "HEADERS", tmp_path / "include")
+    assert build.precompiled([]) != first
+
+
 @pytest.mark.thorough
 def test_several_processes_at_once(files, tmp_path):
     """They compile once, into an empty cache."""
@@ -144,6 +153,20 @@ def test_command_line_runs_a_launcher(emulator_cache, capsys):
     status, output, _ = call(capsys, TRANSPOSE)
     assert status == 0
     assert "launcher launch_4_bytes(int64, pointer, pointer, int64, int64, stream)" in output
+
+
+def test_nothing_launched_is_no_success(emulator_cache, capsys):
+    """There is no kernel 9, and the launcher does not say so."""
+    status, output, _ = call(capsys, TRANSPOSE, "launch_4_bytes", "9", "float32[3,2]:out", "float32[2,3]", "2", "3")
+    assert status == 1
+    assert "nothing was launched" in output
+    assert "FAULT: argument 2: 6 elements were never written" in output
+
+
+def test_a_file_is_asked_for(capsys):
+    with pytest.raises(SystemExit):
+        command.main([])
+    assert "required: file\n" in capsys.readouterr().err
 
 
 def test_command_line_runs_a_kernel(emulator_cache, capsys):

@@ -21,6 +21,7 @@ import exercises  # noqa: E402
 import grading  # noqa: E402
 import on_gpu  # noqa: E402
 import progress  # noqa: E402
+import refereed  # noqa: E402
 
 EXERCISES = exercises.find_all()
 KERNELS = [each for each in EXERCISES if each.skeleton.suffix == ".cu"]
@@ -266,13 +267,24 @@ class TestMessages:
         ("edit", "words"),
         [
             (("return weight * x * x", "return weight * x *"), ["does not load: SyntaxError", "answer.py:10: return"]),
-            (("return weight * x * x", "return w * x * x"), ["the plain call fails: NameError: name 'w'"]),
+            (
+                ("return weight * x * x", "return w * x * x"),
+                ["the plain call fails: NameError: name 'w'", "answer.py:10: return w"],
+            ),
+            (
+                ("ctx.saved_tensors", "ctx.saved"),
+                ["lost_gradients: AttributeError", "answer.py:18: x, weight = ctx.saved"],
+            ),
+            (("return weight * x * x", "exit(0)"), ["SystemExit: 0", "Which line calls sys.exit"]),
             (("practice::weigh_squares", "practice::weigh"), ["no operator practice::weigh_squares"]),
             (
                 ("\n\ndef save", "\ntorch.missing\n\ndef save"),
                 ["does not load: AttributeError", "answer.py:12: torch.m"],
             ),
-            (("\n\ndef save", "\nimport os\nos._exit(7)\n\ndef save"), ["has crashed (exit status 7)"]),
+            (
+                ("\n\ndef save", "\nimport os\nos._exit(7)\n\ndef save"),
+                ["has ended its process (exit status 7)", "Which line calls sys.exit"],
+            ),
         ],
     )
     def test_of_an_operator(self, tmp_path, edit, words):
@@ -291,6 +303,21 @@ class TestMessages:
     def test_of_a_list(self, tmp_path, edit, words):
         told = fails(EXERCISES[35], changed(EXERCISES[35], tmp_path, edit))
         assert [word for word in words if word not in told] == [], told
+
+    def test_of_a_loop_that_never_ends(self, tmp_path, monkeypatch):
+        """An operator's grader stops it; a kernel's fault is in a line of the answer, not in the emulator's headers."""
+        monkeypatch.setattr(refereed, "LIMIT_S", 2)
+        monkeypatch.setattr(refereed, "QUIET_S", 1)
+        pids = tmp_path / "pids"
+        note = f"    print(__import__('os').getpid(), file=open({str(pids)!r}, 'a'))\n"
+        endless = changed(
+            EXERCISES[29], tmp_path, ("    memory *=", note + "    while True:\n        pass\n    memory *=")
+        )
+        assert "The answer did not end within 2 s" in fails(EXERCISES[29], endless)
+        for pid in pids.read_text().split():
+            assert not Path("/proc", pid).exists(), "a process of the answer is still running"
+        endless = changed(EXERCISES[10], tmp_path, ("distance /= 2", "distance / 2"))
+        assert "answer.cu:10: x += __shfl_xor_sync" in fails(EXERCISES[10], endless)
 
     def test_names_of_the_task(self):
         """Faults speak of the arguments by the task's names and of places as the file has them, without a cure."""
@@ -353,6 +380,10 @@ class TestProgram:
         assert "<<<" not in told.stdout
         assert EXERCISES[1].solution.read_text() in practice("solution", "2", "--yes").stdout
         assert re.search("A guard +solution seen", practice("list").stdout)
+
+    def test_advice_names_the_folder(self, practice):
+        told = practice("check", "2", status=2).stderr
+        assert told.strip().endswith(f"first: python3 practice.py start 2 --folder {practice.folder}")
 
     def test_another_file(self, practice):
         """--file grades without a record."""
@@ -477,7 +508,7 @@ def test_answers_are_not_part_of_the_project():
 def test_the_page_shows_what_check_says(practice, forks):
     kernel, operator = re.findall(r"```text\n(.*?)```", (ROOT / "docs" / "practice.md").read_text(), re.DOTALL)
     practice("start", "3")
-    assert practice("check", "3", status=1).stdout == kernel
+    assert practice("check", "3", status=1).stdout.replace(f" --folder {practice.folder}", "") == kernel
     assert operator == textwrap.indent(fails(EXERCISES[28], EXERCISES[28].skeleton), "  ") + "\n"
 
 

@@ -29,13 +29,18 @@ def named_errors(answer: Path, what: str) -> Iterator[None]:
     except NotYet:
         raise
     except Exception as error:
-        path = str(answer.resolve())
-        lines = [each.lineno for each in traceback.extract_tb(error.__traceback__) if each.filename == path]
-        number = lines[-1] if lines else getattr(error, "lineno", None)
+        number = line_of(error, answer)
         message = (str(error).strip().splitlines() or [""])[0]
         what = f"{answer.name} {what}: {type(error).__name__}: {message}"
         think = "Read the error. The line is the last one of the answer before it was raised."
         raise NotYet("raised", what, quote(answer, number) if number else "", think) from None
+
+
+def line_of(error: BaseException, answer: Path) -> int | None:
+    """The last line of the answer that led to an error."""
+    path = str(answer.resolve())
+    lines = [each.lineno for each in traceback.extract_tb(error.__traceback__) if each.filename == path]
+    return lines[-1] if lines else getattr(error, "lineno", None)
 
 
 def read_choices(answer: Path, questions: Collection[str]) -> dict[str, str]:

@@ -56,6 +56,8 @@ def grade(grader: ModuleType, answer: Path) -> list[str]:
         launcher = compile_answer(answer, grader.LAUNCHER)
         cases = [grader.case(*size) for size in grader.SIZES]
         reports = [run(launcher, case, answer) for case in cases]
+        if hasattr(grader, "also"):
+            grader.also(launcher, answer)
     except NotYet as found:
         found.think = found.think or getattr(grader, "THINK", {}).get(found.kind) or THINK.get(found.kind, "")
         raise

@@ -6,6 +6,7 @@ SIZES       arguments of case(), at sizes that no kernel is tuned for
 LARGE       one more, large enough to be timed on a GPU
 in_torch()  the same in torch; it gets the arguments of the case by their names
 THINK       for kinds of failures, a question that leads on
+also()      if there, what no case asks: it gets the launcher and the answer, and raises NotYet
 
 A grader of another kind has grade(answer: Path) instead: it raises NotYet, or returns lines to print. refereed.py helps
 with operators, answers.py with choices and functions.

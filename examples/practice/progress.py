@@ -14,9 +14,14 @@ HAS_GPU = any(Path(path).exists() for path in ("/dev/nvidiactl", "/dev/dxg"))
 class Answers:
     """A folder of answers. It is made with the first one."""
 
-    def __init__(self, folder: Path):
-        self.folder = folder
+    def __init__(self, folder: Path, option: str = ""):
+        """option: of practice.py, which names the folder."""
+        self.folder, self.option = folder, option
         self.file = folder / "progress.json"
+
+    def command(self, name: str, number: int | str) -> str:
+        """A command of practice.py, as the reader types it."""
+        return f"python3 practice.py {name} {number}{self.option}"
 
     def path(self, exercise: Exercise) -> Path:
         """Where the answer is, or will be: NN_name, with the skeleton's ending."""
@@ -63,7 +68,7 @@ class Answers:
         for name, facts in self.known().items():
             if facts.get("last"):
                 return name
-        raise Mistake("which exercise? For the first one: python3 practice.py start 1")
+        raise Mistake(f"which exercise? For the first one: {self.command('start', 1)}")
 
     def next(self, after: Exercise | None = None) -> str:
         """The next exercise that has not been passed and can be done here, or the first one; empty if there is none."""

@@ -4,20 +4,25 @@ import multiprocessing
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import torch
 import torch._dynamo  # the referee needs it: once here, not in each fork
-from answers import import_answer, named_errors, short_errors
+from answers import import_answer, line_of, named_errors, quote, short_errors
 from grading import NotYet
 from torch.utils import cpp_extension
 
 from lab.referee import Finding, Operator, SpecError, judge
 
 FORK = multiprocessing.get_context("fork")
-LIMIT_S = 240  # for loading and judging an answer
+LIMIT_S = 60  # for loading and judging an answer in Python
+LIMIT_TO_COMPILE_S = 240  # for one in C++
+QUIET_S = 5  # then the limit is shown
+THINK_OF_AN_ERROR = "Read the error. What has the value that the line uses, and what does the line expect?"
+THINK_OF_AN_EXIT = "Which line calls sys.exit, exit or os._exit? An operator returns a result, or raises an error."
 
 
 def grade_operator(
@@ -45,40 +50,65 @@ def grade_operator(
         (load or import_answer)(answer)
         with named_errors(answer, "raises an error"):
             before()
+        operator = None
         try:
             operator = Operator(name, **facts)
             for check in (*right, *allowed):  # one by one: nothing is asked after the first fault
                 [finding] = judge(operator, device, checks=[check])
-                require(finding, check in right)
+                line = failing_line(operator, device, answer) if finding.verdict == "error" else ""
+                require(finding, check in right, line)
         except SpecError as error:
-            raise NotYet("call", explain(error, name, answer)) from None
+            line = failing_line(operator, device, answer) if operator else ""
+            raise explain(error, name, answer, line) from None
         with named_errors(answer, "raises an error"):
             also()
         return [f"{name}: right in these checks of the referee: {', '.join((*right, *allowed))}"]
 
     try:
-        return apart(work)
+        return apart(work, LIMIT_TO_COMPILE_S if load else LIMIT_S)
     except NotYet as found:
         found.think = found.think or think.get(found.kind, "What differs here from the plain call, which is right?")
         raise
 
 
-def require(finding: Finding, must_be_right: bool) -> None:
-    """NotYet unless a finding is good enough."""
+def failing_line(operator: Operator, device: str, answer: Path) -> str:
+    """The referee has seen an error in another process: the answer's line that raises it in a call and its gradient."""
+    try:
+        inputs = operator.fresh(device)
+        for number in operator.gradients:
+            inputs[number].requires_grad_()
+        results = operator.run(inputs)
+        if operator.gradients:
+            sum(result.sum() for result in results).backward()
+    except Exception as error:
+        number = line_of(error.__cause__ or error, answer)
+        return quote(answer, number) if number else ""
+    return ""
+
+
+def require(finding: Finding, must_be_right: bool, line: str = "") -> None:
+    """NotYet unless a finding is good enough. line: of the answer, where it raises an error."""
     asked = f"The referee asks: {finding.question}"
     if finding.is_wrong:
-        raise NotYet(finding.check, f"{finding.check}: {finding.message.rstrip('.')}.", asked)
+        think = THINK_OF_AN_ERROR if line else ""
+        if "SystemExit" in finding.message:
+            think = THINK_OF_AN_EXIT
+        where = "\n".join(part for part in (line, asked) if part)
+        raise NotYet(finding.check, f"{finding.check}: {finding.message.rstrip('.')}.", where, think)
     if must_be_right and finding.verdict != "right":
-        what = f"{finding.check}: expected the right result, but it is {finding.verdict}: {finding.message}"
+        how = "it fails" if finding.verdict == "refused" else f"it is {finding.verdict}"
+        what = f"{finding.check}: expected the right result, but {how}: {finding.message}"
         raise NotYet(finding.check, f"{what.rstrip('.')}.", asked)
 
 
-def explain(error: SpecError, name: str, answer: Path) -> str:
-    """An error of the plain call."""
+def explain(error: SpecError, name: str, answer: Path, line: str) -> NotYet:
+    """An error of the plain call, with the line of the answer that raises it."""
     text = str(error)
     if "torch.ops has no such operator" in text:
-        return f"{answer.name} registers no operator {name}."
-    return text.replace("call(*inputs) fails", "the plain call fails") + "."
+        think = "Which line registers it? The skeleton has it."
+        return NotYet("call", f"{answer.name} registers no operator {name}.", think=think)
+    what = text.replace("call(*inputs) fails", "the plain call fails").rstrip(".") + "."
+    return NotYet("call", what, line, THINK_OF_AN_ERROR)
 
 
 def load_library(answer: Path) -> None:
@@ -101,11 +131,12 @@ def load_library(answer: Path) -> None:
             torch.ops.load_library(str(library))
 
 
-def apart(work: Callable[[], list[str]]) -> list[str]:
+def apart(work: Callable[[], list[str]], limit_s: int) -> list[str]:
     """Call a function in a fork: an operator's name can be registered once in a process, and an answer may crash."""
     reader, writer = FORK.Pipe(duplex=False)
 
     def child() -> None:
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the referee then ends its own processes
         torch.set_num_threads(1)  # a fork has no threads of OpenMP
         try:
             writer.send((True, work()))
@@ -116,16 +147,24 @@ def apart(work: Callable[[], list[str]]) -> list[str]:
     process.start()
     writer.close()
     try:
-        if not reader.poll(LIMIT_S):
-            raise NotYet("hang", f"The answer did not end within {LIMIT_S} s.", think="Which loop or wait never ends?")
+        if not reader.poll(QUIET_S):
+            print(f"  Still running. It is stopped after {limit_s} s.", file=sys.stderr, flush=True)
+            if not reader.poll(limit_s - QUIET_S):
+                think = "Which loop or wait never ends?"
+                raise NotYet("hang", f"The answer did not end within {limit_s} s.", think=think)
         has_passed, what = reader.recv()
     except EOFError:
         process.join()
         code = process.exitcode or 0
-        how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
+        if code >= 0:
+            what = f"The answer has ended its process (exit status {code})."
+            raise NotYet("exit", what, think=THINK_OF_AN_EXIT) from None
+        how = signal.Signals(-code).name
         think = "Which memory does it touch, and is that memory of a tensor?"
         raise NotYet("crash", f"The answer has crashed ({how}).", think=think) from None
     finally:
+        process.terminate()
+        process.join(2)
         process.kill()
         process.join()
     if has_passed:

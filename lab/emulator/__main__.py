@@ -7,6 +7,10 @@
 An argument is a number, null, true, false, or a tensor: DTYPE[SIZES], random unless :zeros, :ones or :arange follows.
 :out marks a result: its elements count as not yet written. A launcher's stream is added. A kernel takes its geometry
 in <<<grid, block, shared bytes>>>, where 2x3 means two blocks (or threads) in x and three in y.
+
+The report counts requests and sectors: a request is one instruction of one warp, a sector is a piece of 32 bytes that
+it touches, and `ideal` is the number of sectors that would hold the bytes. In the second command, 1 is the first
+argument of this launcher: the number of its kernel.
 """
 
 import argparse
@@ -98,7 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser("python3 -m lab.emulator", description=__doc__, formatter_class=form)
     parser.add_argument("file", help="a .cu file")
     parser.add_argument("function", nargs="?", help="a launcher, or kernel<<<grid, block>>>; without one, list them")
-    parser.add_argument("arguments", nargs="*", help="numbers and tensors, as the launcher takes them")
+    parser.add_argument("arguments", nargs="*", default=[], help="numbers and tensors, as the launcher takes them")
     parser.add_argument("-I", metavar="DIR", action="append", default=[], help="a folder for headers")
     parser.add_argument("-D", metavar="NAME", action="append", default=[], help="define a macro: NAME or NAME=VALUE")
     parser.add_argument("--order", choices=ORDERS, default="forward", help="of threads and blocks")

@@ -118,7 +118,8 @@ def precompiled(flags: Sequence[str]) -> Path:
     """
     standard = [flag for flag in flags if flag.startswith("-std=")]
     texts = [path.read_bytes() for path in sorted(HEADERS.rglob("*")) if path.is_file()]
-    header = cache() / f"cuda-{_hash(_first_line(compiler()), *standard, *texts)}.h"
+    # Its debug information names the headers' folder, by which lines.py tells them from the user's files.
+    header = cache() / f"cuda-{_hash(_first_line(compiler()), str(HEADERS), *standard, *texts)}.h"
 
     def make(path: Path) -> None:
         _write(header, f'#include "{HEADERS}/cuda_runtime.h"\n')

@@ -5,6 +5,7 @@ from .report import show
 OPERATIONS = ["__syncwarp", "__shfl_sync", "__shfl_up_sync", "__shfl_down_sync", "__shfl_xor_sync", "a vote"]
 OPERATIONS += ["__match_any_sync", "__match_all_sync", *["__reduce_sync"] * 8, "mma.sync", "ldmatrix", "movmatrix"]
 STATES = ["run", "wait at a barrier", "wait for other lanes", "wait in __activemask", "have ended"]
+STATES_OF_ONE = ["runs", "waits at a barrier", "waits for other lanes", "waits in __activemask", "has ended"]
 LIMITS = {
     "no threads": "a block of no threads",
     "no blocks": "a grid of no blocks: launch nothing if there is nothing to do",
@@ -67,7 +68,7 @@ def out_of_bounds(facts: dict, names: list[str], items: list[int]) -> str:
     if "type" in facts:
         return f"{facts['access']} of {facts['type']} outside of a local array, or of a struct"
     if "region" not in facts:
-        return f"{access(facts)} at {facts['address']:#x}, far from every tensor: is it memory of the host?"
+        return f"{access(facts)} at {facts['address']:#x}, far from every tensor, perhaps memory of the host"
     size, offset, what = facts["size"], facts["offset"], region(facts, names)
     if what == "dynamic shared memory":
         return (
@@ -179,9 +180,14 @@ def mask(facts: dict, _: list[str], __: list[int]) -> str:
 def positions(facts: dict) -> str:
     """Where the threads of the block stand."""
     parts = []
+    groups: dict[tuple[str, int], tuple[int, int]] = {}  # one line may have several addresses
     for place, state, count, first in facts["positions"]:
+        total, least = groups.get((place, state), (0, first))
+        groups[place, state] = total + count, min(least, first)
+    for (place, state), (count, first) in groups.items():
         where = f" in {place}" if place else ""
-        parts.append(f"{plural(count, 'thread')} ({first}{', ...' if count > 1 else ''}) {STATES[state]}{where}")
+        does = STATES_OF_ONE[state] if count == 1 else STATES[state]
+        parts.append(f"{plural(count, 'thread')} ({first}{', ...' if count > 1 else ''}) {does}{where}")
     return "; ".join(parts)
 
 

@@ -123,6 +123,8 @@ class Report:
 
     def __str__(self) -> str:
         parts = [f"the launcher returned an error: {self.error}"] if self.error else []
+        if not (self.error or self.launches):
+            parts.append("nothing was launched")
         parts += [table(launch) for launch in self.launches]
         parts += [f"FAULT: {fault}" for fault in self.faults]
         parts += [f"note: {note}" for note in self.notes]

@@ -25,7 +25,8 @@ from .report import SHOWN, details, line, to_json
 def parser() -> argparse.ArgumentParser:
     lines = __doc__.strip().splitlines()
     program = f"python3 -m {__package__}"
-    parser = argparse.ArgumentParser(prog=program, description=lines[0], epilog=lines[-1])
+    epilog = f"Example: {program} examples/judge/faulty.py. docs/judge.md explains what such a file says. {lines[-1]}"
+    parser = argparse.ArgumentParser(prog=program, description=lines[0], epilog=epilog)
     parser.add_argument("file", nargs="?", help="a Python file with global names that are Operators")
     parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1 (default: cpu)")
     parser.add_argument("--operator", metavar="NAME", help="only this one of the file's operators")

@@ -1,5 +1,5 @@
 # A cheat: refuses what it should compute.
-# check says: refused:
+# check says: but it fails:
 import torch
 from torch import Tensor
 
