@@ -169,8 +169,6 @@ def run(
         report.error = emulator().emulator_error_text(result).decode()
     else:
         report.result = result
-    if report.error and not report.launches:
-        report.unwritten = []  # the launcher has refused its arguments
     return report
 
 
@@ -326,7 +324,7 @@ def read_results(function: Function, watched: Watched) -> Report:
         addresses |= {position[0] for position in each.get("positions", ())}
     lines.look_up(addresses)
     report = Report(launches=[make_launch(each, lines) for each in found["launches"]])
-    if not found["was_ended"]:  # by a fault, after which nothing else was written
+    if found["launches"] and not found["was_ended"]:  # by a fault, after which nothing else was written
         report.unwritten = watched.unwritten()
     for each in found["faults"]:
         if (fault := make_fault(each, lines, watched)) is not None:
