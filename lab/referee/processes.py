@@ -52,14 +52,7 @@ def may_fork(device: str) -> bool:
 def autograd_survives_a_fork() -> bool:
     """torch refuses each backward() in a fork of a process that has started autograd's threads for other devices. No
     function tells whether it has, so a fork tries."""
-    child = os.fork()
-    if child == 0:
-        try:
-            torch.ones(1, requires_grad=True).backward()
-        except RuntimeError:
-            os._exit(1)
-        os._exit(0)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    return not fork(lambda say: torch.ones(1, requires_grad=True).backward(), 60).problem
 
 
 def sayer(pipe: int) -> Callable[[dict], None]:
