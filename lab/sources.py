@@ -1,6 +1,6 @@
 """The state of the code that a program measures: its commit, and a checksum of each source file.
 
-Programs write it into their JSON. docs/figures.py compares it with today's files, and so finds measurements that are
+Programs write it into their JSON. docs/records.py compares it with today's files, and so finds measurements that are
 older than the code that they time.
 """
 
@@ -56,9 +56,7 @@ def of_this_process(others: Iterable[str] = ()) -> dict:
     """The commit, if git knows it, and the state of the folders whose code this process runs: the examples from which
     it has imported modules, add2 if it is time.py or train.py or has imported it, and others."""
     names = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
-    files = [
-        Path(name).resolve() for name in names if name and name.startswith("/")
-    ]  # torch.ops has one that is no path
+    files = [Path(name).resolve() for name in names if name and name.startswith("/")]  # torch.ops has no path
     inside = [path.parent.relative_to(ROOT) for path in files if path.is_relative_to(ROOT)]
     folders = {f"{folder.parts[0]}/{folder.parts[1]}" for folder in inside if folder.parts[:1] == ("examples",)}
     folders.discard("examples/common")  # what a lesson includes of it is found there
