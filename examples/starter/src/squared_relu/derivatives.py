@@ -39,7 +39,8 @@ def register_derivatives(
             below(*map(_without_derivative, arguments))  # for its checks, which stand only in C++
             return by_torch(*arguments)
         if is_recorded:
-            return _Gradient.apply(*arguments, (below, backward, setup_context))
+            apply: Any = _Gradient.apply  # torch up to 2.13 gives it no types, which mypy --strict refuses
+            return apply(*arguments, (below, backward, setup_context))
         return below(*arguments)
 
     registry = torch.library.Library(op.namespace, "FRAGMENT")
