@@ -1,8 +1,11 @@
 """examples/int4_linear/plan.h: which kernel, tile and number of blocks it chooses. It is plain C++ and needs no GPU."""
 
+import concurrent.futures
 import ctypes
+import itertools
 import json
 import math
+import random
 import statistics
 import subprocess
 from pathlib import Path
@@ -28,6 +31,16 @@ extern "C" void make(int n, int k, int batch, bool has_wgmma, Planned* out) {
   const BlockShape s = kShapes[p.shape < 0 ? 0 : p.shape];
   const long long tiles = tiles_of(s, p.splits, n, p.batch, 132) * divide_up(p.batch, s.batch);
   *out = {p, tiles, resident_blocks(s, 1, 132), resident_blocks(s, p.splits, 132)};
+}
+
+extern "C" bool keeps_each(int n, int k, int batch, int processors, bool has_wgmma) {
+  const Plan a = make_plan(n, k, batch, processors, has_wgmma);
+  for (int time = 0; time < 2; ++time) {
+    const Plan b = kept_plan(n, k, batch, processors, has_wgmma);
+    if (a.shape != b.shape || a.splits != b.splits || a.unsplit != b.unsplit || a.batch != b.batch || a.us != b.us)
+      return false;
+  }
+  return true;
 }
 
 // The model's time of a plan, whether or not make_plan would choose it.
@@ -76,6 +89,7 @@ def library(tmp_path_factory):
     subprocess.run([*command, folder / "plan.cpp", "-o", folder / "plan.so"], check=True)
     found = ctypes.CDLL(folder / "plan.so")
     found.model.restype = ctypes.c_double
+    found.keeps_each.restype = ctypes.c_bool
     return found
 
 
@@ -166,6 +180,17 @@ CHOICES = {
 def test_plan_chooses(size, plan):
     found = plan(*size)
     assert (found.shape, found.splits, found.unsplit, found.batch) == CHOICES[size]
+
+
+def test_a_kept_plan_is_that_of_its_size(library):
+    """Asked by several threads, in random order. Sizes differ in one number only: none may be left out of the key."""
+    sizes = list(itertools.product((4096, 8576), (4096, 8192), (8, 17, 350), (78, 132), (False, True)))
+
+    def ask(seed):
+        return [size for size in random.Random(seed).sample(sizes, len(sizes)) if not library.keeps_each(*size)]
+
+    with concurrent.futures.ThreadPoolExecutor(4) as threads:
+        assert [*threads.map(ask, range(4))] == [[]] * 4
 
 
 def test_plan_chooses_what_was_measured(plan):

@@ -54,7 +54,7 @@ const char* launch_int4_linear(const Int4Call& call, bool* is_done, cudaStream_t
   Int4Call part = call;
   for (int left = call.batch; left > 0; left -= part.batch) {
     // A grid has at most 65535 blocks along x's rows.
-    const Plan plan = make_plan(call.n, call.k, std::min(left, 65535 * 8), processors, has_wgmma);
+    const Plan plan = kept_plan(call.n, call.k, std::min(left, 65535 * 8), processors, has_wgmma);
     if (plan.shape == kDequantize) return nullptr;
     part.batch = plan.batch;
     if (const char* error = launch_plan(part, plan, stream)) return error;

@@ -1,6 +1,10 @@
 // Which kernel, which tile and how many blocks along K: the least time by a model, for any size.
 // Plain C++, so that a test calls it without a GPU.
 #pragma once
+#include <map>
+#include <mutex>
+#include <tuple>
+
 #include "common/divide.h"
 
 struct Plan {
@@ -144,4 +148,17 @@ inline Plan make_plan(int n, int k, int batch, int processors, bool has_wgmma) {
     if (one.us < best.us) best = one;
   }
   return best;
+}
+
+// The same, worked out once for each size: with hundreds of rows make_plan takes a CPU some 10
+// microseconds, which a GPU would wait for. A plan has 24 bytes, so all are kept. (static: the
+// linker would let two libraries share one map, and their copies of this file may differ.)
+static inline Plan kept_plan(int n, int k, int batch, int processors, bool has_wgmma) {
+  static std::mutex mutex;
+  static std::map<std::tuple<int, int, int, int, bool>, Plan> plans;
+  const std::tuple<int, int, int, int, bool> size = {n, k, batch, processors, has_wgmma};
+  const std::lock_guard<std::mutex> lock(mutex);
+  const auto known = plans.find(size);
+  if (known != plans.end()) return known->second;
+  return plans[size] = make_plan(n, k, batch, processors, has_wgmma);
 }
