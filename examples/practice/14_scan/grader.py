@@ -17,6 +17,7 @@ THINK = {
 def case(rows, width):
     x = torch.randint(-1000, 1000, (rows, width), dtype=torch.int32)
     case = Case(f"{rows} x {width}", y=Result(in_torch(x)), x=x, rows=rows, width=width)
+    case.limit(warp=2)
     return case.limit(load=x.nbytes, store=x.nbytes) if width % 8 == 0 else case
 
 
