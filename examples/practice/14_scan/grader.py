@@ -9,7 +9,7 @@ LARGE = (65536, 1024)
 THINK = {
     "values": "Which elements before its own has a thread not added, or added twice?",
     "mask": "All lanes that the mask names must call the shuffle, also those without an element.",
-    "race": "Between reading a neighbour's number and writing the own one, another thread may do the same.",
+    "race": "Another thread writes what this one reads. Which should come first, and what makes the other wait?",
     "sectors": "How many elements does a warp read at the same time?",
 }
 

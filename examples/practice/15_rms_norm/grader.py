@@ -23,9 +23,11 @@ def case(rows, width):
     y = x.double() * rstd[:, None] * weight.double()
     results = {"y": Result(y, dtype=torch.bfloat16, rtol=2**-8), "rstd": Result(rstd, rtol=1e-5)}
     case = Case(f"{rows} x {width}", **results, x=x, weight=weight, rows=rows, width=width)
-    load = 2 * x.nbytes + rows * weight.nbytes
-    case.moves(2 * x.nbytes).limit(warp=4 * -(-width // 256) + 1)
-    return case.limit(load=load, store=x.nbytes + 32 * rows) if width % 16 == 0 else case
+    case.moves(2 * x.nbytes)
+    if width % 16:
+        return case
+    per_warp = 4 * -(-width // 256) + 1  # x twice, weight, y; rstd
+    return case.limit(load=2 * x.nbytes + rows * weight.nbytes, store=x.nbytes + 32 * rows, warp=per_warp)
 
 
 def in_torch(x, weight, **_):
