@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Callable
+from itertools import compress
 from pathlib import Path
 from types import ModuleType
 
@@ -67,7 +68,7 @@ def grade(grader: ModuleType, answer: Path) -> list[str]:
         found.think = found.think or getattr(grader, "THINK", {}).get(found.kind) or THINK.get(found.kind, "")
         raise
     sizes = f"{len(cases)} sizes" if len(cases) > 1 else "one size"
-    return [f"right at {sizes}, no faults", *traffic(cases[0], reports[0])]
+    return [f"right at {sizes}, no faults", *traffic(cases, reports)]
 
 
 def compile_answer(answer: Path, launcher: str) -> Callable:
@@ -231,8 +232,9 @@ def check_share(case: Case, report: emulator.Report) -> None:
     asked = case.limits.warp
     found = max((launch.most_requests for launch in report.launches), default=0)
     if asked is not None and found > 4 * asked + 8:
-        what = f"the values are right, but one warp needs {found:,} loads and stores"
-        raise NotYet("share", f"{case.about}: {what}, and {asked:,} would do if all threads shared the work.")
+        both = sum(total(report, f"{way}_requests") for way in ("load", "store", "atomic", "copy"))
+        what = f"the values are right, but one warp needs {found:,} of all {both:,} loads and stores"
+        raise NotYet("share", f"{case.about}: {what}, and {asked:,} would do if enough threads shared the work.")
 
 
 def busiest(report: emulator.Report, answer: Path, way: str) -> str:
@@ -254,9 +256,11 @@ def most_conflicts(report: emulator.Report, answer: Path) -> str:
     return f"{quote(answer, line.line)}\n    a warp's access here takes {line.wavefronts / requests:.1f} turns"
 
 
-def traffic(case: Case, report: emulator.Report) -> list[str]:
-    """For an answer that passes: what the first case moved."""
+def traffic(cases: list[Case], reports: list[emulator.Report]) -> list[str]:
+    """For an answer that passes: what the first case with a limit moved."""
     lines = []
+    limited = (case.limits.load is not None or case.limits.store is not None for case in cases)
+    case, report = next(compress(zip(cases, reports, strict=True), limited), (cases[0], reports[0]))
     for way in ("load", "store"):
         if (asked := getattr(case.limits, way)) is not None:
             found, ideal = total(report, f"{way}_sectors"), -(-asked // SECTOR)
