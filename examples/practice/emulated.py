@@ -33,7 +33,7 @@ THINK = {
     "misaligned": "A load of 8 or 16 bytes needs an address that is a multiple of 8 or 16.",
     "barrier": "All threads of a block must reach a barrier.",
     "mask": "All lanes that a mask names must take part.",
-    "hang": "What does the loop wait for, and who changes it?",
+    "hang": "What ends the loop, and which thread changes that?",
     "race": "Which of the two accesses should come first, and what makes the other one wait?",
     "uninitialized": "Who should have written it, and when?",
     "unwritten": "Which thread should write it?",

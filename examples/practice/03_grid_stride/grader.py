@@ -13,6 +13,7 @@ THINK = {
     "unwritten": "How many elements does the whole grid compute at once? What is left?",
     "bounds": "The last round need not be a whole one.",
     "sectors": "Which element does thread 1 read while thread 0 reads element 0? Is each computed by one thread only?",
+    "hang": "How much larger is i in each round?",
     "grid": "The caller chooses the number of blocks.",
     "index": "A thread's next element is as far away as the grid has threads. How many bits have index, n and stride?",
 }

@@ -9,6 +9,7 @@ LARGE = (16384, 4096)
 THINK = {
     "values": "How many threads' sums does each thread of the block have after sum_over_block? Both divide by `width`.",
     "race": "Which warp may still read, and which may already write? The function is called twice.",
+    "bounds": "Each warp of the block writes one number. How many warps are there?",
     "uninitialized": "Which threads write to the shared array, and are there as many of them as are read?",
     "sectors": "How often does the block read each element?",
 }

@@ -11,6 +11,7 @@ LARGE = (65536, 1024)
 THINK = {
     "values": "Do all threads subtract the same maximum? What do places behind the row's end add to the sum?",
     "nan": "exp(x) is infinite from 89 on. Which number is subtracted first, and may both be -infinity?",
+    "bounds": "Which places of the array lie behind the end of the row?",
     "unwritten": "How many elements does a thread have if the row has 1024?",
     "race": "Who may still read the warps' maxima while another warp writes its sum?",
     "sectors": "Each element should be loaded once, and then stay in a register.",

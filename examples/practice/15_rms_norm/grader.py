@@ -7,7 +7,7 @@ LAUNCHER = "launch_rms_norm"
 SIZES = [(3, 1000), (2, 256), (1, 1), (2, 33), (1, 4096)]
 LARGE = (16384, 4096)
 THINK = {
-    "values": "How exact is a sum of 8 bits? By what is it divided, where is epsilon added? How often is y rounded?",
+    "values": "Is it the sum of all threads, in float32? What divides it, where is epsilon? How often is y rounded?",
     "unwritten": "There are two results: y, and one number per row for the gradient, rstd.",
     "race": "Two threads must not write the same element.",
     "sectors": "Which elements do the 32 threads of a warp read at the same time?",
