@@ -102,7 +102,8 @@ def kernels(emulator_cache):
 
 
 def traffic(counts):
-    return {name: x for name, x in vars(counts).items() if isinstance(x, int) and "ideal" not in name and x}
+    left_out = {name for name in vars(counts) if "ideal" in name} | {"most_requests"}
+    return {name: x for name, x in vars(counts).items() if isinstance(x, int) and name not in left_out and x}
 
 
 @pytest.mark.parametrize("order", ["forward", "random"])
@@ -139,6 +140,15 @@ def test_ideal_sectors(kernels):
     assert [launch.store_sectors_ideal for launch in found] == [4 * WARPS, 4 * WARPS, 16 * WARPS]
 
 
+def test_the_warp_that_makes_most_requests(kernels):
+    """Its loads and stores; shared memory does not count."""
+    found = [
+        emulator.run(kernels.launch_counts, number, torch.zeros(4096), torch.ones(8192)).launches[0].most_requests
+        for number in (0, 11, 19)
+    ]
+    assert found == [1 + 1, 2 + 1, 100 + 1]
+
+
 def test_counts_can_be_left_out(kernels):
     report = emulator.run(kernels.launch_counts, 0, torch.zeros(4096), torch.ones(8192), counts=False)
     assert traffic(report.launches[0]) == {}
@@ -171,4 +181,5 @@ def test_transpositions_against_the_hardware_in_small(emulator_cache):
     x, y = torch.randn(96, 128), torch.zeros(128, 96)
     plain, tile = (emulator.run(kernels.launch_4_bytes, rung, y, x, 96, 128).launches[0] for rung in (1, 2))
     assert (plain.store_sectors, plain.store_sectors_ideal, tile.store_sectors) == (12288, 1536, 1536)
+    assert [launch.most_requests for launch in (plain, tile)] == [2, 2]  # one load and one store, in each of 12 blocks
     assert (plain.bank_conflicts, tile.bank_conflicts) == (0, 11904)

@@ -259,6 +259,12 @@ class TestMessages:
         told = fails(exercise, changed(exercise, tmp_path, edit))
         assert [word for word in words if word not in told] == [], told
 
+    def test_of_a_call_that_fits_no_function(self, tmp_path):
+        """Without the headers that have the candidates."""
+        told = fails(EXERCISES[10], changed(EXERCISES[10], tmp_path, ("0xffffffff, x", "x")))
+        assert "answer.cu:10:" in told
+        assert "included from" not in told
+
     @pytest.mark.parametrize(
         ("edit", "words"),
         [

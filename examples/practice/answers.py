@@ -82,5 +82,6 @@ def quote(answer: Path, line: int) -> str:
 def short_errors(text: str, answer: Path) -> str:
     """The compiler's errors with their lines of code, at most three."""
     blocks = re.split(r"^(?=\S.*?:\d+:\d+: )", text.replace(f"{answer.resolve()}", answer.name), flags=re.MULTILINE)
+    blocks = [block.partition("\nIn file included from ")[0] for block in blocks]  # of the note that follows
     errors = [block.rstrip() for block in blocks if ": error: " in block or ": fatal error: " in block]
     return "\n".join(errors[:3]) or text

@@ -1,12 +1,15 @@
 """Grade a kernel on the CPU: lab/emulator runs it, watches every access, and counts the memory traffic."""
 
+import math
 import re
 from collections.abc import Callable
+from itertools import compress
 from pathlib import Path
 from types import ModuleType
 
 from answers import quote, short_errors
 from grading import SECTOR, Case, NotYet, Result, Scratch, check_values, element
+from torch import Tensor
 
 from lab import emulator
 
@@ -30,10 +33,11 @@ THINK = {
     "misaligned": "A load of 8 or 16 bytes needs an address that is a multiple of 8 or 16.",
     "barrier": "All threads of a block must reach a barrier.",
     "mask": "All lanes that a mask names must take part.",
-    "hang": "What does the loop wait for, and who changes it?",
+    "hang": "What ends the loop, and which thread changes that?",
     "race": "Which of the two accesses should come first, and what makes the other one wait?",
     "uninitialized": "Who should have written it, and when?",
     "unwritten": "Which thread should write it?",
+    "no load": "A kernel reads its inputs through the pointers that the launcher gets.",
     "no kernel": "The results are to be computed by threads of a kernel that the launcher starts.",
     "changed": "A kernel may write only where the task says so.",
     "values": "Compute the first wrong element by hand: what does its thread read?",
@@ -41,12 +45,14 @@ THINK = {
     "sectors": "Which elements do the 32 threads of a warp touch at the same time, and how often is each touched?",
     "atomics": "How often must a counter in memory be touched?",
     "requests": "How many bytes does one thread move by one instruction?",
+    "share": "How many threads does the launcher start, and which of them have work to do?",
     "conflicts": "In which of the 32 banks do the words lie that the threads of a warp touch at the same time?",
     "shared": "How often does a thread use a number that it has loaded?",
     "grid": "The caller chooses the geometry of the launch.",
 }
 LIBRARIES = re.compile(
-    r'^\s*#\s*include\s*[<"]((?:cub|thrust|cutlass|cublas|cudnn|torch|ATen|c10|Python)\b[^>"]*)', re.M
+    r'^\s*#\s*include\s*[<"]((?:cub|thrust|cutlass|cublas|cudnn|torch|ATen|c10|Python|cooperative_groups/(?:reduce|scan))\b[^>"]*)',
+    re.M,
 )
 
 
@@ -62,7 +68,7 @@ def grade(grader: ModuleType, answer: Path) -> list[str]:
         found.think = found.think or getattr(grader, "THINK", {}).get(found.kind) or THINK.get(found.kind, "")
         raise
     sizes = f"{len(cases)} sizes" if len(cases) > 1 else "one size"
-    return [f"right at {sizes}, no faults", *traffic(cases[0], reports[0])]
+    return [f"right at {sizes}, no faults", *traffic(cases, reports)]
 
 
 def compile_answer(answer: Path, launcher: str) -> Callable:
@@ -96,8 +102,10 @@ def run(launcher: Callable, case: Case, answer: Path) -> emulator.Report:
         if not given[name].equal(tensor) and not (given[name] != given[name]).any():
             raise NotYet("changed", f"{case.about}: the kernel has changed {name}, which it only may read.")
     check_values(case, given)
+    check_loaded(case, report)
     check_geometry(case, report)
     check_traffic(case, report, answer)
+    check_share(case, report)
     return report
 
 
@@ -158,6 +166,20 @@ def check_written(case: Case, report: emulator.Report) -> None:
         raise NotYet("unwritten", f"{case.about}: {what}, the first is {element(name, each.first[0])}.")
 
 
+def check_loaded(case: Case, report: emulator.Report) -> None:
+    """The results come from the inputs, and not from a table that the launcher has computed."""
+    needed = -(-sum(map(bytes_in_memory, case.inputs.values())) // SECTOR)
+    found = total(report, "load_sectors") + total(report, "copy_sectors")
+    if found < needed:
+        what = f"the kernel loads {found:,} sectors of 32 bytes, and its inputs fill {needed:,}"
+        raise NotYet("no load", f"{case.about}: {what}: its numbers come from elsewhere.")
+
+
+def bytes_in_memory(x: Tensor) -> int:
+    """Without those that a view with a stride of 0 repeats."""
+    return x.element_size() * math.prod(size for size, stride in zip(x.shape, x.stride(), strict=True) if stride)
+
+
 def check_geometry(case: Case, report: emulator.Report) -> None:
     found, limits = report.launches[0] if report.launches else None, case.limits
     for what, asked, place in (("blocks", limits.blocks, "grid"), ("threads per block", limits.threads, "block")):
@@ -192,7 +214,8 @@ def check_traffic(case: Case, report: emulator.Report, answer: Path) -> None:
             raise NotYet("requests", f"{case.about}: {what}.", busiest(report, answer, way))
     found = total(report, "atomic_requests")
     if limits.atomics is not None and found > limits.atomics:
-        what = f"{case.about}: warps need {found:,} atomic instructions, and at most {limits.atomics:,} should do."
+        enough = f"at most {limits.atomics:,} should do" if limits.atomics else "none is needed"
+        what = f"{case.about}: warps need {found:,} atomic instructions, and {enough}."
         raise NotYet("atomics", what, busiest(report, answer, "atomic"))
     found = total(report, "bank_conflicts")
     if limits.conflicts is not None and found > limits.conflicts:
@@ -202,6 +225,16 @@ def check_traffic(case: Case, report: emulator.Report, answer: Path) -> None:
     if limits.shared is not None and found > limits.shared:
         what = f"the values are right, but shared memory takes {found:,} turns; allowed are {limits.shared:,}"
         raise NotYet("shared", f"{case.about}: {what}.")
+
+
+def check_share(case: Case, report: emulator.Report) -> None:
+    """The threads share the work. A warp may have a few times its share, as a thread may take several elements."""
+    asked = case.limits.warp
+    found = max((launch.most_requests for launch in report.launches), default=0)
+    if asked is not None and found > 4 * asked + 8:
+        both = sum(total(report, f"{way}_requests") for way in ("load", "store", "atomic", "copy"))
+        what = f"the values are right, but one warp needs {found:,} of all {both:,} loads and stores"
+        raise NotYet("share", f"{case.about}: {what}, and {asked:,} would do if enough threads shared the work.")
 
 
 def busiest(report: emulator.Report, answer: Path, way: str) -> str:
@@ -223,9 +256,11 @@ def most_conflicts(report: emulator.Report, answer: Path) -> str:
     return f"{quote(answer, line.line)}\n    a warp's access here takes {line.wavefronts / requests:.1f} turns"
 
 
-def traffic(case: Case, report: emulator.Report) -> list[str]:
-    """For an answer that passes: what the first case moved."""
+def traffic(cases: list[Case], reports: list[emulator.Report]) -> list[str]:
+    """For an answer that passes: what the first case with a limit moved."""
     lines = []
+    limited = (case.limits.load is not None or case.limits.store is not None for case in cases)
+    case, report = next(compress(zip(cases, reports, strict=True), limited), (cases[0], reports[0]))
     for way in ("load", "store"):
         if (asked := getattr(case.limits, way)) is not None:
             found, ideal = total(report, f"{way}_sectors"), -(-asked // SECTOR)

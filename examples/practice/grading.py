@@ -95,6 +95,7 @@ class Limits:
     load_requests: int | None = None  # load instructions of warps
     store_requests: int | None = None
     atomics: int | None = None  # atomic instructions of warps
+    warp: int | None = None  # instructions of one warp that touch global memory, if all have the same share
     conflicts: int | None = None  # bank conflicts
     shared: int | None = None  # turns (wavefronts) of shared memory
     blocks: int | None = None  # of the grid, exactly

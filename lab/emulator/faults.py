@@ -174,7 +174,8 @@ def mask(facts: dict, _: list[str], __: list[int]) -> str:
         return f"{what} reads the value of {missing}, which its mask does not name: the value is undefined"
     if facts["why"] == "ended":
         return f"{named} names {missing}, which did not take part"
-    return f"{named} names {missing}, which wait elsewhere: {positions(facts)}"
+    waits = "waits" if missing.startswith("lane ") else "wait"
+    return f"{named} names {missing}, which {waits} elsewhere: {positions(facts)}"
 
 
 def positions(facts: dict) -> str:

@@ -64,6 +64,7 @@ class Launch(Counts):
     grid: Triple = (1, 1, 1)
     block: Triple = (1, 1, 1)
     shared: int = 0  # bytes of dynamic shared memory
+    most_requests: int = 0  # to global memory, of the warp that makes most
     lines: list[Line] = field(default_factory=list)
 
 

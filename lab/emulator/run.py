@@ -352,7 +352,7 @@ def lines_of(fault: Fault) -> frozenset:
 
 def make_launch(facts: dict, lines: Lines) -> Launch:
     kernel = lines.kernel(facts["kernel"]) or facts["text"]
-    launch = Launch(kernel=kernel, shared=facts["shared"])
+    launch = Launch(kernel=kernel, shared=facts["shared"], most_requests=facts["most_requests"])
     launch.grid, launch.block = tuple(facts["grid"]), tuple(facts["block"])
     by_line: dict[tuple[str, int], Line] = {}
     for address, space, kind, *numbers in facts["counts"]:

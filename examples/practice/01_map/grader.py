@@ -14,7 +14,7 @@ THINK = {
 
 def case(n):
     x = torch.randn(n)
-    return Case(f"n = {n}", y=Result(2 * x + 1), x=x, n=n).limit(load=x.nbytes, store=x.nbytes)
+    return Case(f"n = {n}", y=Result(2 * x + 1), x=x, n=n).limit(load=x.nbytes, store=x.nbytes, warp=2)
 
 
 def in_torch(x, **_):

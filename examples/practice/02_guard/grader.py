@@ -4,7 +4,7 @@ import torch
 from grading import Case, Result
 
 LAUNCHER = "launch_reverse"
-SIZES = [(1000,), (1,), (255,), (257,), (1024,), (0,)]
+SIZES = [(1000,), (1,), (255,), (257,), (1024,), (9477,), (0,)]
 LARGE = ((1 << 26) + 5,)
 THINK = {
     "bounds": "The grid has whole blocks, so it may have more threads than elements. What should the others do?",
@@ -16,7 +16,7 @@ THINK = {
 
 def case(n):
     x = torch.randn(n)
-    return Case(f"n = {n}", y=Result(x.flip(0)), x=x, n=n).limit(load=x.nbytes, store=x.nbytes)
+    return Case(f"n = {n}", y=Result(x.flip(0)), x=x, n=n).limit(load=x.nbytes, store=x.nbytes, warp=2)
 
 
 def in_torch(x, **_):

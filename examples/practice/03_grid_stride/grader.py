@@ -13,15 +13,16 @@ THINK = {
     "unwritten": "How many elements does the whole grid compute at once? What is left?",
     "bounds": "The last round need not be a whole one.",
     "sectors": "Which element does thread 1 read while thread 0 reads element 0? Is each computed by one thread only?",
+    "hang": "How much larger is i in each round?",
     "grid": "The caller chooses the number of blocks.",
-    "index": "How many bits have the index, n and the stride? How many has a product of two numbers of 32 bits?",
+    "index": "A thread's next element is as far away as the grid has threads. How many bits have index, n and stride?",
 }
 
 
 def case(n, blocks):
     x = torch.randn(n)
     case = Case(f"n = {n}, {blocks} blocks", y=Result(x.relu()), x=x, n=n, blocks=blocks)
-    return case.limit(load=x.nbytes, store=x.nbytes, blocks=blocks)
+    return case.limit(load=x.nbytes, store=x.nbytes, blocks=blocks, warp=2 * -(-n // (256 * blocks)))
 
 
 def also(launcher, answer):

@@ -9,8 +9,8 @@ __global__ void outer(float* y, const float* a, const float* b, int64_t height, 
 extern "C" const char* launch_outer(float* y, const float* a, const float* b, int64_t height,
                                     int64_t width, cudaStream_t stream) {
   const dim3 threads(32, 8);
-  const dim3 blocks(
-      1, 1);  // Here: enough to cover y. blocks.x goes up to 2^31 - 1, blocks.y to 65535.
+  // Here: enough to cover y. blocks.x goes up to 2^31 - 1, blocks.y to 65535.
+  const dim3 blocks(1, 1);
   outer<<<blocks, threads, 0, stream>>>(y, a, b, height, width);
   const cudaError_t error = cudaGetLastError();
   return error == cudaSuccess ? nullptr : cudaGetErrorString(error);

@@ -40,7 +40,7 @@ def case(view, height, width):
         column_stride=column_stride,
     )
     return (
-        case.limit(load=y.nbytes, store=y.nbytes)
+        case.limit(load=y.nbytes, store=y.nbytes, warp=2)
         if view == "x"
         else case.limit(store=y.nbytes, slack=2).moves(2 * y.nbytes)
     )

@@ -4,7 +4,7 @@ import torch
 from grading import Case, Result
 
 LAUNCHER = "launch_histogram"
-SIZES = [(5000, 256, 4), (1, 256, 1), (999, 3, 2), (257, 1, 3)]
+SIZES = [(5000, 256, 4), (20000, 256, 16), (1, 256, 1), (999, 3, 2), (257, 1, 3)]
 LARGE = (1 << 26, 256, 1056)
 THINK = {
     "race": "Two threads change one counter. What happens if both read it before one of them has written?",
@@ -20,6 +20,8 @@ def case(n, values, blocks):
     counts = in_torch(x).int()
     about = f"n = {n} with {values} different values, {blocks} blocks"
     case = Case(about, counts=Result(counts, initial=torch.zeros_like(counts)), x=x, n=n, blocks=blocks)
+    values_per_thread = -(-n // (256 * blocks))
+    case.limit(warp=2 * values_per_thread)
     return case.limit(load=x.nbytes, blocks=blocks, atomics=n / 32 + 8 * blocks)
 
 

@@ -4,7 +4,7 @@
 
 __global__ void transpose(float* y, const float* x, int64_t height, int64_t width) {
   const int64_t matrix = blockIdx.z * height * width;  // the first element of the block's matrix
-  const int64_t top = blockIdx.y * 32, left = blockIdx.x * 32;
+  const int64_t top = blockIdx.y * 32, left = int64_t(blockIdx.x) * 32;
   const int i = threadIdx.y, j = threadIdx.x;
   // Here: through a tile in shared memory.
   if (top + i < height && left + j < width)

@@ -7,7 +7,7 @@ LAUNCHER = "launch_smooth"
 SIZES = [(1000,), (256,), (1,), (258,), (2048,)]
 LARGE = (1 << 26,)
 THINK = {
-    "values": "Which elements does the first thread of a block need, and which the last?",
+    "values": "Which elements does the first thread of a block need, and which the last? By what does it divide?",
     "race": "Neighbours load the elements that this thread adds.",
     "bounds": "Where x ends, there is nothing to load: such elements count as 0.",
     "barrier": "Threads without an element of y have work to do before the barrier.",
@@ -18,7 +18,7 @@ THINK = {
 
 def case(n):
     x = torch.randn(n)
-    return Case(f"n = {n}", y=Result(in_torch(x)), x=x, n=n).limit(load=x.nbytes, store=x.nbytes, slack=1.5)
+    return Case(f"n = {n}", y=Result(in_torch(x)), x=x, n=n).limit(load=x.nbytes, store=x.nbytes, slack=1.5, warp=3)
 
 
 def in_torch(x, **_):

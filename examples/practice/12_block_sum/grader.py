@@ -7,8 +7,9 @@ LAUNCHER = "launch_statistics"
 SIZES = [(3, 1000), (2, 256), (1, 1), (4, 33), (2, 2048)]
 LARGE = (16384, 4096)
 THINK = {
-    "values": "How many threads' sums does each thread of the block have after sum_over_block?",
+    "values": "How many threads' sums does each thread of the block have after sum_over_block? Both divide by `width`.",
     "race": "Which warp may still read, and which may already write? The function is called twice.",
+    "bounds": "Each warp of the block writes one number. How many warps are there?",
     "uninitialized": "Which threads write to the shared array, and are there as many of them as are read?",
     "sectors": "How often does the block read each element?",
 }
@@ -25,6 +26,7 @@ def case(rows, width):
         rows=rows,
         width=width,
     )
+    case.limit(warp=2 * -(-width // 256) + 2)
     return case.limit(load=2 * x.nbytes).moves(x.nbytes) if width % 8 == 0 else case
 
 

@@ -8,8 +8,9 @@ SIZES = [(2, 1000), (1, 1024), (1, 1), (3, 33), (2, 32)]
 LARGE = (65536, 1024)
 THINK = {
     "values": "Which elements before its own has a thread not added, or added twice?",
+    "barrier": "Threads behind the end of the row take part, too. Which number changes no sum?",
     "mask": "All lanes that the mask names must call the shuffle, also those without an element.",
-    "race": "Between reading a neighbour's number and writing the own one, another thread may do the same.",
+    "race": "Another thread writes what this one reads. Which should come first, and what makes the other wait?",
     "sectors": "How many elements does a warp read at the same time?",
 }
 
@@ -17,6 +18,7 @@ THINK = {
 def case(rows, width):
     x = torch.randint(-1000, 1000, (rows, width), dtype=torch.int32)
     case = Case(f"{rows} x {width}", y=Result(in_torch(x)), x=x, rows=rows, width=width)
+    case.limit(warp=2)
     return case.limit(load=x.nbytes, store=x.nbytes) if width % 8 == 0 else case
 
 

@@ -7,7 +7,7 @@ LAUNCHER = "launch_rms_norm"
 SIZES = [(3, 1000), (2, 256), (1, 1), (2, 33), (1, 4096)]
 LARGE = (16384, 4096)
 THINK = {
-    "values": "How exact is a sum of 8 bits after a hundred additions? By what is it divided, where is epsilon added?",
+    "values": "Is it the sum of all threads, in float32? What divides it, where is epsilon? How often is y rounded?",
     "unwritten": "There are two results: y, and one number per row for the gradient, rstd.",
     "race": "Two threads must not write the same element.",
     "sectors": "Which elements do the 32 threads of a warp read at the same time?",
@@ -23,9 +23,11 @@ def case(rows, width):
     y = x.double() * rstd[:, None] * weight.double()
     results = {"y": Result(y, dtype=torch.bfloat16, rtol=2**-8), "rstd": Result(rstd, rtol=1e-5)}
     case = Case(f"{rows} x {width}", **results, x=x, weight=weight, rows=rows, width=width)
-    load = 2 * x.nbytes + rows * weight.nbytes
     case.moves(2 * x.nbytes)
-    return case.limit(load=load, store=x.nbytes + 32 * rows) if width % 16 == 0 else case
+    if width % 16:
+        return case
+    per_warp = 4 * -(-width // 256) + 1  # x twice, weight, y; rstd
+    return case.limit(load=2 * x.nbytes + rows * weight.nbytes, store=x.nbytes + 32 * rows, warp=per_warp)
 
 
 def in_torch(x, weight, **_):

@@ -4,7 +4,7 @@ import torch
 from grading import Case, Result, Scratch
 
 LAUNCHER = "launch_gradient"
-SIZES = [(7, 1000, 3), (5, 256, 2), (1, 1, 1), (2, 33, 4), (8, 1024, 2)]
+SIZES = [(7, 1000, 3), (5, 256, 2), (1, 1, 1), (2, 33, 4), (8, 1024, 2), (12, 256, 12)]
 LARGE = (65536, 1024, 264)
 THINK = {
     "values": "dx: a change of x[i] changes rstd, so all of the row. dweight: is each row of the block added?",
@@ -12,6 +12,7 @@ THINK = {
     "uninitialized": "The second kernel reads partial of every block, also of those without rows.",
     "unwritten": "Which blocks have rows, and which columns has a thread?",
     "race": "Each element of partial belongs to one thread.",
+    "atomics": "In which order do atomics add? The second kernel always adds in the same one.",
     "sectors": "What should stay in registers until dx of the row is written, and what until the last row?",
 }
 
@@ -37,7 +38,9 @@ def case(rows, width, blocks):
         blocks=blocks,
     )
     load = 2 * x.nbytes + rows * weight.nbytes + 4 * blocks * width + rows * 256
-    case.moves(3 * x.nbytes)
+    elements, rows_per_block = -(-width // 256), -(-rows // blocks)
+    per_warp = rows_per_block * (5 * elements + 1) + elements  # dy, x, weight, dx and rstd; partial
+    case.moves(3 * x.nbytes).limit(atomics=0, warp=max(per_warp, blocks + 1))
     return case.limit(load=load, store=x.nbytes + 4 * blocks * width + weight.nbytes) if width % 8 == 0 else case
 
 

@@ -45,12 +45,20 @@ std::vector<Instruction*>& counted_instructions() {
   return counted;
 }
 
+static uint64_t requests_of[kMostThreads / kLanes];  // to global memory, of the warps of this block
+
+uint64_t& most_requests() {
+  static uint64_t most;
+  return most;
+}
+
 static void count_request(Instruction& instruction, Space space, Kind kind,
-                          const Access (&lanes)[kLanes], unsigned active) {
+                          const Access (&lanes)[kLanes], unsigned active, unsigned warp) {
   if (!instruction.is_counted) counted_instructions().push_back(&instruction);
   instruction.is_counted = true;
   Counts& to = instruction.counts[unsigned(space)][unsigned(kind)];
   if (space == Space::kShared) return add(to, count_shared(lanes, active));
+  most_requests() = std::max(most_requests(), ++requests_of[warp]);
   Access dense[kLanes];
   unsigned count = 0;
   for (unsigned lane = 0; lane < kLanes; ++lane) {
@@ -69,7 +77,7 @@ static unsigned piece_of(const Access (&lanes)[kLanes], unsigned active, const E
   return bits & -bits;
 }
 
-static void step(const unsigned (&at)[kLanes], unsigned active) {
+static void step(const unsigned (&at)[kLanes], unsigned active, unsigned warp) {
   const Event& event = logs[__builtin_ctz(active)].events[at[__builtin_ctz(active)]];
   if (event.kind == kBlock) return;
   Access lanes[kLanes];
@@ -86,7 +94,7 @@ static void step(const unsigned (&at)[kLanes], unsigned active) {
       if (!(active >> lane & 1)) continue;
       parts[lane] = {lanes[lane].address + from, piece, Kind(event.kind), false, 0};
     }
-    count_request(instruction, Space(event.space), Kind(event.kind), parts, active);
+    count_request(instruction, Space(event.space), Kind(event.kind), parts, active, warp);
   }
 }
 
@@ -150,7 +158,7 @@ static void keep_logs(unsigned warp, const unsigned (&at)[kLanes], unsigned left
 void forget_logs() {
   for (unsigned warp = 0; warp < kMostThreads / kLanes; ++warp) {
     resume_logs(warp);
-    waits[warp] = 0;
+    waits[warp] = requests_of[warp] = 0;
   }
   for (Log& log : logs) log.count = log.placed = 0;
 }
@@ -177,7 +185,7 @@ void replay(unsigned warp) {
         first = &event;
       }
     }
-    step(at, active);
+    step(at, active, warp);
     for (unsigned rest = active; rest; rest &= rest - 1) {
       const unsigned lane = __builtin_ctz(rest);
       if (++at[lane] == logs[lane].count) left &= ~(1u << lane);

@@ -31,6 +31,7 @@ unsigned resume_logs(unsigned warp);  // as its turn begins; returns the lanes w
 void replay(unsigned warp);           // counts what its lanes have logged
 void forget_logs();
 std::vector<Instruction*>& counted_instructions();  // of this launch
+uint64_t& most_requests();                          // to global memory, of one warp of this launch
 
 // rules.cpp: for one request of a warp.
 Counts count_global(const Access* lanes, unsigned count);

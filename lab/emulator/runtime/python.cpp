@@ -61,7 +61,8 @@ void keep_counts() {
               ",\"file\":" + quoted(config.file ? config.file : "") +
               ",\"line\":" + number(config.line) + ",\"grid\":" + text_of(config.grid) +
               ",\"block\":" + text_of(config.block) + ",\"shared\":" + number(config.shared) +
-              ",\"counts\":[" + list + "]}";
+              ",\"most_requests\":" + number(most_requests()) + ",\"counts\":[" + list + "]}";
+  most_requests() = 0;
 }
 
 static std::string text_of(const Fault& fault) {

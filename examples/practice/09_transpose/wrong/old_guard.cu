@@ -6,7 +6,7 @@
 __global__ void transpose(float* y, const float* x, int64_t height, int64_t width) {
   __shared__ float tile[32][33];
   const int64_t matrix = blockIdx.z * height * width;  // the first element of the block's matrix
-  const int64_t top = blockIdx.y * 32, left = blockIdx.x * 32;
+  const int64_t top = blockIdx.y * 32, left = int64_t(blockIdx.x) * 32;
   const int i = threadIdx.y, j = threadIdx.x;
   if (top + i < height && left + j < width) tile[i][j] = x[matrix + (top + i) * width + left + j];
   __syncthreads();

@@ -6,7 +6,7 @@
 constexpr int kThreads = 256, kWarps = kThreads / 32, kElements = 4;
 
 // a + b or the maximum, over the threads of a block. All of them must call it, and all of them get
-// it.
+// it. The sum and the maximum each have an array `parts` of their own.
 template <bool kIsMaximum>
 __device__ float over_block(float x) {
   __shared__ float parts[kWarps];
