@@ -99,6 +99,14 @@ def test_no_alarm_without_the_fault(kernels, name, order):
     assert not report.unwritten, report
 
 
+@pytest.mark.parametrize(
+    ("name", "words"), [("endless_flag", "ended or passed a barrier in"), ("endless_barriers", "barriers have opened")]
+)
+def test_a_hang_says_what_was_counted(kernels, name, words):
+    [fault] = run(kernels, name, name).faults
+    assert words in fault.message, fault
+
+
 # ---- Faults of another form.
 
 

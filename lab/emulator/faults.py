@@ -194,7 +194,12 @@ def positions(facts: dict) -> str:
 
 def hang(facts: dict, _: list[str], __: list[int]) -> str:
     if "signal" in facts:
-        return "a loop that touches no memory does not end"
+        return "a loop that touches no memory has run for half a second and has not ended"
+    if "barriers" in facts:
+        return (
+            f"{facts['barriers']:,} barriers have opened, and no thread of the block has ended: {positions(facts)}. "
+            "If the kernel needs so many, give run() a larger steps="
+        )
     return (
         f"no thread of the block ended or passed a barrier in {facts['steps']:,} steps: {positions(facts)}. "
         "Blocks run one after the other here, so a block cannot wait for a later one"

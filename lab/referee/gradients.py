@@ -298,7 +298,7 @@ def gradient_subsets(operator: Operator, device: str) -> Trials:
             yield trial(gradient_of_some, places=some, results=results)
 
 
-ARRIVING = {  # gradients that are not contiguous
+ARRIVING = {  # gradients that are not contiguous, or not aligned
     "expanded from one element": lambda w: w.new_full((), 0.7).expand(w.shape),
     "expanded from one row": lambda w: w[:1].expand(w.shape) if w.dim() else w,
     "transposed": lambda w: w.permute([*range(w.dim())][::-1]).contiguous().permute([*range(w.dim())][::-1]),

@@ -243,7 +243,7 @@ def huge(operator: Operator, device: str) -> Trials:
     inputs = operator.fresh(device)
     dtype = next((d for d in (torch.float16, torch.float32) if accepts(operator, cast(inputs, d))), None)
     if dtype is None or not groups_of(operator, inputs) or operator.written():
-        raise NotApplicable("needs a size that may change, and an operator that writes no input")
+        raise NotApplicable("needs float16 or float32, a size that may change, and an operator that writes no input")
     group = max(groups_of(operator, inputs), key=lambda name: len(groups_of(operator, inputs)[name]))
     needed, free = 2**31 * dtype.itemsize * (3 * len(floating(inputs)) + 4), _free_memory(device)
     if needed > free:

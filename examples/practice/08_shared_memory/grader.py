@@ -9,7 +9,7 @@ LARGE = (1 << 24,)
 THINK = {
     "race": "Who has written the number that this thread reads, and how does it know that it is there?",
     "barrier": "A barrier waits for all threads of the block, also for those without a point.",
-    "bounds": "The last block has fewer than 768 numbers.",
+    "bounds": "The last block may have fewer than 768 numbers.",
     "uninitialized": "A block has 768 numbers and 256 threads. Has each number been copied by one of them?",
     "sectors": "Which numbers does a warp load, or store, at the same time: neighbours, or every third?",
 }

@@ -1,4 +1,4 @@
-// The last window has one, two or three elements: each of them has a guard.
+// The last window has one or two elements: the second and the third one of a window have guards.
 #include <cuda_runtime.h>
 #include <stdint.h>
 

@@ -136,20 +136,25 @@ static void report_deadlock() {
   machine.current = nullptr;
 }
 
+static uint64_t most_steps() {  // after a fault others may wait in vain
+  return machine.is_over ? kMostSteps * kMostThreads : machine.options.steps;
+}
+static bool has_many_barriers() { return machine.barriers > most_steps() / 256; }
+
 static void report_hang(Thread& thread) {
   if (machine.is_hanging) return;  // it has been reported
   machine.current = &thread;
   Fault fault = fault_here("hang", thread.pc);
-  add_fact(fault, "steps", machine.options.steps);
+  add_fact(fault, "steps", most_steps());
+  if (has_many_barriers()) add_fact(fault, "barriers", machine.barriers);
   add_positions(fault);
   report(fault);
   machine.current = nullptr;
 }
 
-// Many steps, or many barriers, and no thread has ended. After a fault others may wait in vain.
+// Many steps without a barrier, or many barriers, and no thread has ended.
 static bool is_hanging() {
-  const uint64_t most = machine.is_over ? kMostSteps * kMostThreads : machine.options.steps;
-  return machine.is_hanging || machine.stuck > most || machine.barriers > most / 256;
+  return machine.is_hanging || machine.stuck > most_steps() || has_many_barriers();
 }
 
 // Runs the threads of a warp until all of them wait or end, or had their share of steps. False: it
