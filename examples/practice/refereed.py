@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ FORK = multiprocessing.get_context("fork")
 LIMIT_S = 60  # for loading and judging an answer in Python
 LIMIT_TO_COMPILE_S = 240  # for one in C++
 QUIET_S = 5  # then the limit is shown
+STABLE = re.compile(r'^\s*#\s*include\s*[<"]torch/csrc/stable/', re.M)
 THINK_OF_AN_ERROR = "Read the error. What has the value that the line uses, and what does the line expect?"
 THINK_OF_AN_EXIT = "Which line calls sys.exit, exit or os._exit? An operator returns a result, or raises an error."
 
@@ -115,7 +117,7 @@ def explain(error: SpecError, name: str, answer: Path, line: str) -> NotYet:
 def load_library(answer: Path) -> None:
     """Compile an answer in C++ and load it: its static objects register operators."""
     options = ["-O1", "-std=c++20", "-w", "-shared", "-fPIC"]
-    if "torch/csrc/stable/" in answer.read_text("utf-8"):  # with this macro torch/library.h cannot be included
+    if STABLE.search(answer.read_text("utf-8")):  # with this macro torch/library.h cannot be included
         options.append("-DTORCH_TARGET_VERSION=0x020a000000000000")
     folders = [f"-I{folder}" for folder in cpp_extension.include_paths()]
     libraries = [f"-L{folder}" for folder in cpp_extension.library_paths()] + ["-ltorch", "-ltorch_cpu", "-lc10"]
