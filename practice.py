@@ -107,7 +107,7 @@ def start(exercise: exercises.Exercise, answers: Answers, args: argparse.Namespa
         raise exercises.Mistake(f"exercise {exercise.number} has no Chinese task; leave --zh out")
     is_new = answers.start(exercise)
     answers.record(exercise)
-    print(re.sub(r"\[([^\]]+)\]\((?:\.\./)+([^)#]+)[^)]*\)", r"\1 (\2)", text))  # links become paths
+    print(re.sub(r"\[([^\]]+)\]\((?:\.\./)+([^)]+)\)", r"\1 (\2)", text))  # links become paths
     if is_new:
         path = shown(answers.path(exercise))
         print(f"Write your answer in {path}, then: {answers.command('check', exercise.number)}")

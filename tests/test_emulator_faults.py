@@ -147,6 +147,17 @@ def test_launches_that_cuda_refuses(kernels, kernel, grid, block, shared, words)
     assert not report.unwritten
 
 
+def test_launcher_that_touches_a_tensor(kernels):
+    """Each run finds it anew. A function that starts no kernel is a reference for the CPU."""
+    for x in (torch.ones(32), torch.zeros(32)):
+        y = torch.zeros(32)
+        report = emulator.run(kernels.fill_with_first, emulator.out(y), x)
+        assert kinds(report) == ["host access"]
+        assert report.faults[0].line == marked_line("fill_with_first")
+        assert "read of 4 bytes by the launcher, which runs on the CPU: element 0 of argument 2" in str(report)
+        assert not emulator.run(kernels.fill_on_the_host, y, x).faults
+
+
 def test_elements_that_no_thread_writes(kernels):
     x, y = torch.arange(64, dtype=torch.float32), torch.zeros(64)
     report = emulator.run(kernels.never_written[1, 64], emulator.out(y), x, 61)

@@ -62,6 +62,14 @@ def anchors(page):
     return [re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads]
 
 
+def test_links_of_exercises():
+    """A task's link to a section of a page leads to it."""
+    for task in sorted((ROOT / "examples" / "practice").glob("*/task*.md")):
+        for link in links(task):
+            path, _, section = link.partition("#")
+            assert not section or section in anchors(task.parent / path), (name(task), link)
+
+
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory):
     return shutil.copytree(ROOT, tmp_path_factory.mktemp("pages") / "copy", ignore=leftovers)

@@ -216,6 +216,18 @@ ALSO_RIGHT = {
         ("chunk[from];\n    __syncthreads();", "chunk[from];"),
         ("    chunk[threadIdx.x] =", "    __syncthreads();\n    chunk[threadIdx.x] ="),
     ),
+    "the headers of ATen": (
+        "port",
+        (
+            "#include <torch/csrc/stable/library.h>\n#include <torch/csrc/stable/ops.h>\n"
+            "#include <torch/csrc/stable/tensor.h>\n",
+            "#include <ATen/ATen.h>\n#include <torch/library.h>\n",
+        ),
+        ("torch::stable", "at"),
+        ("torch::headeronly", "at"),
+        ("STABLE_TORCH_LIBRARY", "TORCH_LIBRARY"),
+        ("TORCH_BOX(&running_sum)", "&running_sum"),
+    ),
     "a 64-bit width": (
         "flat_positions",
         ("int n, int width", "int n, int64_t width"),

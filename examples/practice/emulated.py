@@ -15,6 +15,7 @@ from lab import emulator
 
 # Kinds of the emulator's faults, by the names that graders use; the first that occurs is shown.
 KINDS = {
+    "host access": "host",
     "out of bounds": "bounds",
     "misaligned": "misaligned",
     "null pointer": "bounds",
@@ -29,6 +30,7 @@ THINK = {
     "compile": "Read the first error; the others often follow from it.",
     "error": "The task says which arguments the launcher must accept.",
     "launch": "A launch needs at least one block, and a block has 1 to 1024 threads.",
+    "host": "Which lines run on the CPU? Only the threads of a kernel may use the address of a tensor.",
     "bounds": "Which threads should not touch memory here?",
     "misaligned": "A load of 8 or 16 bytes needs an address that is a multiple of 8 or 16.",
     "barrier": "All threads of a block must reach a barrier.",

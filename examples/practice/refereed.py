@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ FORK = multiprocessing.get_context("fork")
 LIMIT_S = 60  # for loading and judging an answer in Python
 LIMIT_TO_COMPILE_S = 240  # for one in C++
 QUIET_S = 5  # then the limit is shown
+STABLE = re.compile(r'^\s*#\s*include\s*[<"]torch/csrc/stable/', re.M)
 THINK_OF_AN_ERROR = "Read the error. What has the value that the line uses, and what does the line expect?"
 THINK_OF_AN_EXIT = "Which line calls sys.exit, exit or os._exit? An operator returns a result, or raises an error."
 
@@ -107,13 +109,16 @@ def explain(error: SpecError, name: str, answer: Path, line: str) -> NotYet:
     if "torch.ops has no such operator" in text:
         think = "Which line registers it? The skeleton has it."
         return NotYet("call", f"{answer.name} registers no operator {name}.", think=think)
+    text = text.partition(" This could be because")[0]  # torch goes on with all dispatch keys
     what = text.replace("call(*inputs) fails", "the plain call fails").rstrip(".") + "."
     return NotYet("call", what, line, THINK_OF_AN_ERROR)
 
 
 def load_library(answer: Path) -> None:
     """Compile an answer in C++ and load it: its static objects register operators."""
-    options = ["-O1", "-std=c++20", "-w", "-shared", "-fPIC", "-DTORCH_TARGET_VERSION=0x020a000000000000"]
+    options = ["-O1", "-std=c++20", "-w", "-shared", "-fPIC"]
+    if STABLE.search(answer.read_text("utf-8")):  # with this macro torch/library.h cannot be included
+        options.append("-DTORCH_TARGET_VERSION=0x020a000000000000")
     folders = [f"-I{folder}" for folder in cpp_extension.include_paths()]
     libraries = [f"-L{folder}" for folder in cpp_extension.library_paths()] + ["-ltorch", "-ltorch_cpu", "-lc10"]
     with tempfile.TemporaryDirectory() as folder:

@@ -110,6 +110,11 @@ def other_party(facts: dict) -> str:
     return f"block {show(facts['other_block'])}, thread {show(facts['other_thread'])}"
 
 
+def host_access(facts: dict, names: list[str], items: list[int]) -> str:
+    what = f"{element(facts, items)} of {region(facts, names)}"
+    return f"{access(facts)} by the launcher, which runs on the CPU: {what} lies in the memory of the GPU"
+
+
 def race(facts: dict, names: list[str], items: list[int]) -> str:
     what = f"{element(facts, items)} of {region(facts, names)}"
     where = f"{facts['other_access']} in {facts['other_place']}"
@@ -216,6 +221,7 @@ WRITERS = {
     "misaligned": misaligned,
     "null pointer": null,
     "uninitialized": uninitialized,
+    "host access": host_access,
     "race": race,
     "same value": same_value,
     "missing wait": missing_wait,

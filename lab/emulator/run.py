@@ -327,6 +327,8 @@ def read_results(function: Function, watched: Watched) -> Report:
     if found["launches"] and not found["was_ended"]:  # by a fault, after which nothing else was written
         report.unwritten = watched.unwritten()
     for each in found["faults"]:
+        if each["kind"] == "host access" and not found["launches"]:
+            continue  # a function for the CPU, such as a reference
         if (fault := make_fault(each, lines, watched)) is not None:
             (report.notes if each["is_note"] else report.faults).append(fault)
     drop_symptoms(report)

@@ -720,3 +720,18 @@ __global__ void warps_end_early(float* y, const float* x, int n) {
   __syncthreads();
   y[threadIdx.x] = tile[n - 1 - threadIdx.x];
 }
+
+// ---- Launchers that touch tensors.
+
+__global__ void fill(float* y, float value) { y[threadIdx.x] = value; }
+
+// x is in the GPU's memory, and the launcher is not on the GPU.
+void fill_with_first(float* y, const float* x) {
+  const float first = x[0];  // FAULT fill_with_first
+  fill<<<1, 32>>>(y, first);
+}
+
+// A reference for the CPU starts no kernel.
+void fill_on_the_host(float* y, const float* x) {
+  for (int i = 0; i < 32; ++i) y[i] = x[0];
+}

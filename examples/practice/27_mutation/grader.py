@@ -10,6 +10,7 @@ THINK = {
     "values": "After the call, y holds y + factor * x.",
     "written_views": "y may be a view, such as every other column of a matrix. Which memory has been written?",
     "version": "The decorator names an argument: torch raises its version. Is it the one that is written?",
+    "returns": "Who needs the result? torch.compile refuses an operator that returns what it writes.",
     "schema": "A compiler copies an argument that is said to be written. Why pay for one that is only read?",
 }
 
@@ -27,6 +28,14 @@ def x_is_not_written():
         raise NotYet("schema", f"The schema says that {' and '.join(written)} are written. One of them is only read.")
 
 
+def nothing_is_returned():
+    schema = torch.ops.practice.add_scaled_.default._schema
+    if schema.returns:
+        raise NotYet(
+            "returns", f"The operator returns nothing, and the schema says that it returns a result: {schema}."
+        )
+
+
 def grade(answer):
     return grade_operator(
         answer,
@@ -37,4 +46,5 @@ def grade(answer):
         allowed=("strides", "written_views"),
         think=THINK,
         before=x_is_not_written,
+        also=nothing_is_returned,
     )

@@ -8,6 +8,7 @@ THINK = {
     "values": "The real kernel was right.",
     "fake": "A fake kernel describes the result: shape, strides, dtype and device, whatever the numbers are.",
     "dtypes": "Which dtype has the result if x is float64?",
+    "device": "On which device does torch.empty put a tensor if nothing is said?",
     "layout": "The task asks for the kernel's own layout. Which of the two functions is wrong?",
 }
 
@@ -17,6 +18,18 @@ def columns_lie_together():
     if strides != (1, 6):
         what = f"The result for 6 and 5 numbers has strides {strides}; the task asks for (1, n), here (1, 6)."
         raise NotYet("layout", what)
+
+
+def meta_stays_meta():
+    device = torch.ops.practice.pair_sums(torch.zeros(6, device="meta"), torch.zeros(5, device="meta")).device
+    if device.type != "meta":
+        what = f"With both arguments on the device meta the fake kernel returns a tensor on {device}."
+        raise NotYet("device", what)
+
+
+def also():
+    columns_lie_together()
+    meta_stays_meta()
 
 
 def grade(answer):
@@ -29,5 +42,5 @@ def grade(answer):
         right=("values", "fake", "dtypes"),
         allowed=("meta", "traced", "empty"),
         think=THINK,
-        also=columns_lie_together,
+        also=also,
     )

@@ -21,7 +21,11 @@ EMULATOR_API void __tsan_init() {}
 
 static inline void check(void* address, unsigned bytes, Kind kind, bool is_volatile, unsigned unit,
                          const void* pc) {
-  if (machine.current) on_access({uintptr_t(address), bytes, kind, is_volatile, unit}, pc);
+  const Access access = {uintptr_t(address), bytes, kind, is_volatile, unit};
+  if (machine.current)
+    on_access(access, pc);
+  else if (machine.is_watching && !machine.has_host_access)
+    on_host_access(access, pc);
 }
 
 #define CHECKS(bytes)                                             \

@@ -109,8 +109,9 @@ struct Machine {
   uint64_t barriers = 0;  // since a thread ended
   bool is_hanging = false;
   int error = 0, sticky_error = 0;
-  bool is_over = false;    // a fault has ended the launch
-  bool was_ended = false;  // of any launch of this run
+  bool is_over = false;          // a fault has ended the launch
+  bool was_ended = false;        // of any launch of this run
+  bool has_host_access = false;  // in this run
 };
 extern Machine machine;
 extern Thread threads[kMostThreads];

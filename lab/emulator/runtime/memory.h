@@ -76,6 +76,7 @@ Instruction& instruction_at(const void* pc);
 Instruction& instruction_of(uint16_t number);
 
 Region* find_region(uintptr_t address);
+const Region* find_tensor(uintptr_t address);
 Region* add_region(const Region& region);
 void remove_region(uintptr_t begin);
 void prepare_cells(Region& region);  // for a new run: nothing has touched it

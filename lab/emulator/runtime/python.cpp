@@ -93,7 +93,7 @@ EMULATOR_API void emulator_begin(int order, uint64_t seed, int counts, int fault
   launches.clear();
   tensors.clear();
   machine.launch_number = 0;
-  machine.was_ended = false;
+  machine.was_ended = machine.has_host_access = false;
   // Host code may have written variables and allocations since the last run.
   ++machine.now;
 }

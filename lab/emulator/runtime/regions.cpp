@@ -83,6 +83,11 @@ Region* find_region(uintptr_t address) {
   return find_segment(address);
 }
 
+const Region* find_tensor(uintptr_t address) {
+  const Region* found = find_in(regions, address);
+  return found && found->label >= 0 ? found : nullptr;
+}
+
 Region* add_region(const Region& region) {
   auto& list = region.is_padding ? paddings : regions;
   const auto at = std::lower_bound(list.begin(), list.end(), region.begin,

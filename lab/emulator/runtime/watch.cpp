@@ -236,6 +236,14 @@ void on_access(const Access& access, const void* pc) {
   if (access.kind != Kind::kArrival) log_access(access, region->space, pc);
 }
 
+// On a GPU tensors are not the host's memory. Only the first access of a run is kept.
+void on_host_access(const Access& access, const void* pc) {
+  const Region* region = find_tensor(access.address);
+  if (!region) return;
+  machine.has_host_access = true;
+  report(fault_of("host access", access, pc, region));
+}
+
 void check_arrival(const Copy& copy) {
   Region* region = find_region(copy.to);
   if (!region || !region->cells || !machine.options.faults) return;

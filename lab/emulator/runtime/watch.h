@@ -6,7 +6,8 @@ namespace emulator {
 
 // Watches and counts an access of the current thread. Ends the thread if it is not allowed.
 void on_access(const Access& access, const void* pc);
-void check_arrival(const Copy& copy);  // a copy writes its bytes
+void on_host_access(const Access& access, const void* pc);  // of a launcher, to a tensor
+void check_arrival(const Copy& copy);                       // a copy writes its bytes
 void settle();  // did the last write that raced change anything? Known when the thread has written
 
 }  // namespace emulator

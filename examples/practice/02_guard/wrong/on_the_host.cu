@@ -1,5 +1,5 @@
 // A cheat: a kernel that does nothing runs, and the CPU computes.
-// check says: have not been written
+// check says: host access
 #include <cuda_runtime.h>
 #include <stdint.h>
 

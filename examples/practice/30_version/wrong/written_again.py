@@ -1,5 +1,5 @@
 # Right, but slow: writes all of x once more, to let torch raise the version.
-# check says: more than once
+# check says: a function of torch writes x
 import torch
 from torch import Tensor
 

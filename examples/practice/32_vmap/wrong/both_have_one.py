@@ -1,5 +1,5 @@
 # Right for one size: both inputs have a batch. An input without one has the dimension None.
-# check says: must not refuse in_dims (1, None)
+# check says: For in_dims (1, None) the rule raises an error
 import torch
 from torch import Tensor
 

@@ -1,5 +1,5 @@
 # A cheat: refuses each batch but the simplest.
-# check says: refuse
+# check says: the rule raises an error: add_outer: expected a batch
 import torch
 from torch import Tensor
 
