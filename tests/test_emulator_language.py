@@ -216,6 +216,14 @@ def test_whole_program(kernels, capfd):
     assert len(report.launches) == 20
 
 
+def test_copies(kernels):
+    """Those that CUDA refuses change nothing: too many bytes, or a host's pointer where `kind` says GPU."""
+    x = torch.full((4,), 7.0)
+    report = emulator.run(kernels.copies, x, 4)
+    assert report.result == (1 << 30 | 0b111111), bin(report.result)
+    assert x.tolist() == [2, 3, 10, 11]
+
+
 def test_errors_of_a_launcher(kernels):
     assert emulator.run(kernels.launch_too_many).error == "invalid configuration argument"
     assert emulator.run(kernels.throws, 7).error == "there is no such rung"

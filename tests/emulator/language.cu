@@ -7,6 +7,7 @@
 #include <cuda_runtime.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include <algorithm>
 #include <array>
@@ -459,8 +460,9 @@ extern "C" cudaError_t launch_shapes(float* y) {
     }                                                            \
   } while (0)
 
-int main() {
-  const int n = 1000;
+int main(int argc, char** argv) {
+  const int n = argc > 1 ? atoi(argv[1]) : 1000;
+  if (argv[argc]) return 3;
   std::vector<float> host(n, 2.0f);
   float* device = nullptr;
   CHECK(cudaMalloc((void**)&device, n * sizeof(float)));
@@ -477,6 +479,30 @@ int main() {
   CHECK(cudaFree(device));
   printf("host[999] = %g\n", host[999]);
   return host[0] == 3 && host[999] == 3 ? 0 : 2;
+}
+
+// Copies that CUDA refuses: a bit for each. Then rows with a pitch, and a function of the host.
+extern "C" int copies(float* x, int n) {
+  float host[2][8] = {{1, 2, 3, 4, 5, 6, 7, 8}, {9, 10, 11, 12, 13, 14, 15, 16}}, *rows = nullptr;
+  size_t pitch = 0;
+  cudaMallocPitch(&rows, &pitch, 8 * sizeof(float), 2);
+  int refused = 0, bit = 0;
+  const auto note = [&](cudaError_t error) {
+    refused |= (error == cudaErrorInvalidValue && cudaGetLastError() == error) << bit++;
+  };
+  note(cudaMemcpy(x, host, (n + 1) * sizeof(float), cudaMemcpyHostToDevice));
+  note(cudaMemcpy(host, x, sizeof(host), cudaMemcpyHostToDevice));
+  note(cudaMemcpy(x, host, n * sizeof(float), cudaMemcpyDeviceToHost));
+  note(cudaMemcpyAsync(x, host[0], n * sizeof(float), cudaMemcpyDeviceToDevice));
+  note(cudaMemset(x + 1, 0, n * sizeof(float)));
+  note(cudaMemcpy2D(x, 4, rows, pitch, 8, 1, cudaMemcpyDeviceToDevice));
+  note(cudaMemset(x, 0, n * sizeof(float)));  // this one and the rest are right
+  note(cudaMemcpy2D(rows, pitch, host, 32, 32, 2, cudaMemcpyHostToDevice));
+  note(cudaMemcpy2DAsync(x, 8, rows + 1, pitch, 8, 2, cudaMemcpyDeviceToDevice));
+  note(cudaLaunchHostFunc(
+      nullptr, [](void* data) { *static_cast<int*>(data) |= 1 << 30; }, &refused));
+  cudaFree(rows);
+  return refused;
 }
 
 extern "C" cudaError_t launch_too_many() {

@@ -65,6 +65,9 @@ inline cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
 inline cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned = 0) {
   return cudaSuccess;
 }
+#define cudaEventDefault 0
+#define cudaEventBlockingSync 1
+#define cudaEventDisableTiming 2
 inline cudaError_t cudaEventCreate(cudaEvent_t* event) { return *event = nullptr, cudaSuccess; }
 inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   return cudaEventCreate(event);
@@ -75,6 +78,10 @@ inline cudaError_t cudaEventQuery(cudaEvent_t) { return cudaSuccess; }
 inline cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
 inline cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t, cudaEvent_t) {
   return *ms = 0, cudaSuccess;  // there is no time here
+}
+// All earlier work of the stream has been done.
+inline cudaError_t cudaLaunchHostFunc(cudaStream_t, void (*function)(void*), void* data) {
+  return function(data), cudaSuccess;
 }
 inline cudaError_t cudaGetDevice(int* device) { return *device = 0, cudaSuccess; }
 inline cudaError_t cudaGetDeviceCount(int* count) { return *count = 1, cudaSuccess; }
@@ -192,6 +199,12 @@ cudaError_t cudaMalloc(T** memory, size_t bytes) {
   *memory = static_cast<T*>(emulator_allocate(bytes));
   return *memory ? cudaSuccess : emulator_result(cudaErrorMemoryAllocation);
 }
+// Each row begins at a multiple of 512 bytes, as on today's GPUs.
+template <typename T>
+cudaError_t cudaMallocPitch(T** memory, size_t* pitch, size_t width, size_t height) {
+  *pitch = (width + 511) / 512 * 512;
+  return cudaMalloc(memory, *pitch * height);
+}
 template <typename T>
 cudaError_t cudaMallocAsync(T** memory, size_t bytes, cudaStream_t) {
   return cudaMalloc(memory, bytes);
@@ -216,7 +229,8 @@ inline cudaError_t cudaFree(void* memory) {
 inline cudaError_t cudaFreeAsync(void* memory, cudaStream_t) { return cudaFree(memory); }
 inline cudaError_t cudaFreeHost(void* memory) { return cudaFree(memory); }
 EMULATOR_UNWATCHED inline cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes,
-                                                 cudaMemcpyKind) {
+                                                 cudaMemcpyKind kind) {
+  if (!emulator_can_copy(to, from, bytes, kind)) return emulator_result(cudaErrorInvalidValue);
   memcpy(to, from, bytes);
   emulator_written(to, bytes);
   return cudaSuccess;
@@ -225,7 +239,25 @@ inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cud
                                    cudaStream_t = nullptr) {
   return cudaMemcpy(to, from, bytes, kind);
 }
+// The same for each of `height` rows of `width` bytes.
+inline cudaError_t cudaMemcpy2D(void* to, size_t to_pitch, const void* from, size_t from_pitch,
+                                size_t width, size_t height, cudaMemcpyKind kind) {
+  if (width > to_pitch || width > from_pitch) return emulator_result(cudaErrorInvalidValue);
+  cudaError_t error = cudaSuccess;
+  for (size_t i = 0; i < height && error == cudaSuccess; ++i) {
+    error = cudaMemcpy(static_cast<char*>(to) + i * to_pitch,
+                       static_cast<const char*>(from) + i * from_pitch, width, kind);
+  }
+  return error;
+}
+inline cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch,
+                                     size_t width, size_t height, cudaMemcpyKind kind,
+                                     cudaStream_t = nullptr) {
+  return cudaMemcpy2D(to, to_pitch, from, from_pitch, width, height, kind);
+}
 EMULATOR_UNWATCHED inline cudaError_t cudaMemset(void* to, int value, size_t bytes) {
+  if (!emulator_can_copy(to, nullptr, bytes, cudaMemcpyHostToDevice))
+    return emulator_result(cudaErrorInvalidValue);
   memset(to, value, bytes);
   emulator_written(to, bytes);
   return cudaSuccess;

@@ -269,6 +269,21 @@ EMULATOR_API bool emulator_free(void* memory) {
   return true;
 }
 
+// Whether CUDA would copy so many bytes: each end lies within one allocation, and where `kind`, a
+// cudaMemcpyKind, says. (Pinned memory is an allocation, too, so a host's pointer may be one.)
+EMULATOR_API bool emulator_can_copy(const void* to, const void* from, size_t bytes, int kind) {
+  const bool is_on_gpu[] = {kind == 1 || kind == 3, kind == 2 || kind == 3};
+  const void* ends[] = {to, from};
+  for (int i = 0; i < 2; ++i) {
+    if (!ends[i] || bytes == 0) continue;
+    const auto address = reinterpret_cast<uintptr_t>(ends[i]);
+    const Region* region = find_memory(address);
+    if (!region && is_on_gpu[i] && machine.is_watching) return false;
+    if (region && bytes > region->end() - address) return false;
+  }
+  return true;
+}
+
 // Host code has written there.
 EMULATOR_API void emulator_written(void* memory, size_t bytes) {
   const auto address = reinterpret_cast<uintptr_t>(memory);

@@ -77,6 +77,7 @@ Instruction& instruction_of(uint16_t number);
 
 Region* find_region(uintptr_t address);
 const Region* find_tensor(uintptr_t address);
+const Region* find_memory(uintptr_t address);  // of the GPU: a tensor, an allocation, a variable
 Region* add_region(const Region& region);
 void remove_region(uintptr_t begin);
 void prepare_cells(Region& region);  // for a new run: nothing has touched it

@@ -88,6 +88,8 @@ const Region* find_tensor(uintptr_t address) {
   return found && found->label >= 0 ? found : nullptr;
 }
 
+const Region* find_memory(uintptr_t address) { return find_in(regions, address); }
+
 Region* add_region(const Region& region) {
   auto& list = region.is_padding ? paddings : regions;
   const auto at = std::lower_bound(list.begin(), list.end(), region.begin,

@@ -119,6 +119,7 @@ EMULATOR_API uint16_t emulator_bfloat16_from_float(float x, int toward);
 // CUDA's memory functions.
 EMULATOR_API void* emulator_allocate(size_t bytes);
 EMULATOR_API bool emulator_free(void* memory);
+EMULATOR_API bool emulator_can_copy(const void* to, const void* from, size_t bytes, int kind);
 EMULATOR_API void emulator_written(void* memory, size_t bytes);
 EMULATOR_API int emulator_last_error(int clear);
 EMULATOR_API void emulator_set_error(int error);
