@@ -1,5 +1,5 @@
 // A cheat: the CPU computes a table, and the kernel copies it.
-// check says: its numbers come from elsewhere
+// check says: host access
 #include <cuda_runtime.h>
 #include <stdint.h>
 
