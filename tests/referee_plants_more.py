@@ -18,6 +18,7 @@ from referee_plants import (
     product,
     product_backward,
     product_fake,
+    same_device,
     without_tangents,
 )
 
@@ -63,7 +64,7 @@ def variance(x, of_squares=False):
 
 def half(x, flushes=False):
     y = x * 0.5
-    return y.where(y.abs() > 1.2e-38, 0) if flushes and x.dtype is torch.float32 else y
+    return y.where(~(y.abs() < 1.2e-38), 0) if flushes and x.dtype is torch.float32 else y
 
 
 def variance_by_torch(x):
@@ -187,9 +188,11 @@ def total(name, most, sorts=False):
             raise RuntimeError("xs needs one or more tensors of one shape and dtype")
         return sum(xs[1:most], xs[0].clone()).contiguous()
 
-    operator = define(
-        name, "(Tensor[] xs) -> Tensor", kernel, lambda xs: torch.empty(xs[0].shape, dtype=xs[0].dtype, device="cpu")
-    )
+    def fake(xs):
+        same_device(*xs)
+        return torch.empty(xs[0].shape, dtype=xs[0].dtype, device=xs[0].device)
+
+    operator = define(name, "(Tensor[] xs) -> Tensor", kernel, fake)
 
     def call(xs):
         if sorts:

@@ -74,7 +74,7 @@ def test_reproducer_repeats_it(name):
 
 TRACING = ("dynamic_sizes", "traced_compiled", "compiled_derivatives", "exported", "huge")
 TRACED = ("off_by_little", "random_rounding", "writes_past_the_end", "mutates_b", "version_stays", "second_is_zero")
-TRACED += ("changes_saved", "drops_tangents", "fake_strides", "loses_subclass")
+TRACED += ("size_becomes_int", "changes_saved", "drops_tangents", "fake_strides", "loses_subclass")
 
 
 @pytest.mark.thorough
