@@ -30,7 +30,7 @@ SLOW += (
 UNLIKE = (  # twins that are not the plain product
     *("drops_nan", "refuses_empty", "reads_as_float32", "sums_in_half", "index_unchecked", "negative_power", "overlap"),
     *("results_share_memory", "view_of_c", "effect", "second_is_zero", "wrong_batch", "autocast_wrong"),
-    *("unchecked_in_inference_mode", "returns_its_input", "adds_to_scratch"),
+    *("unchecked_in_inference_mode", "returns_its_input", "adds_to_scratch", "expects_both_gradients"),
 )
 
 

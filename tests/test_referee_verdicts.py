@@ -199,3 +199,35 @@ def test_reproducers_hold_no_path_of_this_machine(monkeypatch):
     monkeypatch.setattr(Operator, "file", str(ROOT / "tests/specs/doubled.py"))
     monkeypatch.chdir(ROOT)
     assert "load('tests/specs/doubled.py', 'no path')" in reproducer(operator, "cpu", results_are_new, "", "a message")
+
+
+def top_two(x):
+    return tuple(torch.topk(x, 2, 1))
+
+
+def top_two_by_sort(x):
+    return tuple(y[:, :2].contiguous() for y in torch.sort(x, 1, descending=True))
+
+
+def normalized(x):
+    return torch.nn.functional.layer_norm(x, x.shape[1:])
+
+
+def normalized_by_hand(x):
+    return (x - x.mean(1, keepdim=True)) / (x.var(1, correction=0, keepdim=True) + 1e-5).sqrt()
+
+
+@pytest.mark.parametrize(
+    ("call", "reference", "checks"),
+    [
+        (top_two, top_two_by_sort, ["odd_sizes", "gradient_sizes"]),  # equal numbers have no order
+        (normalized, normalized_by_hand, ["gradient_sizes"]),  # with one column, or two, the gradient is almost 0
+        (lambda x: (x.sin(), x.cos()), lambda x: (x.sin(), x.cos() * 1), ["second_derivatives"]),  # squares give 1
+    ],
+)
+def test_ties_and_roundings_are_no_findings(call, reference, checks):
+    sizes = {"columns": [(0, 1)]}
+    inputs = lambda device: (torch.randn(3, 7, device=device),)  # noqa: E731
+    operator = Operator("a plain function", call, inputs, reference, gradients=(0,), sizes=sizes)
+    findings = judge(operator, checks=checks)
+    assert not [finding for finding in findings if finding.is_wrong], findings
