@@ -209,8 +209,24 @@ def top_two_by_sort(x):
     return tuple(y[:, :2].contiguous() for y in torch.sort(x, 1, descending=True))
 
 
+class SineAndCosine(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.sin(), x.cos()
+
+    @staticmethod
+    def backward(ctx, first, second):
+        (x,) = ctx.saved_tensors
+        return first * x.cos() - second * x.sin()
+
+
+def sine_and_cosine(x):
+    return SineAndCosine.apply(x)
+
+
 def normalized(x):
-    return torch.nn.functional.layer_norm(x, x.shape[1:])
+    return torch.nn.functional.layer_norm(x, x.shape[1:], torch.ones_like(x[0]), torch.zeros_like(x[0]))
 
 
 def normalized_by_hand(x):
@@ -222,12 +238,12 @@ def normalized_by_hand(x):
     [
         (top_two, top_two_by_sort, ["odd_sizes", "gradient_sizes"]),  # equal numbers have no order
         (normalized, normalized_by_hand, ["gradient_sizes"]),  # with one column, or two, the gradient is almost 0
-        (lambda x: (x.sin(), x.cos()), lambda x: (x.sin(), x.cos() * 1), ["second_derivatives"]),  # squares give 1
+        (sine_and_cosine, lambda x: (x.sin(), x.cos()), ["second_derivatives"]),  # squares give 1
     ],
 )
 def test_ties_and_roundings_are_no_findings(call, reference, checks):
     sizes = {"columns": [(0, 1)]}
-    inputs = lambda device: (torch.randn(3, 7, device=device),)  # noqa: E731
+    inputs = lambda device: (torch.randn(3, 5, device=device),)  # noqa: E731
     operator = Operator("a plain function", call, inputs, reference, gradients=(0,), sizes=sizes)
     findings = judge(operator, checks=checks)
     assert not [finding for finding in findings if finding.is_wrong], findings
