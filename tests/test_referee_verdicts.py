@@ -18,6 +18,7 @@ from lab.referee.judge import ask, ask_opcheck, attempt
 from lab.referee.modes import modes_see_it
 from lab.referee.registry import CHECKS
 from lab.referee.report import reproducer
+from lab.referee.trial import elements_with
 from lab.referee.values import mixed_dtypes_are_right
 from lab.referee.writing import results_are_new
 
@@ -247,3 +248,19 @@ def test_ties_and_roundings_are_no_findings(call, reference, checks):
     operator = Operator("a plain function", call, inputs, reference, gradients=(0,), sizes=sizes)
     findings = judge(operator, checks=checks)
     assert not [finding for finding in findings if finding.is_wrong], findings
+
+
+@pytest.mark.parametrize("call", [lambda x: x.transpose(0, 1), torch.fft.rfft])
+def test_views_and_complex_results_are_no_findings(call):
+    """A view requires a gradient under no_grad, too, and torch.autograd has gradients of complex results."""
+    inputs = lambda device: (torch.randn(3, 6, device=device),)  # noqa: E731
+    operator = Operator("a plain function", call, inputs, lambda x: call(x * 1), gradients=(0,))
+    findings = judge(operator, checks=["without_gradients", "gradients", "settings"])
+    assert not [finding for finding in findings if finding.is_wrong], findings
+
+
+def test_a_square_of_large_size_is_left_out():
+    """Both dimensions grow together, and so does the memory."""
+    inputs = lambda device: (torch.randn(4, 4, device=device),)  # noqa: E731
+    operator = Operator("a plain function", lambda x: x * 2, inputs)
+    assert elements_with(operator, operator.fresh("cpu"), "all of size 4", 1000) == 10**6

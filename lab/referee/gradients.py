@@ -35,12 +35,13 @@ OURS, THEIRS = "the operator", "the reference"
 
 
 def function_of(operator: Operator, inputs: Sequence, places: Sequence, which: str = OURS) -> Callable:
-    """The floating-point results, as a function of some of the inputs."""
+    """The floating-point results, as a function of some of the inputs. Complex ones are pairs of real numbers."""
 
     def function(*xs: Tensor) -> list[Tensor]:
         some = filled(operator, inputs, places, xs)
         results = operator.run(some) if which == OURS else operator.expected(some)
-        return [y for y in results if y.is_floating_point()]
+        real = [torch.view_as_real(y.resolve_conj()) if y.is_complex() else y for y in results]
+        return [y for y in real if y.is_floating_point()]
 
     return function
 
@@ -183,20 +184,13 @@ def complex_places(inputs: Sequence) -> list:
 
 
 def complex_gradient_is_right(operator: Operator, device: str) -> None:
-    """Of the results as pairs of real numbers. An input that is not complex is as it is."""
+    """As the reference's. An input that is not complex has its gradient in other trials."""
     inputs = operator.fresh(device)
     places = [place for place in complex_places(inputs) if place[0] in operator.gradients]
     if expected_or_none(operator, inputs) is None:
         raise NotApplicable("no reference")
-
-    def pairs(run: Callable, *xs: Tensor) -> list[Tensor]:
-        results = run(filled(operator, inputs, places, xs))
-        return [torch.view_as_real(y.resolve_conj()) for y in results if y.is_complex()]
-
-    found, right = (
-        gradients_of(functools.partial(pairs, run), leaves_of(inputs, places))
-        for run in (operator.run, operator.expected)
-    )
+    found = gradients_of(function_of(operator, inputs, places), leaves_of(inputs, places))
+    right = gradients_of(function_of(operator, inputs, places, THEIRS), leaves_of(inputs, places))
     compare(operator, found, right, factor=20, what="gradient of complex numbers")
 
 
@@ -561,10 +555,12 @@ def inference_is_right(operator: Operator, device: str, way: str) -> None:
             get(inputs, place).requires_grad_()
     with torch.inference_mode() if way == "inference_mode" else torch.no_grad():
         found = operator.run(inputs)
-    require(not any(x.requires_grad for x in found), f"a result requires a gradient under torch.{way}()")
+    own = {get(inputs, place).untyped_storage().data_ptr() for place in places_of_tensors(inputs)}
+    new = [x for x in found if x.untyped_storage().data_ptr() not in own]  # views require what their input does
+    require(not any(x.requires_grad for x in new), f"a result requires a gradient under torch.{way}()")
     compare(operator, found, right, what=f"under torch.{way}(); result")
     if way == "inference_mode" and not written:
-        require(all(x.is_inference() for x in found), "a result of torch.inference_mode() is no inference tensor")
+        require(all(x.is_inference() for x in new), "a result of torch.inference_mode() is no inference tensor")
 
 
 def gradient_works_after_inference(operator: Operator, device: str) -> None:
@@ -583,7 +579,7 @@ def gradient_works_after_inference(operator: Operator, device: str) -> None:
         raise Unclear(f"{message}; {first_line(error)}") from None
 
 
-@check("allocate results by torch", "3_operator", because_of=("values", "kept_results", "aliases"))
+@check("allocate results by torch", "3_operator", because_of=("values", "kept_results", "aliases", "threads"))
 def without_gradients(operator: Operator, device: str) -> Trials:
     """Is the result the same under no_grad and inference_mode, free of gradients, and does a later call have them?"""
     if places_with_gradient(operator, operator.fresh(device)):

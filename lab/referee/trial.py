@@ -242,10 +242,20 @@ def size_of(operator: Operator, inputs: Sequence, group: str) -> tuple[int, int]
     return max(sizes), max(elements)
 
 
+def elements_with(operator: Operator, inputs: Sequence, group: str, size: int) -> int:
+    """Of the largest input, if the sizes of a group become `size`: both sides of a square may belong to it."""
+    most = 0
+    for place in places_of_tensors(inputs):
+        dims = {dim for i, dim in groups_of(operator, inputs)[group] if i == place[0]}
+        shape = get(inputs, place).shape
+        most = max(most, math.prod(size if dim in dims else n for dim, n in enumerate(shape)))
+    return most
+
+
 def is_affordable(operator: Operator, inputs: Sequence, group: str, size: int) -> bool:
     """Whether a call with this size takes less than two seconds, by a call with a smaller one, and its memory is small.
     A loop in Python, or a matrix product, is slow without being wrong."""
-    if size * max(size_of(operator, inputs, group)[1], 1) > 2**24:
+    if elements_with(operator, inputs, group, size) > 2**24:
         return False
     dtypes = tuple(get(inputs, place).dtype for place in places_of_tensors(inputs))
     known, key = operator.call_seconds, (group, min(size, 257), dtypes)
