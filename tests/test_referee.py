@@ -143,7 +143,10 @@ def ends_badly(how):
 @pytest.mark.parametrize(
     ("how", "words"),
     [
-        (lambda: os.kill(os.getpid(), 11), "the process died: SIGSEGV, in size_is_right(group='all of size 3', size="),
+        (
+            lambda: os.kill(os.getpid(), 11),
+            "the process died: SIGSEGV, in last_elements_count(group='all of size 3', size=",
+        ),
         (lambda: os._exit(3), "exit status 3"),
     ],
 )

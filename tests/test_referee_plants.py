@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import referee_plants_more  # noqa: F401  # adds to PLANTS
 import torch._dynamo
 from referee_plants import PLANTS
 
@@ -19,11 +20,17 @@ pytestmark = pytest.mark.usefixtures("forks")
 
 HERE = Path(__file__).parent
 SLOW = ("wrong_beyond_65536", "unchecked_in_inference_mode", "effect", "leaks", "shared_scratch", "fake_dtype_half")
-SLOW += ("fake_one_row", "gradient_of_many_is_zero", "incomplete_block")  # half a second or more
+SLOW += (
+    "last_of_a_maximum",
+    "size_becomes_int",
+    "fake_one_row",
+    "gradient_of_many_is_zero",
+    "incomplete_block",
+)  # half a second or more
 UNLIKE = (  # twins that are not the plain product
     *("drops_nan", "refuses_empty", "reads_as_float32", "sums_in_half", "index_unchecked", "negative_power", "overlap"),
     *("results_share_memory", "view_of_c", "effect", "second_is_zero", "wrong_batch", "autocast_wrong"),
-    *("unchecked_in_inference_mode", "returns_its_input", "adds_to_scratch"),
+    *("unchecked_in_inference_mode", "returns_its_input", "adds_to_scratch", "expects_both_gradients"),
 )
 
 
@@ -46,7 +53,8 @@ def test_found_and_not_in_its_twin(name):
 
 def end_of(program):
     """Run a reproducer in a fork, which has what it imports. Returns its last error, or how the process died."""
-    sys.modules["description_in_referee_plants"] = sys.modules["referee_plants"]  # load() finds it there
+    for name in ("referee_plants", "referee_plants_more"):
+        sys.modules[f"description_in_{name}"] = sys.modules[name]  # load() finds it there
     code = compile(program, "reproduce.py", "exec")
     ended = fork(lambda say: exec(code, {"__name__": "__main__", "__file__": "reproduce.py"}), 60)
     return ended.output.strip().splitlines()[-1] if "status" in ended.problem else ended.problem
@@ -66,7 +74,7 @@ def test_reproducer_repeats_it(name):
 
 TRACING = ("dynamic_sizes", "traced_compiled", "compiled_derivatives", "exported", "huge")
 TRACED = ("off_by_little", "random_rounding", "writes_past_the_end", "mutates_b", "version_stays", "second_is_zero")
-TRACED += ("changes_saved", "drops_tangents", "fake_strides", "loses_subclass")
+TRACED += ("size_becomes_int", "changes_saved", "drops_tangents", "fake_strides", "loses_subclass")
 
 
 @pytest.mark.thorough

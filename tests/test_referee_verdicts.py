@@ -18,6 +18,7 @@ from lab.referee.judge import ask, ask_opcheck, attempt
 from lab.referee.modes import modes_see_it
 from lab.referee.registry import CHECKS
 from lab.referee.report import reproducer
+from lab.referee.trial import elements_with
 from lab.referee.values import mixed_dtypes_are_right
 from lab.referee.writing import results_are_new
 
@@ -199,3 +200,67 @@ def test_reproducers_hold_no_path_of_this_machine(monkeypatch):
     monkeypatch.setattr(Operator, "file", str(ROOT / "tests/specs/doubled.py"))
     monkeypatch.chdir(ROOT)
     assert "load('tests/specs/doubled.py', 'no path')" in reproducer(operator, "cpu", results_are_new, "", "a message")
+
+
+def top_two(x):
+    return tuple(torch.topk(x, 2, 1))
+
+
+def top_two_by_sort(x):
+    return tuple(y[:, :2].contiguous() for y in torch.sort(x, 1, descending=True))
+
+
+class SineAndCosine(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.sin(), x.cos()
+
+    @staticmethod
+    def backward(ctx, first, second):
+        (x,) = ctx.saved_tensors
+        return first * x.cos() - second * x.sin()
+
+
+def sine_and_cosine(x):
+    return SineAndCosine.apply(x)
+
+
+def normalized(x):
+    return torch.nn.functional.layer_norm(x, x.shape[1:], torch.ones_like(x[0]), torch.zeros_like(x[0]))
+
+
+def normalized_by_hand(x):
+    return (x - x.mean(1, keepdim=True)) / (x.var(1, correction=0, keepdim=True) + 1e-5).sqrt()
+
+
+@pytest.mark.parametrize(
+    ("call", "reference", "checks"),
+    [
+        (top_two, top_two_by_sort, ["odd_sizes", "gradient_sizes"]),  # equal numbers have no order
+        (normalized, normalized_by_hand, ["gradient_sizes"]),  # with one column, or two, the gradient is almost 0
+        (sine_and_cosine, lambda x: (x.sin(), x.cos()), ["second_derivatives"]),  # squares give 1
+    ],
+)
+def test_ties_and_roundings_are_no_findings(call, reference, checks):
+    sizes = {"columns": [(0, 1)]}
+    inputs = lambda device: (torch.randn(3, 5, device=device),)  # noqa: E731
+    operator = Operator("a plain function", call, inputs, reference, gradients=(0,), sizes=sizes)
+    findings = judge(operator, checks=checks)
+    assert not [finding for finding in findings if finding.is_wrong], findings
+
+
+@pytest.mark.parametrize("call", [lambda x: x.transpose(0, 1), torch.fft.rfft])
+def test_views_and_complex_results_are_no_findings(call):
+    """A view requires a gradient under no_grad, too, and torch.autograd has gradients of complex results."""
+    inputs = lambda device: (torch.randn(3, 6, device=device),)  # noqa: E731
+    operator = Operator("a plain function", call, inputs, lambda x: call(x * 1), gradients=(0,))
+    findings = judge(operator, checks=["without_gradients", "gradients", "settings"])
+    assert not [finding for finding in findings if finding.is_wrong], findings
+
+
+def test_a_square_of_large_size_is_left_out():
+    """Both dimensions grow together, and so does the memory."""
+    inputs = lambda device: (torch.randn(4, 4, device=device),)  # noqa: E731
+    operator = Operator("a plain function", lambda x: x * 2, inputs)
+    assert elements_with(operator, operator.fresh("cpu"), "all of size 4", 1000) == 10**6

@@ -3,6 +3,7 @@
 import math
 import re
 import warnings
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -13,6 +14,7 @@ from .operator import Operator, copies, get, places_of_tensors, put
 from .registry import Trials, check, trial
 from .trial import (
     NotApplicable,
+    Refused,
     Unclear,
     Wrong,
     accepts,
@@ -22,11 +24,12 @@ from .trial import (
     filled,
     first_line,
     floating,
+    is_integer,
     require,
     same_bits,
 )
 
-OTHER_NUMBERS = {int: (0, 1, -1, 2, 3), float: (0.0, 1.0, -1.5, math.inf, math.nan), bool: (False, True)}
+OTHER_NUMBERS = {int: (0, 1, -1, 2, -2, 3), float: (0.0, 1.0, -1.5, math.inf, math.nan), bool: (False, True)}
 
 
 CHANGES = {  # of a tensor's shape
@@ -43,6 +46,10 @@ CHANGES = {  # of a tensor's shape
 }
 
 
+def is_without_ones(x: Tensor, y: Tensor) -> bool:
+    return x.dim() < y.dim() and [*x.shape] == [n for n in y.shape if n != 1]
+
+
 def changed_shape_is_right(operator: Operator, device: str, place: tuple, change: str) -> None:
     """Right are: the reference's result; an error; or that of the original shape, if no element was added or lost."""
     original = operator.fresh(device)
@@ -52,8 +59,8 @@ def changed_shape_is_right(operator: Operator, device: str, place: tuple, change
     shape = [*get(inputs, place).shape]
     right = expected_or_none(operator, inputs)
     if right is not None:
-        if [x.numel() for x in found] == [x.numel() for x in right]:  # a result without the dimension of size 1 is fair
-            found = [x.reshape(y.shape) for x, y in zip(found, right, strict=True)]
+        if len(found) == len(right):  # a result without the dimension of size 1 is fair
+            found = [x.view(y.shape) if is_without_ones(x, y) else x for x, y in zip(found, right, strict=True)]
         return compare(operator, found, right, what=f"input {place[0]} has shape {shape} ({change}); result")
     same = expected(operator, original)
     is_same = [x.numel() == y.numel() and x.dtype == y.dtype for x, y in zip(found, same, strict=True)]
@@ -103,6 +110,27 @@ def devices(operator: Operator, device: str) -> Trials:
             yield trial(other_device_is_refused, place=place, other=other)
 
 
+LENGTHS: dict[str, Callable[[list], list]] = {  # of a list of tensors
+    "without its last tensor": lambda xs: xs[:-1],
+    "with all its tensors twice": lambda xs: xs + xs,
+    "with its first tensor once more": lambda xs: xs + xs[:1],
+    "empty": lambda xs: [],
+}
+
+
+def list_is_refused_or_right(operator: Operator, device: str, position: int, length: str) -> None:
+    inputs = operator.fresh(device)
+    inputs[position] = LENGTHS[length](inputs[position])
+    try:
+        found = operator.run(copies(inputs))
+    except IndexError as error:  # of Python: an empty list has no first tensor
+        raise Refused(first_line(error)) from None
+    right = expected_or_none(operator, inputs)
+    message = f"input {position} is a list of {len(inputs[position])} tensors ({length})"
+    require(right is not None, f"{message}, which is accepted; the reference refuses it")
+    compare(operator, found, right or [], what=f"{message}; result")
+
+
 def argument_is_refused_or_right(operator: Operator, device: str, position: int, value: object) -> None:
     inputs = operator.fresh(device)
     inputs[position] = value
@@ -116,7 +144,7 @@ def argument_is_refused_or_right(operator: Operator, device: str, position: int,
 
 @check("check arguments before you use them", "3_operator", because_of=("values",))
 def arguments(operator: Operator, device: str) -> Trials:
-    """Are None, other numbers and other strings as arguments refused, or computed as the reference does it?"""
+    """Are None, other numbers, strings and lengths of lists refused, or computed as the reference does it?"""
     if operator.reference is None:
         raise NotApplicable("no reference")
     for i, x in enumerate(operator.fresh(device)):
@@ -128,6 +156,9 @@ def arguments(operator: Operator, device: str) -> Trials:
         for value in others:
             if value != x:
                 yield trial(argument_is_refused_or_right, position=i, value=value)
+        if isinstance(x, list) and x and all(isinstance(each, Tensor) for each in x):
+            for length in LENGTHS:
+                yield trial(list_is_refused_or_right, position=i, length=length)
 
 
 def value_is_refused(operator: Operator, device: str, position: int, value: float) -> None:
@@ -146,11 +177,37 @@ def value_is_refused(operator: Operator, device: str, position: int, value: floa
     raise Wrong(f"input {position} holds {value}, outside of its bounds {operator.bounds[position]}, and is accepted")
 
 
-@check("check the values that become addresses, or clamp them and say so", "3_operator")
+def value_is_right(operator: Operator, device: str, position: int, value: float) -> None:
+    """One element of the input is the least or the largest value. The call leaves it as it is: -1 stays -1."""
+    inputs = operator.fresh(device)
+    for place in places_of_tensors(inputs):
+        if place[0] == position:
+            x = get(inputs, place).contiguous()
+            x.view(-1)[-1:] = value
+            put(inputs, place, x)
+    if not isinstance(inputs[position], (torch.Tensor, list)):
+        inputs[position] = value
+    before = copies(inputs)
+    found = operator.run(inputs)
+    for place in places_of_tensors(inputs):
+        is_kept = place in operator.written() or same_bits([get(inputs, place)], [get(before, place)])
+        require(
+            is_kept, f"input {position} holds {value}, which is allowed, and input {place[0]} is changed by the call"
+        )
+    compare(
+        operator, found, expected(operator, before), what=f"input {position} holds {value}, which is allowed; result"
+    )
+
+
+@check(
+    "check the values that become addresses, or clamp them and say so", "3_operator", because_of=("values", "writes")
+)
 def bounds(operator: Operator, device: str) -> Trials:
-    """Are values outside their bounds refused?"""
+    """Are values outside their bounds refused, and those at the bounds right?"""
     inputs = operator.fresh(device)
     for i, (low, high) in operator.bounds.items():
+        for value in (low, high):
+            yield trial(value_is_right, position=i, value=value)
         places = [place for place in places_of_tensors(inputs) if place[0] == i]
         is_float = any(get(inputs, place).is_floating_point() for place in places) or isinstance(inputs[i], float)
         for value in (low - 1, high + 1, -(10**6), 10**6, *([math.nan] if is_float else [])):
@@ -178,8 +235,7 @@ def garbage_values(operator: Operator, device: str) -> Trials:
     inputs = operator.fresh(device)
     for place in places_of_tensors(inputs):
         x = get(inputs, place)
-        is_integer = not x.is_floating_point() and x.dtype != torch.bool and not x.is_complex()
-        if is_integer and x.numel() and x.is_contiguous() and place[0] not in operator.bounds:
+        if is_integer(x) and x.numel() and x.is_contiguous() and place[0] not in operator.bounds:
             for value in (torch.iinfo(x.dtype).max, torch.iinfo(x.dtype).min, -1):
                 yield trial(large_integers_are_right, place=place, value=value)
 

@@ -258,7 +258,7 @@ def _causes_of(finding: Finding) -> tuple[str, ...]:
     elif names:  # it compares results
         names += UNSTABLE
     if finding.verdict == "crash" and finding.check not in UNSTABLE:
-        names += ("after_results", "dtypes", "bounds", "garbage_values", "arguments", "shapes", "values")
+        names += ("after_results", "dtypes", "bounds", "garbage_values", "arguments", "shapes", "values", "strides")
     return tuple(name for name in names if name != finding.check)
 
 

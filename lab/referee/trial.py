@@ -77,7 +77,9 @@ def compare_values(name: str, found: Tensor, right: Tensor, tolerance: float) ->
     if not is_same.all():
         count, where = int((~is_same).sum()), (~is_same).nonzero()[0].tolist()
         ours, theirs = found[tuple(where)].item(), right[tuple(where)].item()
-        message = f"{count} of {is_same.numel()} elements are wrong; at {where} {ours:.6g}, expected {theirs:.6g}"
+        digits = next((n for n in (6, 9) if f"{ours:.{n}g}" != f"{theirs:.{n}g}"), 17)
+        pair = f"{ours:.{digits}g}, expected {theirs:.{digits}g}"
+        message = f"{count} of {is_same.numel()} elements are wrong; at {where} {pair}"
         raise Wrong(f"{name}: {message}")
 
 
@@ -88,12 +90,12 @@ def same_bits(found: Sequence[Tensor], right: Sequence[Tensor]) -> bool:
 
 
 def compare_with_reference(
-    operator: Operator, found: Sequence[Tensor], inputs: Sequence, has_ties: bool = False
+    operator: Operator, found: Sequence[Tensor], inputs: Sequence, has_ties: bool = False, factor: float = 1.0
 ) -> None:
     """By the reference in the dtype of the inputs, or in float64: it may lose more digits than the operator does."""
     right = expected(operator, inputs)
     try:
-        compare(operator, found, right, has_ties=has_ties)
+        compare(operator, found, right, factor, has_ties=has_ties)
     except Wrong:
         if not any(x.dtype in (torch.float32, torch.float16, torch.bfloat16) for x in right):
             raise
@@ -102,7 +104,7 @@ def compare_with_reference(
             precise = [x.to(y.dtype) for x, y in zip(precise, right, strict=True)]
         except Exception:
             precise = right
-        compare(operator, found, precise, has_ties=has_ties)
+        compare(operator, found, precise, factor, has_ties=has_ties)
 
 
 def expected(operator: Operator, inputs: Sequence) -> list[Tensor]:
@@ -127,6 +129,10 @@ def expected_or_none(operator: Operator, inputs: Sequence) -> list[Tensor] | Non
 
 def floating(inputs: Sequence) -> list[Place]:
     return [place for place in places_of_tensors(inputs) if get(inputs, place).is_floating_point()]
+
+
+def is_integer(x: Tensor) -> bool:
+    return not x.is_floating_point() and not x.is_complex() and x.dtype != torch.bool
 
 
 def filled(operator: Operator, inputs: Sequence, places: Sequence[Place], xs: Sequence[Tensor]) -> list:
@@ -180,6 +186,18 @@ def resize(operator: Operator, inputs: Sequence, group: str, size: int) -> list:
     return found
 
 
+def resize_without_ties(operator: Operator, inputs: Sequence, group: str, size: int) -> list:
+    """As resize(), but floating-point numbers grow, so that none repeats, and the last ones are the largest."""
+    found = resize(operator, inputs, group, size)
+    for i, dim in groups_of(operator, inputs)[group] if size else ():
+        for place in floating(found):
+            if place[0] == i:
+                x = get(found, place).movedim(dim, -1)
+                x *= torch.linspace(1, 2, size, dtype=x.dtype, device=x.device)
+                x[..., -1] *= 2
+    return found
+
+
 def groups_of(operator: Operator, inputs: Sequence) -> dict[str, list[tuple[int, int]]]:
     """The sizes that may change. Without operator.sizes: dimensions of equal size, if floating-point tensors are all
     that is there (numbers of an integer tensor may be places in another one) and twice the size is accepted."""
@@ -224,10 +242,20 @@ def size_of(operator: Operator, inputs: Sequence, group: str) -> tuple[int, int]
     return max(sizes), max(elements)
 
 
+def elements_with(operator: Operator, inputs: Sequence, group: str, size: int) -> int:
+    """Of the largest input, if the sizes of a group become `size`: both sides of a square may belong to it."""
+    most = 0
+    for place in places_of_tensors(inputs):
+        dims = {dim for i, dim in groups_of(operator, inputs)[group] if i == place[0]}
+        shape = get(inputs, place).shape
+        most = max(most, math.prod(size if dim in dims else n for dim, n in enumerate(shape)))
+    return most
+
+
 def is_affordable(operator: Operator, inputs: Sequence, group: str, size: int) -> bool:
     """Whether a call with this size takes less than two seconds, by a call with a smaller one, and its memory is small.
     A loop in Python, or a matrix product, is slow without being wrong."""
-    if size * max(size_of(operator, inputs, group)[1], 1) > 2**24:
+    if elements_with(operator, inputs, group, size) > 2**24:
         return False
     dtypes = tuple(get(inputs, place).dtype for place in places_of_tensors(inputs))
     known, key = operator.call_seconds, (group, min(size, 257), dtypes)

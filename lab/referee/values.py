@@ -24,9 +24,11 @@ from .trial import (
     floating,
     groups_of,
     is_affordable,
+    is_integer,
     other_values,
     require,
     resize,
+    resize_without_ties,
     same_bits,
     size_of,
     write_unseen,
@@ -36,6 +38,8 @@ OTHER_DTYPES = (*FLOATS, torch.int32, torch.int64, torch.bool, torch.complex64)
 
 
 SPECIAL = (math.nan, math.inf, -math.inf, 0.0)
+DENORMAL = 1e-39  # in float32
+RANGES = ((100.0, 0.0), (1.0, 100.0), (DENORMAL, 0.0))  # factor, summand: large, far from 0, almost 0
 
 
 def result_is_right(operator: Operator, device: str, seed: int) -> None:
@@ -57,6 +61,9 @@ def values(operator: Operator, device: str) -> Trials:
 
 def dtype_is_right(operator: Operator, device: str, dtype: torch.dtype) -> None:
     inputs = cast(operator.fresh(device), dtype)
+    for place in places_of_tensors(inputs):
+        if get(inputs, place).is_complex():
+            put(inputs, place, get(inputs, place) * (1 + 0.5j))
     if dtype in (torch.int32, torch.int64, torch.bool) and any(not x.is_floating_point() for x in operator.run(inputs)):
         raise NotApplicable("results of integers: equal values may be taken in another order")
     found = operator.run(copies(inputs))
@@ -90,6 +97,18 @@ def mixed_dtypes_are_right(operator: Operator, device: str, place: tuple, dtype:
             compare_values(f"result {k}", x, z, low)
 
 
+def fractions_are_refused(operator: Operator, device: str, place: tuple) -> None:
+    """Numbers with a half where the description has integers, as 2.5 for an index."""
+    inputs = operator.fresh(device)
+    put(inputs, place, get(inputs, place) + 0.5)
+    found = operator.run(copies(inputs))
+    right = expected_or_none(operator, inputs)
+    message = f"input {place[0]} is a tensor of {get(inputs, place).dtype} with fractions, which is accepted"
+    require(right is not None or operator.reference is None, f"{message}; the reference refuses it")
+    if right is not None:
+        compare(operator, found, right, what=f"{message}; result", has_ties=True)
+
+
 @check(
     "check that all dtypes agree before the kernel reads a pointer", "2_mistakes", because_of=("values", "unwritten")
 )
@@ -98,6 +117,8 @@ def mixed_dtypes(operator: Operator, device: str) -> Trials:
     inputs = operator.fresh(device)
     for place in places_of_tensors(inputs):
         is_float = get(inputs, place).is_floating_point()
+        if is_integer(get(inputs, place)) and place not in operator.written():
+            yield trial(fractions_are_refused, place=place)
         for dtype in (
             (torch.float64, torch.float16, torch.int32) if is_float else (torch.int32, torch.int64, torch.int16)
         ):
@@ -136,11 +157,53 @@ def long_sums(operator: Operator, device: str) -> Trials:
                     yield trial(long_sum_is_right, dtype=dtype, group=group, size=4099, scale=scale)
 
 
+def range_is_right(operator: Operator, device: str, dtype: torch.dtype, factor: float, summand: float) -> None:
+    """A square or an exponential leaves the range, a difference of large numbers loses its digits, a denormal becomes
+    0: but not in the reference, in the same dtype. If a square makes small numbers 0, denormals say nothing."""
+    if factor == DENORMAL:
+        try:
+            range_is_right(operator, device, dtype, factor=1e-30, summand=0.0)
+        except Wrong:
+            raise NotApplicable("numbers that are small, but not denormal, become 0, too") from None
+    inputs = cast(operator.fresh(device), torch.float64)
+    for place in floating(inputs):
+        put(inputs, place, (get(inputs, place) * factor + summand).to(dtype))
+    found = operator.run(copies(inputs))
+    right = [x.to(y.dtype) for x, y in zip(expected(operator, cast(inputs, torch.float64)), found, strict=True)]
+    try:
+        compare(operator, expected(operator, inputs), right, has_ties=True)
+    except Wrong:
+        raise NotApplicable("the reference loses these digits, too") from None
+    what = f"numbers times {factor:g} plus {summand:g}; result"
+    compare(operator, found, right, factor=2, what=what, has_ties=True)
+
+
+@check(
+    "subtract the maximum before exp(), the mean before squares, and do not flush denormals",
+    "5_your_own",
+    because_of=("values", "dtypes", "long_sums"),
+)
+def ranges(operator: Operator, device: str) -> Trials:
+    """Are large numbers right, those far from 0, and those that are almost 0?"""
+    if not accepts(operator, cast(operator.fresh(device), torch.float32)):
+        raise NotApplicable("float32 is refused")
+    for factor, summand in RANGES:
+        yield trial(range_is_right, dtype=torch.float32, factor=factor, summand=summand)
+
+
 ODD_SIZES = (1, 2, 3, 4, 5, 7, 8, 9, 15, 17, 31, 32, 33, 63, 65, 127, 129, 255, 257, 511, 513, 1023, 1025, 4099)
 
 
-def size_is_right(operator: Operator, device: str, group: str, size: int) -> None:
+def size_is_right(operator: Operator, device: str, group: str, size: int, factor: float = 1.0) -> None:
     inputs = resize(operator, operator.fresh(device), group, size)
+    found = operator.run(copies(inputs))
+    compare_with_reference(operator, found, inputs, has_ties=True, factor=factor)  # numbers repeat
+
+
+def last_elements_count(operator: Operator, device: str, group: str, size: int) -> None:
+    """With floating-point numbers that grow, so that none repeats and the last ones are the largest: a maximum that
+    leaves out an element then shows."""
+    inputs = resize_without_ties(operator, operator.fresh(device), group, size)
     found = operator.run(copies(inputs))
     compare_with_reference(operator, found, inputs)
 
@@ -153,6 +216,7 @@ def odd_sizes(operator: Operator, device: str) -> Trials:
         for size in ODD_SIZES:
             if is_affordable(operator, inputs, group, size):
                 yield trial(size_is_right, group=group, size=size)
+                yield trial(last_elements_count, group=group, size=size)
 
 
 def large_size_is_right(operator: Operator, device: str, group: str, size: int) -> None:
@@ -160,7 +224,7 @@ def large_size_is_right(operator: Operator, device: str, group: str, size: int) 
     needed, seconds = cost_of_reference(operator, operator.fresh(device), group, size)
     if needed > _free_memory(device) / 4 or seconds > 20:
         raise NotApplicable(f"the reference would take about {needed / 2**30:.1f} GiB and {seconds:.0f} s")
-    size_is_right(operator, device, group, size)
+    size_is_right(operator, device, group, size, factor=10)  # a plain loop in float32 loses digits
 
 
 def cost_of_reference(operator: Operator, inputs: Sequence, group: str, size: int) -> tuple[float, float]:
@@ -261,16 +325,19 @@ def empty_is_right(operator: Operator, device: str, group: str) -> None:
         torch.ones(1, device=device).add_(1).item()
 
 
-@check("return the empty result before the launch: a grid of no blocks is an error", "5_your_own")
+@check(
+    "return the empty result before the launch: a grid of no blocks is an error", "5_your_own", because_of=("values",)
+)
 def empty(operator: Operator, device: str) -> Trials:
     """Are tensors without elements computed as torch does, or refused clearly?"""
     for group in groups_of(operator, operator.fresh(device)):
         yield trial(empty_is_right, group=group)
 
 
-def special_value_is_right(operator: Operator, device: str, place: tuple, value: float, dtype) -> None:
+def special_value_is_right(operator: Operator, device: str, place: tuple, value: float, dtype, step: int) -> None:
+    """step: each element (a row of a mask may be all -inf), or every third."""
     inputs = operator.fresh(device) if dtype is None else cast(operator.fresh(device), dtype)
-    get(inputs, place).view(-1)[::3] = value
+    get(inputs, place).view(-1)[::step] = value
     right = expected(operator, inputs)
     found = operator.run(copies(inputs))
     compare(operator, found, right, factor=10, has_ties=True)
@@ -285,7 +352,8 @@ def special_values(operator: Operator, device: str) -> Trials:
             for place in floating(inputs):
                 if get(inputs, place).is_contiguous() and get(inputs, place).numel():
                     for value in SPECIAL:
-                        yield trial(special_value_is_right, place=place, value=value, dtype=dtype)
+                        for step in (3, 1):
+                            yield trial(special_value_is_right, place=place, value=value, dtype=dtype, step=step)
 
 
 def two_calls_agree(operator: Operator, device: str, group: str | None, size: int) -> None:

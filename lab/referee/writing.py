@@ -3,6 +3,7 @@
 import torch
 from torch.utils._pytree import tree_leaves
 
+from .gradients import function_of, gradients_of, leaves_of
 from .operator import Operator, Spy, bound_arguments, copies, get, places_of_tensors, put
 from .registry import Trials, check, trial
 from .trial import (
@@ -98,6 +99,20 @@ def _undeclared_aliases(function, args, kwargs, returned) -> list[str]:
     return problems
 
 
+def _missing_aliases(function, args, kwargs, returned) -> list[str]:
+    """Results that are new although the schema names them as an argument that is written."""
+    problems: list[str] = []
+    results = returned if isinstance(returned, (tuple, list)) else [returned]
+    for k, (value, declared) in enumerate(zip(results, function._schema.returns, strict=False)):
+        alias = declared.alias_info
+        if isinstance(value, torch.Tensor) and alias is not None and alias.is_write:
+            for argument, given in bound_arguments(function, args, kwargs):
+                is_named = argument.alias_info is not None and argument.alias_info.before_set == alias.before_set
+                if is_named and isinstance(given, torch.Tensor) and not given.is_set_to(value):
+                    problems.append(f"result {k} is not argument {argument.name}, as the schema says")
+    return problems
+
+
 def results_are_new(operator: Operator, device: str, group: str | None, size: int, dtype: torch.dtype | None) -> None:
     """But where the schema names the result as one of the arguments."""
     inputs = resized_or_not(operator, device, group, size)
@@ -143,14 +158,24 @@ def only_declared_is_written(operator: Operator, device: str, group: str | None,
             is_declared = argument.alias_info is not None and argument.alias_info.is_write
             message = f"argument {argument.name} is written; the schema does not say so with (a!)"
             require(is_declared or same_bits([x.detach()], [values]), message)
+        problems = _missing_aliases(function, args, kwargs, returned)
+        require(not problems, "; ".join(problems))
         return returned
 
-    before = [get(inputs, place).detach().clone() for place in places_of_tensors(inputs)]
+    places = places_of_tensors(inputs)
+    lists = [list(x) if isinstance(x, list) else x for x in inputs]
+    before = [(get(inputs, place).detach().clone(), get(inputs, place).requires_grad) for place in places]
     with Spy(operator.packet, watch):
         operator.call(*inputs)
-    for place, old in zip(places_of_tensors(inputs), before, strict=True):
+    for i, (x, old) in enumerate(zip(inputs, lists, strict=True)):
+        if isinstance(x, list):
+            is_kept = len(x) == len(old) and all(a is b for a, b in zip(x, old, strict=True))
+            require(is_kept, f"input {i} is a list, and the call changes what is in it")
+    for place, (values, requires_grad) in zip(places, before, strict=True):
         if place not in operator.written():
-            require(same_bits([get(inputs, place).detach()], [old]), f"input {place[0]} is changed by the call")
+            x = get(inputs, place)
+            require(same_bits([x.detach()], [values]), f"input {place[0]} is changed by the call")
+            require(x.requires_grad == requires_grad, f"the call sets requires_grad of input {place[0]}")
 
 
 @check("declare what is written, as Tensor(a!)", "6_kinds", opcheck=("test_schema",))
@@ -235,9 +260,19 @@ def same_tensor_twice(operator: Operator, device: str, place: tuple, other: tupl
     )
 
 
-@check("read inputs only", "6_kinds", because_of=("writes", "values"))
+def gradient_of_same_tensor(operator: Operator, device: str, place: tuple, other: tuple) -> None:
+    """The sum of both inputs' gradients."""
+    inputs = operator.fresh(device)
+    put(inputs, other, get(inputs, place).clone())
+    function, leaves = function_of(operator, inputs, [place, other]), leaves_of(inputs, [place, other])
+    right = sum(gradients_of(function, leaves))
+    found = gradients_of(lambda x: function(x, x), leaves[:1])
+    compare(operator, found, [right], factor=20, what=f"inputs {place[0]} and {other[0]} are one; gradient")
+
+
+@check("read inputs only", "6_kinds", because_of=("writes", "values", "gradients"))
 def same_input(operator: Operator, device: str) -> Trials:
-    """May two inputs be the same tensor?"""
+    """May two inputs be the same tensor, and is its gradient that of both?"""
     inputs = operator.fresh(device)
     places = [place for place in places_of_tensors(inputs) if place not in operator.written()]
     for i, place in enumerate(places):
@@ -245,3 +280,5 @@ def same_input(operator: Operator, device: str) -> Trials:
             x, y = get(inputs, place), get(inputs, other)
             if (x.shape, x.dtype) == (y.shape, y.dtype):
                 yield trial(same_tensor_twice, place=place, other=other)
+                if {place, other} <= set(places_with_gradient(operator, inputs)):
+                    yield trial(gradient_of_same_tensor, place=place, other=other)
