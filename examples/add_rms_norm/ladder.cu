@@ -96,14 +96,16 @@ __global__ void one_block_per_row(Problem p) {
     p.y[start + i] = __float2bfloat16(wide(p.s[start + i]) * scale * wide(p.weight[i]));
 }
 
-// Eight elements, 16 bytes. They stay in pairs, two in a register. (nvcc 13.0 copies them pair by
-// pair, as __nv_bfloat162 has a copy constructor of its own: four loads of 4 bytes.) From here on
-// the width is a multiple of 8.
+// Eight elements, which one instruction loads, as a uint4: __nv_bfloat162 has a copy constructor of
+// its own, so an Eight would be copied pair by pair. They stay in pairs, two in a register. From
+// here on the width is a multiple of 8.
 struct alignas(16) Eight {
   __nv_bfloat162 pairs[4];
 };
-__device__ Eight load(const bf16* from) { return *reinterpret_cast<const Eight*>(from); }
-__device__ void store(bf16* to, const Eight& x) { *reinterpret_cast<Eight*>(to) = x; }
+__device__ Eight load(const bf16* from) {
+  return bits<Eight>(*reinterpret_cast<const uint4*>(from));
+}
+__device__ void store(bf16* to, const Eight& x) { *reinterpret_cast<uint4*>(to) = bits<uint4>(x); }
 __device__ float wide(const Eight& x, int k) {
   return k % 2 == 0 ? __low2float(x.pairs[k / 2]) : __high2float(x.pairs[k / 2]);
 }
@@ -129,7 +131,7 @@ __device__ Eight scaled(const Eight& s, float scale, const Eight& weight) {
   return rounded(y);
 }
 
-// 3. 16 bytes of each tensor at a time: more bytes are in flight.
+// 3. 16 bytes per load: more bytes are in flight.
 __global__ void vectors_of_eight(Problem p) {
   __shared__ float warp_sums[kThreads / 32];
   const int64_t start = blockIdx.x * int64_t(p.width);

@@ -263,11 +263,7 @@ def memory_does_not_grow(operator: Operator, device: str, group: str, size: int)
     inputs = resize(operator, operator.fresh(device), group, size)
     on_gpu = device.startswith("cuda")
     used = torch.cuda.memory_allocated if on_gpu else _resident_bytes
-    start = time.monotonic()
     grown, elements = [], max(x.numel() for x in operator.run(copies(inputs)))
-    seconds = time.monotonic() - start
-    if seconds > 0.5:
-        raise NotApplicable(f"50 calls would take {50 * seconds:.0f} s")
     for _ in range(3):
         before = used()
         for _ in range(16):
