@@ -72,6 +72,15 @@ def test_reproducer_repeats_it(name):
     assert "Wrong: " not in end
 
 
+@pytest.mark.thorough
+def test_compiles_for_the_cpu_after_cuda_was_used(monkeypatch):
+    """A fork cannot use CUDA then, and torch's compiler asks for the state of CUDA's random numbers where it is."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    plant = PLANTS["effect"]
+    assert [judge(each, checks=[plant.check])[0].verdict for each in (plant.broken, plant.twin)] == ["wrong", "not applicable"]
+
+
 TRACING = ("dynamic_sizes", "traced_compiled", "compiled_derivatives", "exported", "huge")
 TRACED = ("off_by_little", "random_rounding", "writes_past_the_end", "mutates_b", "version_stays", "second_is_zero")
 TRACED += ("size_becomes_int", "changes_saved", "drops_tangents", "fake_strides", "loses_subclass")

@@ -22,6 +22,7 @@ from lab.build import leftovers
 ROOT = Path(__file__).resolve().parent.parent
 STARTER = ROOT / "examples" / "starter"
 OWN_TESTS = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist")
+ONLY_CPU = {"PATH": os.defpath, "CUDA_HOME": "none", "TORCH_CUDA_ARCH_LIST": ""}  # with a torch that has CUDA, too
 
 
 @pytest.fixture
@@ -39,7 +40,7 @@ def python(run, project):
 @pytest.fixture
 def cpu_build(python):
     """Build in place, with a torch that has CUDA as well, only the CPU's part: it compiles in seconds."""
-    return functools.partial(python, "setup.py", "-q", "build_ext", "--inplace", PATH=os.defpath, CUDA_HOME="none")
+    return functools.partial(python, "setup.py", "-q", "build_ext", "--inplace", **ONLY_CPU)
 
 
 @pytest.fixture(scope="module")
@@ -48,8 +49,7 @@ def built(run, once):
 
     def make(folder):
         shutil.copytree(STARTER, folder, ignore=leftovers)
-        only_cpu = {} if torch.cuda.is_available() else {"PATH": os.defpath, "CUDA_HOME": "none"}
-        run("setup.py", "-q", "build_ext", "--inplace", root=folder, **only_cpu)
+        run("setup.py", "-q", "build_ext", "--inplace", root=folder, **({} if torch.cuda.is_available() else ONLY_CPU))
 
     return once("a built starter", make)
 
@@ -358,7 +358,7 @@ def test_editable(python, project, tmp_path):
     (site,) = (tmp_path / "venv").glob("lib/*/site-packages")
     (site / "others.pth").write_text(sysconfig.get_path("purelib"))
     words = ("-m", "pip", "install", "-q", "--no-build-isolation", "--no-deps", "--no-index", "-e", ".")
-    path = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "CUDA_HOME": "none"}
+    path = ONLY_CPU | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     for arguments in (words, (*OWN_TESTS, "-k", "values or strides")):
         command = [tmp_path / "venv" / "bin" / "python", *arguments]
         done = subprocess.run(command, cwd=project, env=os.environ | path, capture_output=True, text=True, check=False)

@@ -35,12 +35,13 @@ class Ended:
 
 
 def may_fork(device: str) -> bool:
-    """Whether a fork can use autograd and the device. cuDeviceGetCount() says 3, not initialized, until CUDA is used
-    for the first time, also by torch.cuda.is_available()."""
-    if not autograd_survives_a_fork():
-        return False
-    if not device.startswith("cuda"):
-        return True
+    """Whether a fork can use autograd and the device."""
+    return autograd_survives_a_fork() and (not device.startswith("cuda") or cuda_survives_a_fork())
+
+
+def cuda_survives_a_fork() -> bool:
+    """cuDeviceGetCount() says 3, not initialized, until CUDA is used for the first time, also by
+    torch.cuda.is_available()."""
     if torch.cuda.is_initialized():
         return False
     try:
@@ -67,12 +68,13 @@ def sayer(pipe: int) -> Callable[[dict], None]:
 def fork(work: Callable[[Callable[[dict], None]], None], seconds: float) -> Ended:
     """Call work(say) in a fork. Each say(event) is noted."""
     reader, writer = os.pipe()
+    may_use_cuda = cuda_survives_a_fork()
     with tempfile.TemporaryFile() as output:
         sys.stdout.flush()
         sys.stderr.flush()
         child = os.fork()
         if child == 0:
-            _become_child(output, reader)
+            _become_child(output, reader, may_use_cuda)
             try:
                 work(sayer(writer))
             except BaseException as error:
@@ -83,7 +85,7 @@ def fork(work: Callable[[Callable[[dict], None]], None], seconds: float) -> Ende
         return _wait(child, reader, output, seconds)
 
 
-def _become_child(output, reader: int) -> None:
+def _become_child(output, reader: int, may_use_cuda: bool) -> None:
     os.setsid()  # with the processes that a compiler starts, it can be ended as a group
     os.close(reader)
     for number in (1, 2):
@@ -97,6 +99,8 @@ def _become_child(output, reader: int) -> None:
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # no pool of compilers, which would outlive this process
     if config := sys.modules.get("torch._inductor.config"):
         vars(config)["compile_threads"] = 1
+    if not may_use_cuda:  # torch's compiler would ask for the state of CUDA's random numbers, even on a CPU
+        torch.cuda.is_available = lambda: False
     if len(os.listdir(f"/proc/{os.getppid()}/task")) > 1:
         torch.set_num_threads(1)  # threads of OpenMP do not survive a fork; one thread needs none
 

@@ -17,6 +17,6 @@ def grade(answer):
         device="cuda",
         inputs=lambda device: (torch.randn(3, 5, device=device),),
         reference=lambda x: 2 * x + 1,
-        right=("values", "current_stream", "synchronization"),
+        right=("current_stream", "values", "synchronization"),  # on another stream values are wrong by chance
         think=THINK,
     )
