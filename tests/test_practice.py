@@ -515,6 +515,16 @@ def test_the_tables_of_a_task_are_those_of_the_record():
         assert row in exercise.task
 
 
+def test_the_times_of_the_tasks_are_those_of_the_record():
+    """In English and in Chinese: of the solution, of torch, and of a copy."""
+    for row in json.loads((ROOT / "docs/results/h100-practice.json").read_text())["results"]:
+        times = [row[key] for key in ("us", "torch_us", "copy_us") if key in row]
+        shown = [f"{us:,.0f}" if us >= 100 else f"{us:.1f}" for us in times]
+        for task in (exercises.HERE / row["exercise"]).glob("task*.md"):
+            line = next(line for line in task.read_text("utf-8").splitlines() if "H100" in line)
+            assert [number for number in shown if not re.search(rf"(?<![\d,.]){number}(?!,?\d)", line)] == [], task
+
+
 def test_answers_are_not_part_of_the_project():
     assert "answers/" in (ROOT / ".gitignore").read_text().splitlines()
 
