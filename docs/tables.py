@@ -255,7 +255,7 @@ def llama_steps() -> str:
     rows = load("h200-llama-steps")
     for before, row in zip([None, *rows], rows, strict=False):
         row["saved"] = f"{before['ms'] - row['ms']:.2f}" if before else ""
-    columns = {"step": "{step}", "ms per token": "{ms:.2f}", "saved": "{saved}"}
+    columns = {"rung": "{step}", "ms per token": "{ms:.2f}", "saved": "{saved}"}
     return listed(rows, columns | {"tokens per second": "{tokens_per_s:.0f}"})
 
 
@@ -284,6 +284,22 @@ def llama_kernels() -> str:
         row["share"] = f"{row['bytes'] / row['us'] / 1e3 / peak:.0%}" if row["bytes"] else ""
     columns = {"part": "{part}", "calls": "{calls}", "us": "{us:.0f}", "MB": "{mb}", "of 4.8 TB/s": "{share}"}
     return listed(rows, columns | {"its warps wait for": "{waits}"})
+
+
+LAYER = {"norm": "norm", "q, k, v": "product q, k, v", "append": "`append`", "attend": "`attend`"}
+LAYER |= {"o": "product o", "norm ": "norm", "gate, up": "product gate, up", "down": "product down"}
+
+
+def llama_layer() -> str:
+    """The kernels of one layer in their order: what a call takes, and reads."""
+    found = {row["part"]: row for row in load("h200-llama-kernels")[0]["kernels"]}
+    rows = []
+    for part, shown in LAYER.items():
+        row = found[part.strip()]
+        rows.append({"kernel": shown, "us": row["us"] / row["calls"], "mb": row["bytes"] / row["calls"] / 1e6})
+    rows.append({"kernel": "together"} | {key: sum(row[key] for row in rows) for key in ("us", "mb")})
+    shown_rows = ([row["kernel"], f"{row['us']:.1f}", f"{row['mb']:.1f}" if row["mb"] else ""] for row in rows)
+    return table(["kernel", "us", "MB"], shown_rows)
 
 
 def llama_account() -> str:
@@ -399,7 +415,7 @@ def ports() -> str:
 FUNCTIONS = (first_run, clocks, study, steps, life, others, ratios, host_cost, training, ways, layers, rms_norm, matmul)
 FUNCTIONS += (matmul_sizes, int4_ratios, decode_attention, attention_errors, starter, emulator, emulator_differences)
 FUNCTIONS += (referee, layers_cpu, ports)
-FUNCTIONS += (llama_prize, llama, llama_steps, llama_kernels, llama_account)
+FUNCTIONS += (llama_prize, llama, llama_steps, llama_kernels, llama_layer, llama_account)
 TABLES = {function.__name__.replace("_", "-"): function for function in FUNCTIONS}
 TABLES |= {  # those that one call makes
     "llama-prize-zh": lambda: llama_prize(1),
