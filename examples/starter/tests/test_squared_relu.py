@@ -93,13 +93,13 @@ def test_refusals(device):
     with pytest.raises(TypeError, match="expected a number"):
         squared_relu(x, x[0])
     with pytest.raises(TypeError, match="x is None"):
-        squared_relu(None)
+        squared_relu(None, 0.7)
     freed = torch.ones(3, device=device)
     part = freed[1:]
     freed.untyped_storage().resize_(0)
     for words, wrong in {"no kernel for Int": x.int(), "x has no memory": freed, "no memory any": part}.items():
         with pytest.raises(RuntimeError, match=words):
-            squared_relu(wrong)
+            squared_relu(wrong, 0.7)
     wrong = {"grad is Double": x.double(), r"grad has shape \[2\], expected \[3\]": x[1:], "grad is None": None}
     for words, grad in (wrong | {"grad is on meta": x.to("meta"), "grad has no memory": freed}).items():
         with pytest.raises(RuntimeError, match=words):
