@@ -37,7 +37,7 @@ inline Plan make_plan(int m, int n, int k, int processors, int count) {
     const int64_t waves = divide_up(tiles, processors / cluster);
     float step = cost * tile_n;
     // Where rows do not begin at multiples of 128 bytes, most rows of a tile lie in two lines of
-    // L2, and its loads may take longer than its product.
+    // L2, and a tile's loads may take longer than its product.
     if (k % kTileK != 0) step = fmaxf(step, kTileM + tile_n / cluster);
     const float time = waves * (step * k + 256 * 128.f);  // and the start and the end of a tile
     if (time < least) {
