@@ -80,6 +80,28 @@ def test_cache_follows_the_folder(files, monkeypatch, tmp_path):
     assert build.precompiled([]) != first
 
 
+@pytest.mark.parametrize(
+    "changed", ["build.py", "translation/declarations.py", "runtime/watch.cpp", "include/cuda_runtime_api.h"]
+)
+def test_cache_follows_the_emulator(files, monkeypatch, tmp_path, changed):
+    """After a change of the emulator's own code, no translation that the old code made is used. Compiles nothing."""
+    own = tmp_path / "own"
+    shutil.copytree(build.HERE, own, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(build, "HERE", own)
+    monkeypatch.setattr(build, "HEADERS", own / "include")
+    monkeypatch.setattr(build, "_made", lambda path, _: path)
+    monkeypatch.setattr(build, "_preprocess", lambda *_: "")
+    names = []
+    monkeypatch.setattr(build, "_write", lambda path, _: names.append(path.name))
+    build.build([files / "kernel.cu"])
+    build.build([files / "kernel.cu"])
+    assert names[0] == names[1]
+    with (own / changed).open("a") as file:
+        file.write("\n")
+    build.build([files / "kernel.cu"])
+    assert names[2] != names[0]
+
+
 @pytest.mark.thorough
 def test_several_processes_at_once(files, tmp_path):
     """They compile once, into an empty cache."""

@@ -90,7 +90,7 @@ def cache() -> Path:
 
 def runtime() -> Path:
     """The library with the emulator itself, compiled once."""
-    sources = [*sorted((HERE / "runtime").iterdir()), HEADERS / "emulator/runtime.h"]
+    sources = [*sorted((HERE / "runtime").iterdir()), HEADERS / "emulator/runtime.h", HERE / "build.py"]
     key = _hash(_first_line(compiler()), *(path.read_bytes() for path in sources))
     library = cache() / f"emulator-{key}.so"
 
@@ -117,7 +117,7 @@ def precompiled(flags: Sequence[str]) -> Path:
     Where the flags differ too much from those it was made with, g++ ignores what it has kept, and reads the text.
     """
     standard = [flag for flag in flags if flag.startswith("-std=")]
-    texts = [path.read_bytes() for path in sorted(HEADERS.rglob("*")) if path.is_file()]
+    texts = [path.read_bytes() for path in [*sorted(HEADERS.rglob("*")), HERE / "build.py"] if path.is_file()]
     # Its debug information names the headers' folder, by which lines.py tells them from the user's files.
     header = cache() / f"cuda-{_hash(_first_line(compiler()), str(HEADERS), *standard, *texts)}.h"
 
@@ -138,7 +138,8 @@ def build(sources: Sequence[Path], flags: Sequence[str] = ()) -> Path:
     ours = runtime()
     flags = _for_gcc(flags)
     header = precompiled(flags)
-    key = _hash(ours.name, header.name, "\0".join(flags), *(str(source.resolve()) for source in sources))
+    translation = [path.read_bytes() for path in sorted((HERE / "translation").glob("*.py"))]
+    key = _hash(ours.name, header.name, *translation, "\0".join(flags), *(str(source.resolve()) for source in sources))
     manifest = cache() / f"{key}.json"  # names the files that were read, and what was in them
     with contextlib.suppress(OSError, ValueError, KeyError):
         known = json.loads(manifest.read_text())

@@ -157,7 +157,8 @@ def note_function(source: Source, start: int, brace: int, space: str, found: dic
     text, is_kernel = source.tokens[name].text, "__global__" in words
     qualified = f"{space}::{text}" if space else text
     places = found.setdefault(qualified, [])
-    is_hidden = words & {"static", "__device__", "[", "->", *INLINE}
+    before = {source.tokens[j].text for j in range(start, name)}  # a parameter may be an array: char* argv[]
+    is_hidden = before & {"static", "__device__", "[", *INLINE} or "->" in words
     kept = [j for j in range(start, name) if j not in skipped and source.tokens[j].text not in OF_LINKAGE]
     result = source.line(kept)
     parameters = ", ".join(parameter(source, *part) for part in source.split(i + 1, source.partner[i]))
