@@ -194,94 +194,99 @@ enum cudaMemcpyKind {
   cudaMemcpyDeviceToDevice,
   cudaMemcpyDefault,
 };
+// They are inlined, so that the emulator sees the line of the user that calls them.
 template <typename T>
-cudaError_t cudaMalloc(T** memory, size_t bytes) {
-  *memory = static_cast<T*>(emulator_allocate(bytes));
+EMULATOR_INLINE cudaError_t cudaMalloc(T** memory, size_t bytes) {
+  *memory = static_cast<T*>(emulator_allocate(bytes, true));
   return *memory ? cudaSuccess : emulator_result(cudaErrorMemoryAllocation);
 }
 // Each row begins at a multiple of 512 bytes, as on today's GPUs.
 template <typename T>
-cudaError_t cudaMallocPitch(T** memory, size_t* pitch, size_t width, size_t height) {
+EMULATOR_INLINE cudaError_t cudaMallocPitch(T** memory, size_t* pitch, size_t width,
+                                            size_t height) {
   *pitch = (width + 511) / 512 * 512;
   return cudaMalloc(memory, *pitch * height);
 }
 template <typename T>
-cudaError_t cudaMallocAsync(T** memory, size_t bytes, cudaStream_t) {
+EMULATOR_INLINE cudaError_t cudaMallocAsync(T** memory, size_t bytes, cudaStream_t) {
   return cudaMalloc(memory, bytes);
 }
 template <typename T>
-cudaError_t cudaMallocManaged(T** memory, size_t bytes, unsigned = 1) {
-  const cudaError_t error = cudaMalloc(memory, bytes);
-  if (error == cudaSuccess) emulator_written(*memory, bytes);  // host code may write there unseen
-  return error;
+EMULATOR_INLINE cudaError_t cudaMallocManaged(T** memory, size_t bytes, unsigned = 1) {
+  *memory = static_cast<T*>(emulator_allocate(bytes, false));
+  return *memory ? cudaSuccess : emulator_result(cudaErrorMemoryAllocation);
 }
 template <typename T>
-cudaError_t cudaMallocHost(T** memory, size_t bytes, unsigned = 0) {
+EMULATOR_INLINE cudaError_t cudaMallocHost(T** memory, size_t bytes, unsigned = 0) {
   return cudaMallocManaged(memory, bytes);
 }
 template <typename T>
-cudaError_t cudaHostAlloc(T** memory, size_t bytes, unsigned) {
+EMULATOR_INLINE cudaError_t cudaHostAlloc(T** memory, size_t bytes, unsigned) {
   return cudaMallocManaged(memory, bytes);
 }
-inline cudaError_t cudaFree(void* memory) {
-  return emulator_free(memory) ? cudaSuccess : emulator_result(cudaErrorInvalidValue);
+EMULATOR_INLINE cudaError_t cudaFree(void* memory) {
+  return emulator_result(cudaError_t(emulator_free(memory)));
 }
-inline cudaError_t cudaFreeAsync(void* memory, cudaStream_t) { return cudaFree(memory); }
-inline cudaError_t cudaFreeHost(void* memory) { return cudaFree(memory); }
-EMULATOR_UNWATCHED inline cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes,
-                                                 cudaMemcpyKind kind) {
-  if (!emulator_can_copy(to, from, bytes, kind)) return emulator_result(cudaErrorInvalidValue);
-  memcpy(to, from, bytes);
-  emulator_written(to, bytes);
-  return cudaSuccess;
+EMULATOR_INLINE cudaError_t cudaFreeAsync(void* memory, cudaStream_t) { return cudaFree(memory); }
+EMULATOR_INLINE cudaError_t cudaFreeHost(void* memory) { return cudaFree(memory); }
+EMULATOR_INLINE cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes,
+                                       cudaMemcpyKind kind) {
+  return emulator_result(cudaError_t(emulator_memory_copy(to, from, bytes, kind, "cudaMemcpy")));
 }
-inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
-                                   cudaStream_t = nullptr) {
-  return cudaMemcpy(to, from, bytes, kind);
+EMULATOR_INLINE cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes,
+                                            cudaMemcpyKind kind, cudaStream_t = nullptr) {
+  return emulator_result(
+      cudaError_t(emulator_memory_copy(to, from, bytes, kind, "cudaMemcpyAsync")));
 }
 // The same for each of `height` rows of `width` bytes.
-inline cudaError_t cudaMemcpy2D(void* to, size_t to_pitch, const void* from, size_t from_pitch,
-                                size_t width, size_t height, cudaMemcpyKind kind) {
-  if (width > to_pitch || width > from_pitch) return emulator_result(cudaErrorInvalidValue);
-  cudaError_t error = cudaSuccess;
+EMULATOR_INLINE cudaError_t cudaMemcpy2D(void* to, size_t to_pitch, const void* from,
+                                         size_t from_pitch, size_t width, size_t height,
+                                         cudaMemcpyKind kind) {
+  const size_t pitch = to_pitch < from_pitch ? to_pitch : from_pitch;
+  if (width > pitch)
+    return emulator_result(cudaError_t(emulator_refuse_pitch(width, pitch, "cudaMemcpy2D")));
+  int error = cudaSuccess;
   for (size_t i = 0; i < height && error == cudaSuccess; ++i) {
-    error = cudaMemcpy(static_cast<char*>(to) + i * to_pitch,
-                       static_cast<const char*>(from) + i * from_pitch, width, kind);
+    error = emulator_memory_copy(static_cast<char*>(to) + i * to_pitch,
+                                 static_cast<const char*>(from) + i * from_pitch, width, kind,
+                                 "cudaMemcpy2D");
   }
-  return error;
+  return emulator_result(cudaError_t(error));
 }
-inline cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch,
-                                     size_t width, size_t height, cudaMemcpyKind kind,
-                                     cudaStream_t = nullptr) {
+EMULATOR_INLINE cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from,
+                                              size_t from_pitch, size_t width, size_t height,
+                                              cudaMemcpyKind kind, cudaStream_t = nullptr) {
   return cudaMemcpy2D(to, to_pitch, from, from_pitch, width, height, kind);
 }
-EMULATOR_UNWATCHED inline cudaError_t cudaMemset(void* to, int value, size_t bytes) {
-  if (!emulator_can_copy(to, nullptr, bytes, cudaMemcpyHostToDevice))
-    return emulator_result(cudaErrorInvalidValue);
-  memset(to, value, bytes);
-  emulator_written(to, bytes);
-  return cudaSuccess;
+EMULATOR_INLINE cudaError_t cudaMemset(void* to, int value, size_t bytes) {
+  return emulator_result(cudaError_t(emulator_memory_set(to, value, bytes, "cudaMemset")));
 }
-inline cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t = nullptr) {
-  return cudaMemset(to, value, bytes);
+EMULATOR_INLINE cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes,
+                                            cudaStream_t = nullptr) {
+  return emulator_result(cudaError_t(emulator_memory_set(to, value, bytes, "cudaMemsetAsync")));
 }
 template <typename T>
-cudaError_t cudaMemcpyToSymbol(T& symbol, const void* from, size_t bytes, size_t offset = 0,
-                               cudaMemcpyKind = cudaMemcpyHostToDevice) {
+EMULATOR_INLINE cudaError_t cudaMemcpyToSymbol(T& symbol, const void* from, size_t bytes,
+                                               size_t offset = 0,
+                                               cudaMemcpyKind = cudaMemcpyHostToDevice) {
   char* to = const_cast<char*>(reinterpret_cast<const volatile char*>(&symbol)) + offset;
-  return cudaMemcpy(to, from, bytes, cudaMemcpyDefault);
+  return emulator_result(
+      cudaError_t(emulator_memory_copy(to, from, bytes, cudaMemcpyDefault, "cudaMemcpyToSymbol")));
 }
 template <typename T>
-cudaError_t cudaMemcpyToSymbolAsync(T& symbol, const void* from, size_t bytes, size_t offset,
-                                    cudaMemcpyKind kind, cudaStream_t = nullptr) {
+EMULATOR_INLINE cudaError_t cudaMemcpyToSymbolAsync(T& symbol, const void* from, size_t bytes,
+                                                    size_t offset, cudaMemcpyKind kind,
+                                                    cudaStream_t = nullptr) {
   return cudaMemcpyToSymbol(symbol, from, bytes, offset, kind);
 }
 template <typename T>
-cudaError_t cudaMemcpyFromSymbol(void* to, const T& symbol, size_t bytes, size_t offset = 0,
-                                 cudaMemcpyKind = cudaMemcpyDeviceToHost) {
+EMULATOR_INLINE cudaError_t cudaMemcpyFromSymbol(void* to, const T& symbol, size_t bytes,
+                                                 size_t offset = 0,
+                                                 cudaMemcpyKind = cudaMemcpyDeviceToHost) {
   const char* from =
       const_cast<const char*>(reinterpret_cast<const volatile char*>(&symbol)) + offset;
-  return cudaMemcpy(to, from, bytes, cudaMemcpyDefault);
+  return emulator_result(cudaError_t(
+      emulator_memory_copy(to, from, bytes, cudaMemcpyDefault, "cudaMemcpyFromSymbol")));
 }
 template <typename T>
 cudaError_t cudaGetSymbolAddress(void** address, const T& symbol) {

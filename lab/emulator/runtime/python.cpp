@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "allocations.h"
 #include "count.h"
 #include "faults.h"
 #include "machine.h"
@@ -72,6 +73,9 @@ static std::string text_of(const Fault& fault) {
                      ",\"launch\":" + number(fault.launch) +
                      ",\"is_note\":" + (fault.is_note ? "true" : "false") +
                      ",\"is_same_warp\":" + (fault.is_same_warp ? "true" : "false");
+  if (fault.has_other && instruction_at(fault.pc).is_of_update &&
+      instruction_at(fault.other_pc).is_of_update)
+    text += ",\"is_update\":true";
   if (fault.has_thread)
     text += ",\"block\":" + text_of(fault.block) + ",\"thread\":" + text_of(fault.thread);
   if (fault.other_pc) text += ",\"other_pc\":" + text_of(fault.other_pc);
@@ -146,6 +150,7 @@ EMULATOR_API void emulator_end() {
     free(name);
   }
   tensors.clear();
+  forget_freed();
   machine.is_watching = false;
 }
 

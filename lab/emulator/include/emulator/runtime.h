@@ -117,10 +117,13 @@ EMULATOR_API uint16_t emulator_half_from_float(float x,
 EMULATOR_API uint16_t emulator_bfloat16_from_float(float x, int toward);
 
 // CUDA's memory functions.
-EMULATOR_API void* emulator_allocate(size_t bytes);
-EMULATOR_API bool emulator_free(void* memory);
-EMULATOR_API bool emulator_can_copy(const void* to, const void* from, size_t bytes, int kind);
-EMULATOR_API void emulator_written(void* memory, size_t bytes);
+EMULATOR_API void* emulator_allocate(size_t bytes, bool is_only_on_gpu);
+// These return CUDA's error, 0 if there is none; function: its name in a report.
+EMULATOR_API int emulator_free(void* memory);
+EMULATOR_API int emulator_memory_copy(void* to, const void* from, size_t bytes, int kind,
+                                      const char* function);
+EMULATOR_API int emulator_memory_set(void* to, int value, size_t bytes, const char* function);
+EMULATOR_API int emulator_refuse_pitch(size_t width, size_t pitch, const char* function);
 EMULATOR_API int emulator_last_error(int clear);
 EMULATOR_API void emulator_set_error(int error);
 EMULATOR_API size_t emulator_largest_shared(const void* kernel, int bytes);  // -1: only ask
