@@ -137,6 +137,25 @@ def test_errors_of_a_build(files, monkeypatch):
         emulator.load(files / "launcher.cu", ["-DNEW"])
 
 
+def test_names_that_the_emulator_does_not_know(files):
+    """One line instead of the compiler's words; another error comes first, with these."""
+    source = files / "unknown.cu"
+    unknown = "int pack(int x) { return __vadd4(x, x); }\n"
+    unknown += "int main() { return cudaLaunchCooperativeKernel(nullptr, 1, 1, nullptr); }\n"
+    source.write_text(unknown)
+    with pytest.raises(emulator.BuildError) as found:
+        emulator.load(source)
+    names = "__vadd4 (unknown.cu:1), cudaLaunchCooperativeKernel (unknown.cu:2): "
+    assert str(found.value).startswith(f"the emulator does not know {names}")
+    assert "\n" not in str(found.value)
+    source.write_text("int first() { return undeclared; }\n" + unknown)
+    with pytest.raises(emulator.BuildError, match=r"^g\+\+ refuses it:\n(.|\n)*undeclared(.|\n)*__vadd4"):
+        emulator.load(source)
+    source.write_text("#include <cub/cub.cuh>\n")
+    with pytest.raises(emulator.BuildError, match=r"^the emulator does not know cub/cub.cuh \(unknown.cu:1\): .*$"):
+        emulator.load(source)
+
+
 def test_instructions_that_need_a_gpu(files):
     source = files / "wgmma.cu"
     source.write_text(

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from .translation import HEADERS, MARKER, TranslationError, translate
+from .unknown import explain
 
 HERE = Path(__file__).resolve().parent
 # As if for an H100, whose instructions for matrices and clusters are then named in an error, not left out.
@@ -203,7 +204,7 @@ def _compile(texts: list[str], flags: list[str], ours: Path, library: Path) -> N
 def _run(command: list[str], text: str | None = None) -> str:
     done = subprocess.run(command, input=text, capture_output=True, text=True)
     if done.returncode:
-        raise BuildError(f"g++ refuses it:\n{done.stderr.strip()}")
+        raise BuildError(explain(done.stderr) or f"g++ refuses it:\n{done.stderr.strip()}")
     return done.stdout
 
 
