@@ -48,6 +48,7 @@ FAULTS = {
     "kernel_after_free": ("use after free", r"write of 4 bytes: element 0 of .*, which was freed in line \d+"),
     "past_end": ("out of bounds", r"write .* directly behind the end of the allocation of 400 bytes .*: element 100"),
     "variable_of_host": ("out of bounds", "read of 4 bytes in host_scale, a variable of the host, .*"),
+    "read_of_next_turn": ("race", r"read .* touch element 0 of .* s .*: a __syncthreads\(\) between them is missing"),
     "plain_count": ("race", ATOMIC),
     "plain_most": ("race", ATOMIC),
     "started_too_late": ("race", r"atomic of 4 bytes and a write in line \d+ by block .*"),
@@ -90,6 +91,10 @@ def test_right_programs(kernels, order):
 
 def test_main_with_an_array_parameter(kernels):
     assert emulator.run(kernels.main).result == 0
+
+
+def test_a_kernel_by_its_address_has_its_name(kernels):
+    assert emulator.run(kernels.right).launches[0].kernel == "fill"
 
 
 def test_equal_launches_are_one_table(kernels):

@@ -406,6 +406,8 @@ def make_fault(facts: dict, lines: Lines, watched: Watched) -> Fault | None:
         facts["variable"] = lines.variable(facts["variable_at"])
         if not facts["variable"]:
             return None  # a static variable of a kernel, for instance
+    if (file, line) != (other_file, other_line):
+        facts.pop("is_update", None)  # a loop may read, and write in its next turn
     facts["positions"] = [(name_place(lines.place(pc)), *rest) for pc, *rest in facts.get("positions", ())]
     fault = Fault(facts["kind"], faults.sentence(facts, watched.names, watched.sizes), file=file, line=line)
     fault.is_update = "is_update" in facts

@@ -23,6 +23,16 @@ __global__ void scale_by_others(float* y) {
       managed_scale + device_scale + templated_scale<float> + words[threadIdx.x % 4][0];
 }
 
+// Thread 0 reads what it then writes in its next turn: an atomic operation would not help.
+__global__ void turns(float* y) {
+  __shared__ float s[64];
+  for (int i = 0; i < 2; ++i) {
+    s[threadIdx.x] = y[threadIdx.x] + i;
+    __syncthreads();
+    y[threadIdx.x] = s[0];  // FAULT read_of_next_turn
+  }
+}
+
 // Four kernels that count in one place.
 __global__ void count_plainly(int* count) { *count += 1; }  // FAULT plain_count
 __global__ void find_most(int* most, const int* x) {
@@ -174,10 +184,19 @@ extern "C" void started_without_barrier() {
   start_and_count_shared<<<1, 64>>>(Memory<int>(1).data);
 }
 
+extern "C" void read_of_next_turn() { turns<<<1, 64>>>(Memory<float>(64).data); }
+
 // Nothing is wrong here.
 extern "C" int right() {
   float *pinned = nullptr, *managed = nullptr, host[32] = {};
   managed_scale = 3;
+  float* filled = nullptr;
+  cudaMalloc(&filled, 128);
+  void* arguments[] = {&filled};
+  if (cudaLaunchKernel((const void*)fill, dim3(1), dim3(32), arguments, 0, nullptr)) return 0;
+  cudaMemcpy(host, filled, 128, cudaMemcpyDeviceToHost);
+  cudaFree(filled);
+  if (host[31] != 1) return 0;
   cudaMallocHost(&pinned, 128);
   cudaMallocManaged(&managed, 128);
   for (int i = 0; i < 32; ++i) pinned[i] = managed[i] = float(i);

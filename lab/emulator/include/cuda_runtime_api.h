@@ -403,6 +403,25 @@ cudaError_t cudaLaunchKernel(void (*kernel)(Parameters...), dim3 grid, dim3 bloc
   emulator_launch(&config, body, &call);
   return cudaError_t(emulator_last_error(0));
 }
+// A kernel by its address, which must be no template: the emulator knows it by its name.
+inline cudaError_t cudaLaunchKernel(const void* kernel, dim3 grid, dim3 block, void** arguments,
+                                    size_t shared = 0, cudaStream_t = nullptr) {
+  struct Call {
+    const void* kernel;
+    void** arguments;
+    emulator::UntypedCall* call;
+  } call = {kernel, arguments, emulator_kernel_call(kernel)};
+  if (!call.call) return emulator_result(cudaErrorInvalidDeviceFunction);
+  emulator::LaunchConfig config =
+      emulator::Configuration(grid, block, shared).as_config("", nullptr, 0);
+  config.kernel = kernel;
+  const auto body = [](void* data) EMULATOR_UNWATCHED {
+    const auto& call = *static_cast<Call*>(data);
+    call.call(call.kernel, call.arguments, nullptr);
+  };
+  emulator_launch(&config, body, &call);
+  return cudaError_t(emulator_last_error(0));
+}
 template <typename Kernel>
 cudaError_t cudaOccupancyMaxActiveClusters(int* clusters, Kernel*, const cudaLaunchConfig_t*) {
   *clusters = 0;

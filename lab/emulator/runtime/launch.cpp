@@ -67,8 +67,9 @@ static bool is_possible(const LaunchConfig& config) {
   return true;
 }
 
-// The kernel is known by its address only once it runs: a launch names it by a call.
+// The kernel is often known by its address only once it runs, as a launch names it by a call.
 void begin_kernel(const void* pc) {
+  if (machine.launch.kernel) pc = static_cast<const char*>(machine.launch.kernel) + 1;
   machine.has_started = true;
   machine.kernel = pc;
   code_begin = reinterpret_cast<uintptr_t>(pc) - (uintptr_t(1) << 31);

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -20,7 +21,7 @@ extern std::vector<Fault> faults;
 static std::string launches;
 static std::vector<Region*> tensors;
 
-using Call = const char*(const void* function, void** arguments, void* result);
+using Call = UntypedCall;
 struct Export {
   std::string name, signature;
   const void* address;
@@ -28,6 +29,7 @@ struct Export {
   Call* call;
 };
 static std::vector<Export> exports;
+static std::map<const void*, Call*> kernel_calls;
 
 static std::string text_of(const Extent& x) {
   return "[" + number(x.x) + "," + number(x.y) + "," + number(x.z) + "]";
@@ -159,6 +161,12 @@ EMULATOR_API void emulator_end() {
 EMULATOR_API void emulator_export(const char* name, const void* address, const char* signature,
                                   int is_kernel, Call* call) {
   exports.push_back({name, signature, address, is_kernel != 0, call});
+  if (is_kernel) kernel_calls[address] = call;
+}
+
+EMULATOR_API UntypedCall* emulator_kernel_call(const void* kernel) {
+  const auto found = kernel_calls.find(kernel);
+  return found == kernel_calls.end() ? nullptr : found->second;
 }
 
 EMULATOR_API const char* emulator_exports() {  // and forgets them

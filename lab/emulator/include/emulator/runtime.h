@@ -61,6 +61,10 @@ struct LaunchConfig {
   const void* kernel;  // its address, or null
 };
 
+// A function of which only the address and those of its arguments are known. Returns an error or
+// null.
+using UntypedCall = const char*(const void* function, void** arguments, void* result);
+
 struct Operand {  // of an inline PTX instruction
   const char* constraint;
   void* value;
@@ -101,12 +105,9 @@ EMULATOR_API void emulator_needs_gpu(const char* what);
 // Variables and functions of a file, registered as its library is loaded.
 EMULATOR_API void emulator_variable(void* address, size_t bytes, size_t element, int is_constant,
                                     const char* name);
-// call: with the addresses of the arguments, to the address of the result; returns an error or
-// null.
 EMULATOR_API void emulator_export(const char* name, const void* address, const char* signature,
-                                  int is_kernel,
-                                  const char* (*call)(const void* function, void** arguments,
-                                                      void* result));
+                                  int is_kernel, emulator::UntypedCall* call);
+EMULATOR_API emulator::UntypedCall* emulator_kernel_call(const void* kernel);  // or null
 
 // 16-bit numbers, rounded to nearest even.
 EMULATOR_API float emulator_half_to_float(uint16_t bits);
