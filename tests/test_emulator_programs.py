@@ -18,6 +18,10 @@ FAULTS = {
         "copy",
         REFUSED.format("cudaMemcpy", r"800 bytes, and the destination is the allocation of 400 bytes from line \d+"),
     ),
+    "copy_over_variable": (
+        "copy",
+        REFUSED.format("cudaMemcpyToSymbol", "64 bytes, and the destination is the variable filter of 32 bytes"),
+    ),
     "copy_too_far": (
         "copy",
         REFUSED.format("cudaMemcpyAsync", r"8 bytes, and .* of 400 bytes from line \d+, from byte 396 on"),
@@ -51,8 +55,8 @@ FAULTS = {
     "read_of_next_turn": ("race", r"read .* touch element 0 of .* s .*: a __syncthreads\(\) between them is missing"),
     "plain_count": ("race", ATOMIC),
     "plain_most": ("race", ATOMIC),
-    "started_too_late": ("race", r"atomic of 4 bytes and a write in line \d+ by block .*"),
-    "started_without_barrier": ("race", r"atomic of 4 bytes and a write in line \d+ by thread .*"),
+    "started_too_late": ("race", r"atomic operation of 4 bytes and a write in line \d+ by block .*"),
+    "started_without_barrier": ("race", r"atomic operation of 4 bytes and a write in line \d+ by thread .*"),
 }
 
 
@@ -95,6 +99,10 @@ def test_main_with_an_array_parameter(kernels):
 
 def test_a_kernel_by_its_address_has_its_name(kernels):
     assert emulator.run(kernels.right).launches[0].kernel == "fill"
+
+
+def test_a_function_whose_body_is_a_try_block(kernels):
+    assert emulator.run(kernels.tries).result == 7
 
 
 def test_equal_launches_are_one_table(kernels):

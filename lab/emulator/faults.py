@@ -35,7 +35,8 @@ def plural(count: int, what: str) -> str:
 
 
 def access(facts: dict) -> str:
-    return f"{facts.get('access') or 'access'} of {plural(facts['bytes'], 'byte')}"
+    kind = facts.get("access") or "access"
+    return f"{'atomic operation' if kind == 'atomic' else kind} of {plural(facts['bytes'], 'byte')}"
 
 
 def region(facts: dict, names: list[str]) -> str:
@@ -145,7 +146,8 @@ def copy(facts: dict, names: list[str], _: list[int]) -> str:
     end = f"the {facts['end']}"
     if facts["why"] == "size":
         rest = f", from byte {facts['offset']:,} on" if facts["offset"] else ""
-        return refused + f"{plural(facts['bytes'], 'byte')}, and {end} is {region(facts, names)}{rest}"
+        size = "" if "made_by" in facts else f" of {plural(facts['size'], 'byte')}"
+        return refused + f"{plural(facts['bytes'], 'byte')}, and {end} is {region(facts, names)}{size}{rest}"
     if facts["why"] == "freed":
         return refused + f"{end} is {region(facts, names)}, which was freed in {facts['other_place']}"
     if facts["function"].startswith("cudaMemset"):
@@ -168,9 +170,12 @@ def free(facts: dict, names: list[str], _: list[int]) -> str:
     return refused + f"{what} does not come from cudaMalloc()"
 
 
+ARTICLES = {"read": "a read", "write": "a write", "atomic": "an atomic operation"}
+
+
 def race(facts: dict, names: list[str], items: list[int]) -> str:
     what = f"{element(facts, items)} of {region(facts, names)}"
-    where = f"{facts['other_access']} in {facts['other_place']}"
+    where = f"{ARTICLES[facts['other_access']]} in {facts['other_place']}"
     if facts.get("is_update"):
         cure = "each reads it, changes it and writes it back: use atomicAdd() or another atomic"
     elif facts["other_block"] != facts["block"]:
@@ -179,14 +184,14 @@ def race(facts: dict, names: list[str], items: list[int]) -> str:
         cure = "nothing orders lanes of a warp but __syncwarp()"
     else:
         cure = "a __syncthreads() between them is missing"
-    return f"{access(facts)} and a {where} by {other_party(facts)} touch {what} in any order: {cure}"
+    return f"{access(facts)} and {where} by {other_party(facts)} touch {what} in any order: {cure}"
 
 
 def same_value(facts: dict, names: list[str], items: list[int]) -> str:
     what = f"{element(facts, items)} of {region(facts, names)}"
-    where = f"{facts['other_access']} in {facts['other_place']}"
+    where = f"{ARTICLES[facts['other_access']]} in {facts['other_place']}"
     return (
-        f"{access(facts)} and a {where} by {other_party(facts)} touch {what} in any order, but its value stays the same"
+        f"{access(facts)} and {where} by {other_party(facts)} touch {what} in any order, but its value stays the same"
     )
 
 

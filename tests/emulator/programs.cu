@@ -97,6 +97,11 @@ extern "C" void copy_too_much() {
   std::vector<double> x(100);
   cudaMemcpy(y.data, x.data(), 800, cudaMemcpyHostToDevice);  // FAULT copy_too_much
 }
+__constant__ float filter[8];
+extern "C" void copy_over_variable() {
+  const float host[16] = {};
+  cudaMemcpyToSymbol(filter, host, sizeof(host));  // FAULT copy_over_variable
+}
 extern "C" void copy_too_far() {
   Memory<float> y(100);
   float host[2] = {};
@@ -185,6 +190,12 @@ extern "C" void started_without_barrier() {
 }
 
 extern "C" void read_of_next_turn() { turns<<<1, 64>>>(Memory<float>(64).data); }
+
+extern "C" int tries() try { throw 7; } catch (const char*) {
+  return 0;
+} catch (int x) {
+  return x;
+}
 
 // Nothing is wrong here.
 extern "C" int right() {

@@ -183,7 +183,11 @@ def note_function(source: Source, start: int, brace: int, space: str, found: dic
         return
     kind, cast = "Kernel" if is_kernel else "Launcher", f"static_cast<{result} (*)({parameters})>(&{text})"
     registered = f" static ::emulator::{kind} {source.fresh('function')}({quote(qualified)}, {cast});"
-    places.append((source.partner.get(brace, brace), registered))
+    end = source.partner.get(brace, brace)
+    while source.has(end + 1, "catch") and source.has(end + 2, "("):  # of a function-try-block
+        handler = source.behind(end + 2)
+        end = source.partner.get(handler, handler)
+    places.append((end, registered))
 
 
 def parameter(source: Source, first: int, end: int) -> str:
