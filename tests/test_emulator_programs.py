@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from lab import emulator
+from lab.emulator import __main__ as command
 
 pytestmark = pytest.mark.anywhere
 
@@ -50,6 +51,8 @@ FAULTS = {
     "write_by_host": ("host access", r"write of 4 bytes .*: element 0 .*: copy it with cudaMemcpy\(\)"),
     "read_freed_by_host": ("use after free", r"read of 4 bytes: element 1 of .*, which was freed in line \d+"),
     "kernel_after_free": ("use after free", r"write of 4 bytes: element 0 of .*, which was freed in line \d+"),
+    "heap_use": ("use after free", r"read of 4 bytes: element 0 of .* 8 bytes .*, which was freed in line \d+"),
+    "heap_free": ("free", r"the allocation of 8 bytes from line \d+ was freed in line \d+"),
     "past_end": ("out of bounds", r"write .* directly behind the end of the allocation of 400 bytes .*: element 100"),
     "variable_of_host": ("out of bounds", "read of 4 bytes in host_scale, a variable of the host, .*"),
     "read_of_next_turn": ("race", r"read .* touch element 0 of .* s .*: a __syncthreads\(\) between them is missing"),
@@ -76,7 +79,7 @@ def test_fault_is_found_in_its_line(kernels, name):
     (fault,) = report.faults  # one, although x += 1 races twice
     assert (fault.kind, fault.line) == (FAULTS[name][0], marked_line(name)), report
     assert re.fullmatch(FAULTS[name][1], fault.message), fault.message
-    is_of_host = fault.kind in ("copy", "free", "host access") or name == "read_freed_by_host"
+    is_of_host = name.startswith("free") or fault.kind in ("copy", "host access") or name == "read_freed_by_host"
     assert is_of_host != bool(fault.kernel)
 
 
@@ -95,6 +98,19 @@ def test_right_programs(kernels, order):
 
 def test_main_with_an_array_parameter(kernels):
     assert emulator.run(kernels.main).result == 0
+    assert emulator.run(kernels.main, "3", "70").result == 70
+
+
+def test_a_program_that_fails(kernels, capsys):
+    assert command.main([str(SOURCE), "main", "text", "7"]) == 1
+    assert "main returned 7" in capsys.readouterr().out
+    assert command.main([str(SOURCE), "main"]) == 0
+
+
+def test_objects_that_a_kernel_makes(kernels):
+    report = emulator.run(kernels.shapes)
+    assert not report.is_wrong(), report
+    assert report.result == 2 * 7 * 7
 
 
 def test_a_kernel_by_its_address_has_its_name(kernels):

@@ -27,8 +27,9 @@ READ = ["-x", "c++", *(f"-D{name}" for name in DEFINES), "-isystem", str(HEADERS
 WATCH = ["-fsanitize=thread,bounds,object-size,alignment", "-fsanitize-coverage=trace-pc"]
 WATCH += ["--param", "tsan-distinguish-volatile=1", "-fno-tree-sra", "-fno-reorder-blocks", "-fno-thread-jumps"]
 WATCH += ["-fno-strict-aliasing", "-fno-threadsafe-statics", "-fno-optimize-sibling-calls", "-fvisibility=hidden"]
-COMPILE = ["-O1", "-g1", "-w", "-fPIC", *WATCH]
-WRAPPED = ["abort", "__assert_fail"]
+COMPILE = ["-O1", "-g1", "-w", "-fPIC", "-fno-allocation-dce", "-fno-builtin-malloc", "-fno-builtin-free", *WATCH]
+WRAPPED = ["abort", "__assert_fail", "malloc", "free"]
+WRAPPED += ["_Znwm", "_Znam", "_ZdlPv", "_ZdaPv", "_ZdlPvm", "_ZdaPvm"]  # operator new, new[], delete, delete[]
 LINK = ["-shared", *(f"-Wl,--wrap={name}" for name in WRAPPED)]
 # Of nvcc, and of no use here. The second ones take a value of their own.
 ALONE: tuple[str, ...] = (

@@ -159,9 +159,10 @@ def copy(facts: dict, names: list[str], _: list[int]) -> str:
 
 
 def free(facts: dict, names: list[str], _: list[int]) -> str:
-    refused = "CUDA refuses cudaFree (invalid argument): "
+    is_in_kernel = "thread" in facts
+    refused = "" if is_in_kernel else "CUDA refuses cudaFree (invalid argument): "
     if "region" not in facts:
-        return refused + "the pointer does not come from cudaMalloc()"
+        return refused + f"the pointer does not come from {'malloc() or new' if is_in_kernel else 'cudaMalloc()'}"
     what = region(facts, names)
     if facts.get("other_pc"):
         return refused + f"{what} was freed in {facts['other_place']}"

@@ -179,10 +179,11 @@ def triple(x: int | Sequence[int]) -> tuple[int, int, int]:
 
 
 def fill_in(function: Function, arguments: tuple) -> list:
-    """The arguments, with a stream behind them if one is missing; main's are a program's name, without any more."""
+    """The arguments, with a stream behind them if one is missing. Those of main are strings, after a program's name."""
     letters, values = function.signature[1:], list(arguments)
-    if function.name == "main" and len(letters) == 2 and not values:
-        values = [1, (ctypes.c_char_p * 2)(b"main", None)]
+    if function.name == "main" and len(letters) == 2 and all(isinstance(value, str) for value in values):
+        texts = [b"main", *(value.encode() for value in values)]
+        values = [len(texts), (ctypes.c_char_p * (len(texts) + 1))(*texts, None)]
     if len(values) == len(letters) - 1 and letters[-1:] in ("s", "p") and not function.is_kernel:
         values.append(None)
     if len(values) != len(letters):

@@ -33,6 +33,34 @@ __global__ void turns(float* y) {
   }
 }
 
+// Objects that a kernel makes, in memory of its own.
+struct Shape {
+  __device__ virtual float area() const = 0;
+};
+struct Square : Shape {
+  float side;
+  __device__ explicit Square(float side) : side(side) {}
+  __device__ float area() const override { return side * side; }
+};
+__global__ void make_shapes(Shape** shapes) { shapes[threadIdx.x] = new Square(threadIdx.x); }
+__global__ void measure_shapes(Shape* const* shapes, float* y) {
+  int* twice = static_cast<int*>(malloc(sizeof(int)));
+  *twice = 2;
+  y[threadIdx.x] = *twice * shapes[threadIdx.x]->area();
+  free(twice);
+  delete static_cast<Square*>(shapes[threadIdx.x]);
+}
+__global__ void heap_after_delete(float* y) {
+  float* x = new float[2]{1, 2};
+  delete[] x;
+  y[threadIdx.x] = x[threadIdx.x % 2];  // FAULT heap_use
+}
+__global__ void heap_twice() {
+  void* x = malloc(8);
+  free(x);
+  free(x);  // FAULT heap_free
+}
+
 // Four kernels that count in one place.
 __global__ void count_plainly(int* count) { *count += 1; }  // FAULT plain_count
 __global__ void find_most(int* most, const int* x) {
@@ -83,6 +111,7 @@ struct Memory {
 
 // A program: its argument says which fault it has.
 int main(int argc, char* argv[]) {
+  if (argc > 1) return atoi(argv[argc - 1]);
   const std::vector<float> host(100, 1.0f);
   float back[100] = {}, *y = nullptr;
   cudaMalloc(&y, sizeof(back));
@@ -195,6 +224,20 @@ extern "C" int tries() try { throw 7; } catch (const char*) {
   return 0;
 } catch (int x) {
   return x;
+}
+
+extern "C" void heap_use() { heap_after_delete<<<1, 4>>>(Memory<float>(4).data); }
+extern "C" void heap_free() { heap_twice<<<1, 4>>>(); }
+extern "C" float shapes() {
+  Shape** shapes = nullptr;
+  float y[8];
+  cudaMalloc(&shapes, 8 * sizeof(Shape*));
+  Memory<float> of_gpu(8);
+  make_shapes<<<1, 8>>>(shapes);
+  measure_shapes<<<1, 8>>>(shapes, of_gpu.data);
+  cudaMemcpy(y, of_gpu.data, sizeof(y), cudaMemcpyDeviceToHost);
+  cudaFree(shapes);
+  return y[7];
 }
 
 // Nothing is wrong here.

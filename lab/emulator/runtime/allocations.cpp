@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <map>
+#include <new>
 
 #include "machine.h"
 
@@ -122,7 +123,7 @@ static void note_written(void* memory, size_t bytes) {
 static void refuse_free(const void* memory, const void* pc) {
   if (!machine.is_watching) return;
   const auto address = reinterpret_cast<uintptr_t>(memory);
-  Fault fault = host_fault("free", pc);
+  Fault fault = machine.current ? fault_here("free", pc) : host_fault("free", pc);
   fault.address = address;
   const Region* region = find_memory(address);
   const Freed* old = find_freed(address);
@@ -131,9 +132,7 @@ static void refuse_free(const void* memory, const void* pc) {
   report(fault);
 }
 
-}  // namespace emulator
-
-EMULATOR_API void* emulator_allocate(size_t bytes, bool is_only_on_gpu) {
+static void* allocate(size_t bytes, bool is_only_on_gpu, const void* pc) {
   void* memory = nullptr;
   if (posix_memalign(&memory, 512, std::max<size_t>(bytes, 1) + 512)) return nullptr;
   memset(memory, 255, bytes);  // as shared memory
@@ -142,23 +141,23 @@ EMULATOR_API void* emulator_allocate(size_t bytes, bool is_only_on_gpu) {
   region.bytes = bytes;
   region.is_initialized = false;
   region.is_only_on_gpu = is_only_on_gpu;
-  region.made_by = CALLER;
+  region.made_by = pc;
   region.name = "an allocation";
   prepare_cells(*add_region(region));
   if (!is_only_on_gpu) note_written(memory, bytes);  // host code may write there unseen
   return memory;
 }
 
-EMULATOR_API int emulator_free(void* memory) {
+static int give_back(void* memory, const void* pc) {
   if (!memory) return 0;
   const auto begin = reinterpret_cast<uintptr_t>(memory);
   const Region* region = find_memory(begin);
   if (!region || region->begin != begin || !region->made_by) {
-    refuse_free(memory, CALLER);
+    refuse_free(memory, pc);
     return kInvalidValue;
   }
   Freed& entry = freed[begin];
-  entry = {*region, CALLER};
+  entry = {*region, pc};
   entry.region.cells = nullptr;
   kept += region->bytes;
   freed_in_order.push_back(begin);
@@ -166,6 +165,36 @@ EMULATOR_API int emulator_free(void* memory) {
   while (kept > kMostKept || (!machine.is_watching && kept > 0)) forget_oldest();
   return 0;
 }
+
+}  // namespace emulator
+
+EMULATOR_API void* emulator_allocate(size_t bytes, bool is_only_on_gpu) {
+  return allocate(bytes, is_only_on_gpu, CALLER);
+}
+
+EMULATOR_API int emulator_free(void* memory) { return give_back(memory, CALLER); }
+
+// malloc(), free(), new and delete: in a kernel they take memory of the GPU. The linker passes all
+// of a library's calls on to these.
+#define ALLOCATES(name, by_host)                                      \
+  EMULATOR_API void* __wrap_##name(size_t bytes) {                    \
+    return machine.current ? allocate(bytes, true, CALLER) : by_host; \
+  }
+#define FREES(name, parameters, by_host)       \
+  EMULATOR_API void __wrap_##name parameters { \
+    if (machine.current)                       \
+      give_back(memory, CALLER);               \
+    else                                       \
+      by_host;                                 \
+  }
+ALLOCATES(malloc, malloc(bytes))
+ALLOCATES(_Znwm, ::operator new(bytes))
+ALLOCATES(_Znam, ::operator new[](bytes))
+FREES(free, (void* memory), free(memory))
+FREES(_ZdlPv, (void* memory), ::operator delete(memory))
+FREES(_ZdaPv, (void* memory), ::operator delete[](memory))
+FREES(_ZdlPvm, (void* memory, size_t), ::operator delete(memory))
+FREES(_ZdaPvm, (void* memory, size_t), ::operator delete[](memory))
 
 EMULATOR_API int emulator_memory_copy(void* to, const void* from, size_t bytes, int kind,
                                       const char* function) {
