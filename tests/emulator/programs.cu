@@ -1,5 +1,7 @@
 // Programs with their own memory: each has a fault in a marked line, or none. Host code is watched,
 // too: what it copies, frees and touches.
+#include <cuda_profiler_api.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <vector>
@@ -251,8 +253,17 @@ extern "C" int right() {
   cudaMemcpy(host, filled, 128, cudaMemcpyDeviceToHost);
   cudaFree(filled);
   if (host[31] != 1) return 0;
-  cudaMallocHost(&pinned, 128);
+  cudaHostAlloc(&pinned, 128, cudaHostAllocMapped);
   cudaMallocManaged(&managed, 128);
+  cudaMemPrefetchAsync(managed, 128, 0);
+  float* mapped = nullptr;
+  cudaHostGetDevicePointer(&mapped, pinned, 0);
+  fill<<<1, 32>>>(mapped);
+  size_t free_bytes = 0, all_bytes = 0;
+  cudaMemGetInfo(&free_bytes, &all_bytes);
+  cudaDeviceProp of_gpu;
+  cudaGetDeviceProperties(&of_gpu, 0);
+  if (pinned[31] != 1 || free_bytes > all_bytes || of_gpu.totalConstMem != 65536) return 0;
   for (int i = 0; i < 32; ++i) pinned[i] = managed[i] = float(i);
   Memory<float> y(32);
   Memory<int> count(2);

@@ -61,6 +61,12 @@ inline cudaError_t cudaStreamCreate(cudaStream_t* stream) { return *stream = nul
 inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   return cudaStreamCreate(stream);
 }
+inline cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) {
+  return cudaStreamCreate(stream);
+}
+inline cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  return *least = 0, *greatest = -5, cudaSuccess;
+}
 inline cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
 inline cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned = 0) {
   return cudaSuccess;
@@ -89,6 +95,10 @@ inline cudaError_t cudaSetDevice(int device) {
   return device == 0 ? cudaSuccess : emulator_result(cudaErrorInvalidDevice);
 }
 inline cudaError_t cudaDeviceReset() { return cudaSuccess; }
+enum cudaLimit { cudaLimitStackSize, cudaLimitPrintfFifoSize, cudaLimitMallocHeapSize };
+inline cudaError_t cudaDeviceSetLimit(cudaLimit, size_t) { return cudaSuccess; }
+inline cudaError_t cudaProfilerStart() { return cudaSuccess; }
+inline cudaError_t cudaProfilerStop() { return cudaSuccess; }
 inline cudaError_t cudaRuntimeGetVersion(int* version) {
   return *version = CUDART_VERSION, cudaSuccess;
 }
@@ -165,6 +175,9 @@ struct cudaDeviceProp {
   size_t totalGlobalMem, sharedMemPerBlock, sharedMemPerBlockOptin, sharedMemPerMultiprocessor;
   int regsPerBlock, warpSize, maxThreadsPerBlock, maxThreadsDim[3], maxGridSize[3], major, minor;
   int multiProcessorCount, maxThreadsPerMultiProcessor, l2CacheSize, memoryBusWidth;
+  size_t totalConstMem;
+  int regsPerMultiprocessor, maxBlocksPerMultiProcessor, concurrentKernels, asyncEngineCount;
+  int canMapHostMemory, managedMemory, unifiedAddressing, ECCEnabled, cooperativeLaunch;
 };
 inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp* found, int) {
   *found = {"emulated GPU",
@@ -182,7 +195,17 @@ inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp* found, int) {
             1,
             2048,
             50 << 20,
-            5120};
+            5120,
+            64 * 1024,
+            65536,
+            32,
+            1,
+            3,
+            1,
+            1,
+            1,
+            1,
+            0};
   return cudaSuccess;
 }
 
@@ -223,6 +246,30 @@ EMULATOR_INLINE cudaError_t cudaMallocHost(T** memory, size_t bytes, unsigned = 
 template <typename T>
 EMULATOR_INLINE cudaError_t cudaHostAlloc(T** memory, size_t bytes, unsigned) {
   return cudaMallocManaged(memory, bytes);
+}
+enum { cudaHostAllocDefault, cudaHostAllocPortable, cudaHostAllocMapped };
+enum { cudaHostAllocWriteCombined = 4, cudaMemAttachGlobal = 1 };
+template <typename T>
+cudaError_t cudaHostGetDevicePointer(T** memory, void* host, unsigned) {
+  return *memory = static_cast<T*>(host), cudaSuccess;
+}
+enum cudaMemLocationType { cudaMemLocationTypeDevice = 1, cudaMemLocationTypeHost };
+struct cudaMemLocation {
+  cudaMemLocationType type;
+  int id;
+};
+constexpr int cudaCpuDeviceId = -1;
+// Before CUDA 13, and since then.
+inline cudaError_t cudaMemPrefetchAsync(const void*, size_t, int, cudaStream_t = nullptr) {
+  return cudaSuccess;
+}
+inline cudaError_t cudaMemPrefetchAsync(const void*, size_t, cudaMemLocation, unsigned,
+                                        cudaStream_t = nullptr) {
+  return cudaSuccess;
+}
+// Of 16 GB, as many as cudaGetDeviceProperties() says; none is counted as taken.
+inline cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  return *free = *total = size_t(1) << 34, cudaSuccess;
 }
 EMULATOR_INLINE cudaError_t cudaFree(void* memory) {
   return emulator_result(cudaError_t(emulator_free(memory)));
