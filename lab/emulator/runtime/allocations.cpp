@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <new>
 
@@ -20,11 +21,12 @@ namespace emulator {
 // Freed memory stays, so that no later allocation lies there and hides a wrong access. What is more
 // than this goes back to the system, the oldest first.
 constexpr size_t kMostKept = size_t(1) << 28;
+constexpr size_t kBehindAllocation = 512;  // bytes between two allocations, where an index may go
 enum CopyKind { kHostToHost, kHostToDevice, kDeviceToHost, kDeviceToDevice, kDefault };
 
 static std::map<uintptr_t, Freed> freed;  // by the first address
-static std::vector<uintptr_t> freed_in_order;
-static size_t kept;
+static std::deque<uintptr_t> freed_in_order;
+static size_t kept;  // bytes
 
 const Freed* find_freed(uintptr_t address) {
   auto after = freed.upper_bound(address);
@@ -35,8 +37,8 @@ const Freed* find_freed(uintptr_t address) {
 
 static void forget_oldest() {
   const auto oldest = freed.find(freed_in_order.front());
-  freed_in_order.erase(freed_in_order.begin());
-  kept -= oldest->second.region.bytes;
+  freed_in_order.pop_front();
+  kept -= oldest->second.region.bytes + kBehindAllocation;
   free(reinterpret_cast<void*>(oldest->first));
   freed.erase(oldest);
 }
@@ -134,7 +136,7 @@ static void refuse_free(const void* memory, const void* pc) {
 
 static void* allocate(size_t bytes, bool is_only_on_gpu, const void* pc) {
   void* memory = nullptr;
-  if (posix_memalign(&memory, 512, std::max<size_t>(bytes, 1) + 512)) return nullptr;
+  if (posix_memalign(&memory, 512, std::max<size_t>(bytes, 1) + kBehindAllocation)) return nullptr;
   memset(memory, 255, bytes);  // as shared memory
   Region region;
   region.begin = reinterpret_cast<uintptr_t>(memory);
@@ -159,7 +161,7 @@ static int give_back(void* memory, const void* pc) {
   Freed& entry = freed[begin];
   entry = {*region, pc};
   entry.region.cells = nullptr;
-  kept += region->bytes;
+  kept += region->bytes + kBehindAllocation;
   freed_in_order.push_back(begin);
   remove_region(begin);
   while (kept > kMostKept || (!machine.is_watching && kept > 0)) forget_oldest();
