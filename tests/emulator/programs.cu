@@ -1,5 +1,5 @@
-// Programs with their own memory: each has a fault in a marked line, or none. Host code is watched,
-// too: what it copies, frees and touches.
+// Programs with their own memory, each with a fault in a marked line, or none: see
+// test_emulator_programs.py. Host code is watched, too: what it copies, frees and touches.
 #include <cuda_profiler_api.h>
 
 #include <cstdio>
