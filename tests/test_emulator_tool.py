@@ -80,6 +80,28 @@ def test_cache_follows_the_folder(files, monkeypatch, tmp_path):
     assert build.precompiled([]) != first
 
 
+@pytest.mark.parametrize(
+    "changed", ["build.py", "translation/declarations.py", "runtime/watch.cpp", "include/cuda_runtime_api.h"]
+)
+def test_cache_follows_the_emulator(files, monkeypatch, tmp_path, changed):
+    """After a change of the emulator's own code, no translation that the old code made is used. Compiles nothing."""
+    own = tmp_path / "own"
+    shutil.copytree(build.HERE, own, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(build, "HERE", own)
+    monkeypatch.setattr(build, "HEADERS", own / "include")
+    monkeypatch.setattr(build, "_made", lambda path, _: path)
+    monkeypatch.setattr(build, "_preprocess", lambda *_: "")
+    names = []
+    monkeypatch.setattr(build, "_write", lambda path, _: names.append(path.name))
+    build.build([files / "kernel.cu"])
+    build.build([files / "kernel.cu"])
+    assert names[0] == names[1]
+    with (own / changed).open("a") as file:
+        file.write("\n")
+    build.build([files / "kernel.cu"])
+    assert names[2] != names[0]
+
+
 @pytest.mark.thorough
 def test_several_processes_at_once(files, tmp_path):
     """They compile once, into an empty cache."""
@@ -113,6 +135,25 @@ def test_errors_of_a_build(files, monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler")
     with pytest.raises(emulator.BuildError, match="no-such-compiler is not installed"):
         emulator.load(files / "launcher.cu", ["-DNEW"])
+
+
+def test_names_that_the_emulator_does_not_know(files):
+    """One line instead of the compiler's words; another error comes first, with these."""
+    source = files / "unknown.cu"
+    unknown = "int pack(int x) { return __vadd4(x, x); }\n"
+    unknown += "int main() { return cudaLaunchCooperativeKernel(nullptr, 1, 1, nullptr); }\n"
+    source.write_text(unknown)
+    with pytest.raises(emulator.BuildError) as found:
+        emulator.load(source)
+    names = "__vadd4 (unknown.cu:1), cudaLaunchCooperativeKernel (unknown.cu:2): "
+    assert str(found.value).startswith(f"the emulator does not know {names}")
+    assert "\n" not in str(found.value)
+    source.write_text("int first() { return undeclared; }\n" + unknown)
+    with pytest.raises(emulator.BuildError, match=r"^g\+\+ refuses it:\n(.|\n)*undeclared(.|\n)*__vadd4"):
+        emulator.load(source)
+    source.write_text("#include <cub/cub.cuh>\n")
+    with pytest.raises(emulator.BuildError, match=r"^the emulator does not know cub/cub.cuh \(unknown.cu:1\): .*$"):
+        emulator.load(source)
 
 
 def test_instructions_that_need_a_gpu(files):

@@ -2,6 +2,7 @@
 
     python3 -m lab.emulator transpose.cu                      # lists launchers and kernels
     python3 -m lab.emulator transpose.cu launch_4_bytes 1 float32[256,192]:out float32[192,256] 192 256
+    python3 -m lab.emulator program.cu main 1000              # a whole program, with arguments of its own
     python3 -m lab.emulator minimal_kernel.cu 'add<<<4, 256>>>' float32[1000]:out float32[1000] float32[1000] 1000
 
 An argument is a number, null, true, false, or a tensor: DTYPE[SIZES], random unless :zeros, :ones or :arange follows.
@@ -117,14 +118,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(f"{'kernel  ' if each.is_kernel else 'launcher'} {each}")
             return 0
         function = find_function(kernels, args.function)
-        values = [parse_argument(text) for text in args.arguments]
+        is_program = args.function == "main"
+        values = args.arguments if is_program else [parse_argument(text) for text in args.arguments]
         report = run(function, *values, order=args.order, seed=args.seed, counts=not args.no_counts)
     except (Mistake, TypeError, BuildError) as error:
         print(f"emulator: {error}", file=sys.stderr)
         return 2
     print(report)
     show_results(values)
-    return int(report.is_wrong())
+    if is_program and report.result:
+        print(f"main returned {report.result}")
+    return int(report.is_wrong() or (is_program and bool(report.result)))
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from .translation import HEADERS, MARKER, TranslationError, translate
+from .unknown import explain
 
 HERE = Path(__file__).resolve().parent
 # As if for an H100, whose instructions for matrices and clusters are then named in an error, not left out.
@@ -26,8 +27,9 @@ READ = ["-x", "c++", *(f"-D{name}" for name in DEFINES), "-isystem", str(HEADERS
 WATCH = ["-fsanitize=thread,bounds,object-size,alignment", "-fsanitize-coverage=trace-pc"]
 WATCH += ["--param", "tsan-distinguish-volatile=1", "-fno-tree-sra", "-fno-reorder-blocks", "-fno-thread-jumps"]
 WATCH += ["-fno-strict-aliasing", "-fno-threadsafe-statics", "-fno-optimize-sibling-calls", "-fvisibility=hidden"]
-COMPILE = ["-O1", "-g1", "-w", "-fPIC", *WATCH]
-WRAPPED = ["abort", "__assert_fail"]
+COMPILE = ["-O1", "-g1", "-w", "-fPIC", "-fno-allocation-dce", "-fno-builtin-malloc", "-fno-builtin-free", *WATCH]
+WRAPPED = ["abort", "__assert_fail", "malloc", "free"]
+WRAPPED += ["_Znwm", "_Znam", "_ZdlPv", "_ZdaPv", "_ZdlPvm", "_ZdaPvm"]  # operator new, new[], delete, delete[]
 LINK = ["-shared", *(f"-Wl,--wrap={name}" for name in WRAPPED)]
 # Of nvcc, and of no use here. The second ones take a value of their own.
 ALONE: tuple[str, ...] = (
@@ -90,7 +92,7 @@ def cache() -> Path:
 
 def runtime() -> Path:
     """The library with the emulator itself, compiled once."""
-    sources = [*sorted((HERE / "runtime").iterdir()), HEADERS / "emulator/runtime.h"]
+    sources = [*sorted((HERE / "runtime").iterdir()), HEADERS / "emulator/runtime.h", HERE / "build.py"]
     key = _hash(_first_line(compiler()), *(path.read_bytes() for path in sources))
     library = cache() / f"emulator-{key}.so"
 
@@ -117,7 +119,7 @@ def precompiled(flags: Sequence[str]) -> Path:
     Where the flags differ too much from those it was made with, g++ ignores what it has kept, and reads the text.
     """
     standard = [flag for flag in flags if flag.startswith("-std=")]
-    texts = [path.read_bytes() for path in sorted(HEADERS.rglob("*")) if path.is_file()]
+    texts = [path.read_bytes() for path in [*sorted(HEADERS.rglob("*")), HERE / "build.py"] if path.is_file()]
     # Its debug information names the headers' folder, by which lines.py tells them from the user's files.
     header = cache() / f"cuda-{_hash(_first_line(compiler()), str(HEADERS), *standard, *texts)}.h"
 
@@ -138,7 +140,8 @@ def build(sources: Sequence[Path], flags: Sequence[str] = ()) -> Path:
     ours = runtime()
     flags = _for_gcc(flags)
     header = precompiled(flags)
-    key = _hash(ours.name, header.name, "\0".join(flags), *(str(source.resolve()) for source in sources))
+    translation = [path.read_bytes() for path in sorted((HERE / "translation").glob("*.py"))]
+    key = _hash(ours.name, header.name, *translation, "\0".join(flags), *(str(source.resolve()) for source in sources))
     manifest = cache() / f"{key}.json"  # names the files that were read, and what was in them
     with contextlib.suppress(OSError, ValueError, KeyError):
         known = json.loads(manifest.read_text())
@@ -202,7 +205,7 @@ def _compile(texts: list[str], flags: list[str], ours: Path, library: Path) -> N
 def _run(command: list[str], text: str | None = None) -> str:
     done = subprocess.run(command, input=text, capture_output=True, text=True)
     if done.returncode:
-        raise BuildError(f"g++ refuses it:\n{done.stderr.strip()}")
+        raise BuildError(explain(done.stderr) or f"g++ refuses it:\n{done.stderr.strip()}")
     return done.stdout
 
 

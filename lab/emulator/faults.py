@@ -35,7 +35,8 @@ def plural(count: int, what: str) -> str:
 
 
 def access(facts: dict) -> str:
-    return f"{facts.get('access') or 'access'} of {plural(facts['bytes'], 'byte')}"
+    kind = facts.get("access") or "access"
+    return f"{'atomic operation' if kind == 'atomic' else kind} of {plural(facts['bytes'], 'byte')}"
 
 
 def region(facts: dict, names: list[str]) -> str:
@@ -44,17 +45,24 @@ def region(facts: dict, names: list[str]) -> str:
     if 0 <= label < len(names):
         return names[label]
     name = facts["region"]
+    if "made_by" in facts:
+        where = f" from {facts['made_in']}" if "made_in" in facts else ""
+        return f"the allocation of {plural(facts['size'], 'byte')}{where}"
     if facts["space"] == "shared" and name != "dynamic shared memory":
         return f"the shared array {name}"
     return name if " " in name else f"the variable {name}"
 
 
 def element(facts: dict, items: list[int]) -> str:
-    """Which element, where the size of one is known."""
-    label, offset = facts.get("label", -1), facts["offset"]
+    """Which element. Those of an allocation, which has no type, are as large as what is accessed."""
+    label, offset, size = facts.get("label", -1), facts["offset"], facts["element"]
     if 0 <= label < len(items):
-        return f"element {offset // items[label]:,}"
-    return f"element {offset // facts['element']:,}"
+        size = items[label]
+    elif "made_by" in facts:
+        size = facts["bytes"]
+        if offset % size:
+            return f"byte {offset:,}"
+    return f"element {offset // size:,}"
 
 
 def out_of_bounds(facts: dict, names: list[str], items: list[int]) -> str:
@@ -64,6 +72,11 @@ def out_of_bounds(facts: dict, names: list[str], items: list[int]) -> str:
     if "local_of" in facts:
         return (
             f"{access(facts)} in the local memory of thread {facts['local_of']} of the block: pass values, not pointers"
+        )
+    if "variable" in facts:
+        return (
+            f"{access(facts)} in {facts['variable']}, a variable of the host, which a GPU cannot reach: "
+            "declare it __device__ or __constant__, or pass its value"
         )
     if "type" in facts:
         return f"{facts['access']} of {facts['type']} outside of a local array, or of a struct"
@@ -112,26 +125,74 @@ def other_party(facts: dict) -> str:
 
 def host_access(facts: dict, names: list[str], items: list[int]) -> str:
     what = f"{element(facts, items)} of {region(facts, names)}"
-    return f"{access(facts)} by the launcher, which runs on the CPU: {what} lies in the memory of the GPU"
+    cure = ": copy it with cudaMemcpy()" if "made_by" in facts else ""
+    who = "the program" if "made_by" in facts else "the launcher, which runs"
+    return f"{access(facts)} by {who} on the CPU: {what} lies in the memory of the GPU{cure}"
+
+
+def use_after_free(facts: dict, names: list[str], items: list[int]) -> str:
+    what = f"{element(facts, items)} of {region(facts, names)}"
+    return f"{access(facts)}: {what}, which was freed in {facts['other_place']}"
+
+
+DIRECTIONS = ["cudaMemcpyHostToHost", "cudaMemcpyHostToDevice", "cudaMemcpyDeviceToHost", "cudaMemcpyDeviceToDevice"]
+
+
+def copy(facts: dict, names: list[str], _: list[int]) -> str:
+    """Of cudaMemcpy or cudaMemset, which CUDA refuses."""
+    refused = f"CUDA refuses {facts['function']} (invalid argument): "
+    if facts["why"] == "pitch":
+        return refused + f"rows of {plural(facts['width'], 'byte')}, and a pitch of {plural(facts['pitch'], 'byte')}"
+    end = f"the {facts['end']}"
+    if facts["why"] == "size":
+        rest = f", from byte {facts['offset']:,} on" if facts["offset"] else ""
+        size = "" if "made_by" in facts else f" of {plural(facts['size'], 'byte')}"
+        return refused + f"{plural(facts['bytes'], 'byte')}, and {end} is {region(facts, names)}{size}{rest}"
+    if facts["why"] == "freed":
+        return refused + f"{end} is {region(facts, names)}, which was freed in {facts['other_place']}"
+    if facts["function"].startswith("cudaMemset"):
+        return refused + f"{end} is memory of the host"
+    is_host = facts["why"] == "host"
+    is_and_asked = ("the host", "the GPU") if is_host else ("the GPU", "the host")
+    direction = DIRECTIONS[facts["direction"]] if facts["direction"] < len(DIRECTIONS) else "the direction"
+    return refused + f"{end} is memory of {is_and_asked[0]}, and {direction} takes memory of {is_and_asked[1]}"
+
+
+def free(facts: dict, names: list[str], _: list[int]) -> str:
+    is_in_kernel = "thread" in facts
+    refused = "" if is_in_kernel else "CUDA refuses cudaFree (invalid argument): "
+    if "region" not in facts:
+        return refused + f"the pointer does not come from {'malloc() or new' if is_in_kernel else 'cudaMalloc()'}"
+    what = region(facts, names)
+    if facts.get("other_pc"):
+        return refused + f"{what} was freed in {facts['other_place']}"
+    if facts["offset"]:
+        return refused + f"the pointer is {plural(facts['offset'], 'byte')} behind the beginning of {what}"
+    return refused + f"{what} does not come from cudaMalloc()"
+
+
+ARTICLES = {"read": "a read", "write": "a write", "atomic": "an atomic operation"}
 
 
 def race(facts: dict, names: list[str], items: list[int]) -> str:
     what = f"{element(facts, items)} of {region(facts, names)}"
-    where = f"{facts['other_access']} in {facts['other_place']}"
-    if facts["other_block"] != facts["block"]:
+    where = f"{ARTICLES[facts['other_access']]} in {facts['other_place']}"
+    if facts.get("is_update"):
+        cure = "each reads it, changes it and writes it back: use atomicAdd() or another atomic"
+    elif facts["other_block"] != facts["block"]:
         cure = "blocks run in any order: use atomics, another kernel, or __threadfence() and a flag"
     elif facts["is_same_warp"]:
         cure = "nothing orders lanes of a warp but __syncwarp()"
     else:
         cure = "a __syncthreads() between them is missing"
-    return f"{access(facts)} and a {where} by {other_party(facts)} touch {what} in any order: {cure}"
+    return f"{access(facts)} and {where} by {other_party(facts)} touch {what} in any order: {cure}"
 
 
 def same_value(facts: dict, names: list[str], items: list[int]) -> str:
     what = f"{element(facts, items)} of {region(facts, names)}"
-    where = f"{facts['other_access']} in {facts['other_place']}"
+    where = f"{ARTICLES[facts['other_access']]} in {facts['other_place']}"
     return (
-        f"{access(facts)} and a {where} by {other_party(facts)} touch {what} in any order, but its value stays the same"
+        f"{access(facts)} and {where} by {other_party(facts)} touch {what} in any order, but its value stays the same"
     )
 
 
@@ -222,6 +283,9 @@ WRITERS = {
     "null pointer": null,
     "uninitialized": uninitialized,
     "host access": host_access,
+    "use after free": use_after_free,
+    "copy": copy,
+    "free": free,
     "race": race,
     "same value": same_value,
     "missing wait": missing_wait,

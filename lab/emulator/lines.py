@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+from bisect import bisect_right
 from pathlib import Path
 
 from .build import HERE, BuildError, compiler
@@ -17,6 +18,7 @@ class Lines:
         self.library = library
         self.base = load_address(library)
         self.known: dict[int, list[tuple[str, str, int]]] = {}  # function, file, line: the innermost first
+        self.variables: list[tuple[int, str]] | None = None  # their addresses and names, once they are asked for
 
     def look_up(self, addresses: set[int]) -> None:
         """Ask for all of them at once, as each start of addr2line takes its time."""
@@ -25,7 +27,7 @@ class Lines:
             return
         # A call's return address belongs to the next instruction, so one byte before it.
         offsets = "".join(f"{address - 1 - self.base:#x}\n" for address in missing)
-        command = [addr2line(), "-a", "-f", "-i", "-C", "-e", str(self.library)]
+        command = [tool("addr2line"), "-a", "-f", "-i", "-C", "-e", str(self.library)]
         text = subprocess.run(command, input=offsets, capture_output=True, text=True).stdout
         found = re.split(r"^0x[0-9a-f]+\n", text, flags=re.MULTILINE)[1:]
         for address, part in zip(missing, found, strict=False):
@@ -39,6 +41,15 @@ class Lines:
             if line and not file.startswith((str(HERE), "/usr/include", "/usr/lib")):
                 return file, line
         return "", 0
+
+    def variable(self, address: int) -> str:
+        """The host's variable around an address; "" for another one, such as a static variable of a kernel."""
+        if self.variables is None:
+            self.variables = symbols(self.library)
+        at = bisect_right(self.variables, address - self.base, key=lambda each: each[0]) - 1
+        name = self.variables[at][1].replace("(anonymous namespace)::", "") if at >= 0 else ""
+        is_other = any(mark in name for mark in "(<") or name.startswith(("emulator", "guard variable", "vtable"))
+        return "" if is_other else name
 
     def kernel(self, address: int) -> str:
         """The function around an address, without its parameters: through_tile<float, 1>."""
@@ -65,12 +76,19 @@ def short_name(function: str) -> str:
     return out or function
 
 
-def addr2line() -> str:
-    """Next to the assembler that g++ uses, or on PATH."""
-    name = subprocess.run([compiler(), "-print-prog-name=addr2line"], capture_output=True, text=True).stdout.strip()
-    if found := shutil.which(name or "addr2line"):
+def symbols(library: Path) -> list[tuple[int, str]]:
+    """The variables of a library, by their addresses in it."""
+    text = subprocess.run([tool("nm"), "-C", "-n", str(library)], capture_output=True, text=True).stdout
+    found = re.findall(r"^([0-9a-f]+) [bBdDuV] (.+)$", text, flags=re.MULTILINE)
+    return [(int(address, 16), name) for address, name in found]
+
+
+def tool(name: str) -> str:
+    """A program of binutils: next to the assembler that g++ uses, or on PATH."""
+    path = subprocess.run([compiler(), f"-print-prog-name={name}"], capture_output=True, text=True).stdout.strip()
+    if found := shutil.which(path or name):
         return found
-    raise BuildError("addr2line is not installed; it comes with binutils, as the linker does")
+    raise BuildError(f"{name} is not installed; it comes with binutils, as the linker does")
 
 
 def load_address(library: Path) -> int:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
+from itertools import groupby
 from pathlib import Path
 
 Triple = tuple[int, int, int]
@@ -86,12 +87,14 @@ class Fault:
     other_file: str = ""
     other_line: int = 0
     count: int = 1  # how often it was seen in these lines
+    is_update: bool = False  # a race whose both sides are such as x += 1
 
     def __str__(self) -> str:
         where = f"{Path(self.file).name}:{self.line}" if self.file else "the launch"
         who = f", block {show(self.block)}, thread {show(self.thread)}" if self.thread is not None else ""
         times = f" ({self.count} times)" if self.count > 1 else ""
-        return f"{self.kind} in {where}, kernel {self.kernel}{who}{times}\n    {self.message}"
+        kernel = f", kernel {self.kernel}" if self.kernel else ""
+        return f"{self.kind} in {where}{kernel}{who}{times}\n    {self.message}"
 
 
 @dataclass
@@ -126,7 +129,7 @@ class Report:
         parts = [f"the launcher returned an error: {self.error}"] if self.error else []
         if not (self.error or self.launches):
             parts.append("nothing was launched")
-        parts += [table(launch) for launch in self.launches]
+        parts += tables(self.launches)
         parts += [f"FAULT: {fault}" for fault in self.faults]
         parts += [f"note: {note}" for note in self.notes]
         parts += [f"{'FAULT' if each.is_marked else 'note'}: {each}" for each in self.unwritten]
@@ -165,6 +168,16 @@ def table(launch: Launch) -> str:
     if launch.shared_atomic_requests:
         out.append(f"  {'shared atomics':14}{launch.shared_atomic_requests:>12,}")
     return "\n".join(out + [f"  {text}" for text in map(describe_line, launch.lines) if text])
+
+
+def tables(launches: Iterable[Launch]) -> list[str]:
+    """A table for each launch; equal ones that follow each other are one, with their number."""
+    found = []
+    for text, equal in groupby(map(table, launches)):
+        head, *rest = text.split("\n")
+        count = len(list(equal))
+        found.append("\n".join([f"{head}  ({count:,} equal launches)" if count > 1 else head, *rest]))
+    return found
 
 
 def describe_line(line: Line) -> str:

@@ -179,10 +179,11 @@ def triple(x: int | Sequence[int]) -> tuple[int, int, int]:
 
 
 def fill_in(function: Function, arguments: tuple) -> list:
-    """The arguments, with a stream behind them if one is missing; main's are a program's name, without any more."""
+    """The arguments, with a stream behind them if one is missing. Those of main are strings, after a program's name."""
     letters, values = function.signature[1:], list(arguments)
-    if function.name == "main" and len(letters) == 2 and not values:
-        values = [1, (ctypes.c_char_p * 2)(b"main", None)]
+    if function.name == "main" and len(letters) == 2 and all(isinstance(value, str) for value in values):
+        texts = [b"main", *(value.encode() for value in values)]
+        values = [len(texts), (ctypes.c_char_p * (len(texts) + 1))(*texts, None)]
     if len(values) == len(letters) - 1 and letters[-1:] in ("s", "p") and not function.is_kernel:
         values.append(None)
     if len(values) != len(letters):
@@ -322,14 +323,14 @@ def read_results(function: Function, watched: Watched) -> Report:
     addresses = {launch["kernel"] for launch in found["launches"]}
     addresses |= {row[0] for launch in found["launches"] for row in launch["counts"]}
     for each in found["faults"]:
-        addresses |= {each.get("pc", 0), each.get("other_pc", 0), each["kernel"]}
+        addresses |= {each.get("pc", 0), each.get("other_pc", 0), each.get("made_by", 0), each["kernel"]}
         addresses |= {position[0] for position in each.get("positions", ())}
     lines.look_up(addresses)
     report = Report(launches=[make_launch(each, lines) for each in found["launches"]])
     if found["launches"] and not found["was_ended"]:  # by a fault, after which nothing else was written
         report.unwritten = watched.unwritten()
     for each in found["faults"]:
-        if each["kind"] == "host access" and not found["launches"]:
+        if each["kind"] == "host access" and each["label"] >= 0 and not found["launches"]:
             continue  # a function for the CPU, such as a reference
         if (fault := make_fault(each, lines, watched)) is not None:
             (report.notes if each["is_note"] else report.faults).append(fault)
@@ -342,7 +343,18 @@ def drop_symptoms(report: Report) -> None:
     races = [fault for fault in report.faults if fault.kind == "race"]
     lines = {line for fault in races for line in lines_of(fault)}
     report.faults = [each for each in report.faults if each.kind != "uninitialized" or not lines_of(each) <= lines]
+    updated: set[frozenset] = set()  # x += 1 is a read and a write, and each of them races: said once
+    for each in list(report.faults):
+        if each.is_update and lines_of(each) in updated:
+            report.faults.remove(each)
+        elif each.is_update:
+            updated.add(lines_of(each))
     report.notes = [note for note in report.notes if lines_of(note) not in map(lines_of, races)]
+
+
+def name_line(file: str, line: int, here: str) -> str:
+    """A line, with its file unless that is the one of `here`."""
+    return f"line {line}" if file == here else f"{Path(file).name}:{line}"
 
 
 def name_place(place: Place) -> str:
@@ -388,9 +400,18 @@ def make_fault(facts: dict, lines: Lines, watched: Watched) -> Fault | None:
     other_file, other_line = lines.place(facts.get("other_pc", 0))
     if facts.get("is_two_places") and (file, line) == (other_file, other_line):
         return None  # the compiler has made two copies of one line
-    facts["other_place"] = f"line {other_line}" if other_file == file else f"{Path(other_file).name}:{other_line}"
+    facts["other_place"] = name_line(other_file, other_line, file)
+    if "made_by" in facts and (made := lines.place(facts["made_by"]))[1]:
+        facts["made_in"] = name_line(*made, file)
+    if "variable_at" in facts:
+        facts["variable"] = lines.variable(facts["variable_at"])
+        if not facts["variable"]:
+            return None  # a static variable of a kernel, for instance
+    if (file, line) != (other_file, other_line):
+        facts.pop("is_update", None)  # a loop may read, and write in its next turn
     facts["positions"] = [(name_place(lines.place(pc)), *rest) for pc, *rest in facts.get("positions", ())]
     fault = Fault(facts["kind"], faults.sentence(facts, watched.names, watched.sizes), file=file, line=line)
+    fault.is_update = "is_update" in facts
     fault.kernel = lines.kernel(facts["kernel"]) or facts.get("text", "")
     fault.access, fault.count = facts["access"], facts["count"]
     fault.address, fault.bytes = facts["address"], facts["bytes"]

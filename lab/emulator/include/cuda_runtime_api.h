@@ -61,6 +61,12 @@ inline cudaError_t cudaStreamCreate(cudaStream_t* stream) { return *stream = nul
 inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   return cudaStreamCreate(stream);
 }
+inline cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) {
+  return cudaStreamCreate(stream);
+}
+inline cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  return *least = 0, *greatest = -5, cudaSuccess;
+}
 inline cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
 inline cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned = 0) {
   return cudaSuccess;
@@ -89,6 +95,10 @@ inline cudaError_t cudaSetDevice(int device) {
   return device == 0 ? cudaSuccess : emulator_result(cudaErrorInvalidDevice);
 }
 inline cudaError_t cudaDeviceReset() { return cudaSuccess; }
+enum cudaLimit { cudaLimitStackSize, cudaLimitPrintfFifoSize, cudaLimitMallocHeapSize };
+inline cudaError_t cudaDeviceSetLimit(cudaLimit, size_t) { return cudaSuccess; }
+inline cudaError_t cudaProfilerStart() { return cudaSuccess; }
+inline cudaError_t cudaProfilerStop() { return cudaSuccess; }
 inline cudaError_t cudaRuntimeGetVersion(int* version) {
   return *version = CUDART_VERSION, cudaSuccess;
 }
@@ -165,6 +175,9 @@ struct cudaDeviceProp {
   size_t totalGlobalMem, sharedMemPerBlock, sharedMemPerBlockOptin, sharedMemPerMultiprocessor;
   int regsPerBlock, warpSize, maxThreadsPerBlock, maxThreadsDim[3], maxGridSize[3], major, minor;
   int multiProcessorCount, maxThreadsPerMultiProcessor, l2CacheSize, memoryBusWidth;
+  size_t totalConstMem;
+  int regsPerMultiprocessor, maxBlocksPerMultiProcessor, concurrentKernels, asyncEngineCount;
+  int canMapHostMemory, managedMemory, unifiedAddressing, ECCEnabled, cooperativeLaunch;
 };
 inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp* found, int) {
   *found = {"emulated GPU",
@@ -182,7 +195,17 @@ inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp* found, int) {
             1,
             2048,
             50 << 20,
-            5120};
+            5120,
+            64 * 1024,
+            65536,
+            32,
+            1,
+            3,
+            1,
+            1,
+            1,
+            1,
+            0};
   return cudaSuccess;
 }
 
@@ -194,94 +217,123 @@ enum cudaMemcpyKind {
   cudaMemcpyDeviceToDevice,
   cudaMemcpyDefault,
 };
+// They are inlined, so that the emulator sees the line of the user that calls them.
 template <typename T>
-cudaError_t cudaMalloc(T** memory, size_t bytes) {
-  *memory = static_cast<T*>(emulator_allocate(bytes));
+EMULATOR_INLINE cudaError_t cudaMalloc(T** memory, size_t bytes) {
+  *memory = static_cast<T*>(emulator_allocate(bytes, true));
   return *memory ? cudaSuccess : emulator_result(cudaErrorMemoryAllocation);
 }
 // Each row begins at a multiple of 512 bytes, as on today's GPUs.
 template <typename T>
-cudaError_t cudaMallocPitch(T** memory, size_t* pitch, size_t width, size_t height) {
+EMULATOR_INLINE cudaError_t cudaMallocPitch(T** memory, size_t* pitch, size_t width,
+                                            size_t height) {
   *pitch = (width + 511) / 512 * 512;
   return cudaMalloc(memory, *pitch * height);
 }
 template <typename T>
-cudaError_t cudaMallocAsync(T** memory, size_t bytes, cudaStream_t) {
+EMULATOR_INLINE cudaError_t cudaMallocAsync(T** memory, size_t bytes, cudaStream_t) {
   return cudaMalloc(memory, bytes);
 }
 template <typename T>
-cudaError_t cudaMallocManaged(T** memory, size_t bytes, unsigned = 1) {
-  const cudaError_t error = cudaMalloc(memory, bytes);
-  if (error == cudaSuccess) emulator_written(*memory, bytes);  // host code may write there unseen
-  return error;
+EMULATOR_INLINE cudaError_t cudaMallocManaged(T** memory, size_t bytes, unsigned = 1) {
+  *memory = static_cast<T*>(emulator_allocate(bytes, false));
+  return *memory ? cudaSuccess : emulator_result(cudaErrorMemoryAllocation);
 }
 template <typename T>
-cudaError_t cudaMallocHost(T** memory, size_t bytes, unsigned = 0) {
+EMULATOR_INLINE cudaError_t cudaMallocHost(T** memory, size_t bytes, unsigned = 0) {
   return cudaMallocManaged(memory, bytes);
 }
 template <typename T>
-cudaError_t cudaHostAlloc(T** memory, size_t bytes, unsigned) {
+EMULATOR_INLINE cudaError_t cudaHostAlloc(T** memory, size_t bytes, unsigned) {
   return cudaMallocManaged(memory, bytes);
 }
-inline cudaError_t cudaFree(void* memory) {
-  return emulator_free(memory) ? cudaSuccess : emulator_result(cudaErrorInvalidValue);
+enum { cudaHostAllocDefault, cudaHostAllocPortable, cudaHostAllocMapped };
+enum { cudaHostAllocWriteCombined = 4, cudaMemAttachGlobal = 1 };
+template <typename T>
+cudaError_t cudaHostGetDevicePointer(T** memory, void* host, unsigned) {
+  return *memory = static_cast<T*>(host), cudaSuccess;
 }
-inline cudaError_t cudaFreeAsync(void* memory, cudaStream_t) { return cudaFree(memory); }
-inline cudaError_t cudaFreeHost(void* memory) { return cudaFree(memory); }
-EMULATOR_UNWATCHED inline cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes,
-                                                 cudaMemcpyKind kind) {
-  if (!emulator_can_copy(to, from, bytes, kind)) return emulator_result(cudaErrorInvalidValue);
-  memcpy(to, from, bytes);
-  emulator_written(to, bytes);
+enum cudaMemLocationType { cudaMemLocationTypeDevice = 1, cudaMemLocationTypeHost };
+struct cudaMemLocation {
+  cudaMemLocationType type;
+  int id;
+};
+constexpr int cudaCpuDeviceId = -1;
+// Before CUDA 13, and since then.
+inline cudaError_t cudaMemPrefetchAsync(const void*, size_t, int, cudaStream_t = nullptr) {
   return cudaSuccess;
 }
-inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
-                                   cudaStream_t = nullptr) {
-  return cudaMemcpy(to, from, bytes, kind);
+inline cudaError_t cudaMemPrefetchAsync(const void*, size_t, cudaMemLocation, unsigned,
+                                        cudaStream_t = nullptr) {
+  return cudaSuccess;
+}
+// Of 16 GB, as many as cudaGetDeviceProperties() says; none is counted as taken.
+inline cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  return *free = *total = size_t(1) << 34, cudaSuccess;
+}
+EMULATOR_INLINE cudaError_t cudaFree(void* memory) {
+  return emulator_result(cudaError_t(emulator_free(memory)));
+}
+EMULATOR_INLINE cudaError_t cudaFreeAsync(void* memory, cudaStream_t) { return cudaFree(memory); }
+EMULATOR_INLINE cudaError_t cudaFreeHost(void* memory) { return cudaFree(memory); }
+EMULATOR_INLINE cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes,
+                                       cudaMemcpyKind kind) {
+  return emulator_result(cudaError_t(emulator_memory_copy(to, from, bytes, kind, "cudaMemcpy")));
+}
+EMULATOR_INLINE cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes,
+                                            cudaMemcpyKind kind, cudaStream_t = nullptr) {
+  return emulator_result(
+      cudaError_t(emulator_memory_copy(to, from, bytes, kind, "cudaMemcpyAsync")));
 }
 // The same for each of `height` rows of `width` bytes.
-inline cudaError_t cudaMemcpy2D(void* to, size_t to_pitch, const void* from, size_t from_pitch,
-                                size_t width, size_t height, cudaMemcpyKind kind) {
-  if (width > to_pitch || width > from_pitch) return emulator_result(cudaErrorInvalidValue);
-  cudaError_t error = cudaSuccess;
+EMULATOR_INLINE cudaError_t cudaMemcpy2D(void* to, size_t to_pitch, const void* from,
+                                         size_t from_pitch, size_t width, size_t height,
+                                         cudaMemcpyKind kind) {
+  const size_t pitch = to_pitch < from_pitch ? to_pitch : from_pitch;
+  if (width > pitch)
+    return emulator_result(cudaError_t(emulator_refuse_pitch(width, pitch, "cudaMemcpy2D")));
+  int error = cudaSuccess;
   for (size_t i = 0; i < height && error == cudaSuccess; ++i) {
-    error = cudaMemcpy(static_cast<char*>(to) + i * to_pitch,
-                       static_cast<const char*>(from) + i * from_pitch, width, kind);
+    error = emulator_memory_copy(static_cast<char*>(to) + i * to_pitch,
+                                 static_cast<const char*>(from) + i * from_pitch, width, kind,
+                                 "cudaMemcpy2D");
   }
-  return error;
+  return emulator_result(cudaError_t(error));
 }
-inline cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch,
-                                     size_t width, size_t height, cudaMemcpyKind kind,
-                                     cudaStream_t = nullptr) {
+EMULATOR_INLINE cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from,
+                                              size_t from_pitch, size_t width, size_t height,
+                                              cudaMemcpyKind kind, cudaStream_t = nullptr) {
   return cudaMemcpy2D(to, to_pitch, from, from_pitch, width, height, kind);
 }
-EMULATOR_UNWATCHED inline cudaError_t cudaMemset(void* to, int value, size_t bytes) {
-  if (!emulator_can_copy(to, nullptr, bytes, cudaMemcpyHostToDevice))
-    return emulator_result(cudaErrorInvalidValue);
-  memset(to, value, bytes);
-  emulator_written(to, bytes);
-  return cudaSuccess;
+EMULATOR_INLINE cudaError_t cudaMemset(void* to, int value, size_t bytes) {
+  return emulator_result(cudaError_t(emulator_memory_set(to, value, bytes, "cudaMemset")));
 }
-inline cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t = nullptr) {
-  return cudaMemset(to, value, bytes);
+EMULATOR_INLINE cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes,
+                                            cudaStream_t = nullptr) {
+  return emulator_result(cudaError_t(emulator_memory_set(to, value, bytes, "cudaMemsetAsync")));
 }
 template <typename T>
-cudaError_t cudaMemcpyToSymbol(T& symbol, const void* from, size_t bytes, size_t offset = 0,
-                               cudaMemcpyKind = cudaMemcpyHostToDevice) {
+EMULATOR_INLINE cudaError_t cudaMemcpyToSymbol(T& symbol, const void* from, size_t bytes,
+                                               size_t offset = 0,
+                                               cudaMemcpyKind = cudaMemcpyHostToDevice) {
   char* to = const_cast<char*>(reinterpret_cast<const volatile char*>(&symbol)) + offset;
-  return cudaMemcpy(to, from, bytes, cudaMemcpyDefault);
+  return emulator_result(
+      cudaError_t(emulator_memory_copy(to, from, bytes, cudaMemcpyDefault, "cudaMemcpyToSymbol")));
 }
 template <typename T>
-cudaError_t cudaMemcpyToSymbolAsync(T& symbol, const void* from, size_t bytes, size_t offset,
-                                    cudaMemcpyKind kind, cudaStream_t = nullptr) {
+EMULATOR_INLINE cudaError_t cudaMemcpyToSymbolAsync(T& symbol, const void* from, size_t bytes,
+                                                    size_t offset, cudaMemcpyKind kind,
+                                                    cudaStream_t = nullptr) {
   return cudaMemcpyToSymbol(symbol, from, bytes, offset, kind);
 }
 template <typename T>
-cudaError_t cudaMemcpyFromSymbol(void* to, const T& symbol, size_t bytes, size_t offset = 0,
-                                 cudaMemcpyKind = cudaMemcpyDeviceToHost) {
+EMULATOR_INLINE cudaError_t cudaMemcpyFromSymbol(void* to, const T& symbol, size_t bytes,
+                                                 size_t offset = 0,
+                                                 cudaMemcpyKind = cudaMemcpyDeviceToHost) {
   const char* from =
       const_cast<const char*>(reinterpret_cast<const volatile char*>(&symbol)) + offset;
-  return cudaMemcpy(to, from, bytes, cudaMemcpyDefault);
+  return emulator_result(cudaError_t(
+      emulator_memory_copy(to, from, bytes, cudaMemcpyDefault, "cudaMemcpyFromSymbol")));
 }
 template <typename T>
 cudaError_t cudaGetSymbolAddress(void** address, const T& symbol) {
@@ -394,6 +446,25 @@ cudaError_t cudaLaunchKernel(void (*kernel)(Parameters...), dim3 grid, dim3 bloc
     const auto& call = *static_cast<Call*>(data);
     emulator::Untyped<void, Parameters...>::call(reinterpret_cast<const void*>(call.kernel),
                                                  call.arguments, nullptr);
+  };
+  emulator_launch(&config, body, &call);
+  return cudaError_t(emulator_last_error(0));
+}
+// A kernel by its address, which must be no template: the emulator knows it by its name.
+inline cudaError_t cudaLaunchKernel(const void* kernel, dim3 grid, dim3 block, void** arguments,
+                                    size_t shared = 0, cudaStream_t = nullptr) {
+  struct Call {
+    const void* kernel;
+    void** arguments;
+    emulator::UntypedCall* call;
+  } call = {kernel, arguments, emulator_kernel_call(kernel)};
+  if (!call.call) return emulator_result(cudaErrorInvalidDeviceFunction);
+  emulator::LaunchConfig config =
+      emulator::Configuration(grid, block, shared).as_config("", nullptr, 0);
+  config.kernel = kernel;
+  const auto body = [](void* data) EMULATOR_UNWATCHED {
+    const auto& call = *static_cast<Call*>(data);
+    call.call(call.kernel, call.arguments, nullptr);
   };
   emulator_launch(&config, body, &call);
   return cudaError_t(emulator_last_error(0));

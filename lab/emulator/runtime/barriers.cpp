@@ -14,6 +14,7 @@ void wait_at_barrier(const BarrierRequest& request, const void* pc) {
   Thread& thread = me();
   settle();
   thread.pc = pc;
+  thread.loads[0] = thread.loads[1] = {};
   thread.barrier = request;
   thread.state = State::kAtBarrier;
   warp_of(thread).ready &= ~(1u << thread.lane);

@@ -61,7 +61,10 @@ EMULATOR_API void __tsan_write_range(void* address, unsigned long bytes) {
   check(address, unsigned(bytes), Kind::kStore, false, unit_of(bytes), CALLER);
 }
 
-EMULATOR_API void __tsan_vptr_update(void**, void*) {}
+// A constructor writes where its class's table of virtual functions is.
+EMULATOR_API void __tsan_vptr_update(void** address, void*) {
+  check(address, sizeof(void*), Kind::kStore, false, 0, CALLER);
+}
 EMULATOR_API void __tsan_vptr_read(void**) {}
 
 EMULATOR_API void __tsan_func_entry(void* caller) {

@@ -1,4 +1,4 @@
-// A launch as the CUDA runtime sees it: what it refuses, its shared memory, its memory functions.
+// A launch as the CUDA runtime sees it: what it refuses, its shared memory, its variables.
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,14 +21,6 @@ constexpr size_t kMostShared = 227 * 1024, kUsualShared = 48 * 1024, kBehind = 6
 __attribute__((aligned(1024))) char emulator_dynamic_shared[kMostShared + kBehind];
 
 namespace emulator {
-
-enum Error {
-  kSuccess = 0,
-  kInvalidValue = 1,
-  kInvalidConfiguration = 9,
-  kLaunchFailure = 719,
-  kNotSupported = 801
-};
 
 static std::map<const void*, size_t> largest_shared;  // by kernel
 static Region* dynamic_shared;
@@ -75,8 +67,9 @@ static bool is_possible(const LaunchConfig& config) {
   return true;
 }
 
-// The kernel is known by its address only once it runs: a launch names it by a call.
+// The kernel is often known by its address only once it runs, as a launch names it by a call.
 void begin_kernel(const void* pc) {
+  if (machine.launch.kernel) pc = static_cast<const char*>(machine.launch.kernel) + 1;
   machine.has_started = true;
   machine.kernel = pc;
   code_begin = reinterpret_cast<uintptr_t>(pc) - (uintptr_t(1) << 31);
@@ -233,7 +226,7 @@ EMULATOR_API void emulator_fence(int scope) {
   on_fence(scope > 0);
 }
 
-// ---- Variables and memory.
+// ---- Variables and errors.
 
 EMULATOR_API void emulator_variable(void* address, size_t bytes, size_t element, int is_constant,
                                     const char* name) {
@@ -245,53 +238,6 @@ EMULATOR_API void emulator_variable(void* address, size_t bytes, size_t element,
   region.element = unsigned(element);
   Region* added = add_region(region);
   if (!is_constant) prepare_cells(*added);
-}
-
-EMULATOR_API void* emulator_allocate(size_t bytes) {
-  void* memory = nullptr;
-  if (posix_memalign(&memory, 512, std::max<size_t>(bytes, 1) + 512)) return nullptr;
-  memset(memory, 255, bytes);  // as shared memory
-  Region region;
-  region.begin = reinterpret_cast<uintptr_t>(memory);
-  region.bytes = bytes;
-  region.is_initialized = false;
-  region.name = "an allocation";
-  prepare_cells(*add_region(region));
-  return memory;
-}
-
-EMULATOR_API bool emulator_free(void* memory) {
-  if (!memory) return true;
-  const Region* region = find_region(reinterpret_cast<uintptr_t>(memory));
-  if (!region || region->begin != reinterpret_cast<uintptr_t>(memory)) return false;
-  remove_region(region->begin);
-  free(memory);
-  return true;
-}
-
-// Whether CUDA would copy so many bytes: each end lies within one allocation, and where `kind`, a
-// cudaMemcpyKind, says. (Pinned memory is an allocation, too, so a host's pointer may be one.)
-EMULATOR_API bool emulator_can_copy(const void* to, const void* from, size_t bytes, int kind) {
-  const bool is_on_gpu[] = {kind == 1 || kind == 3, kind == 2 || kind == 3};
-  const void* ends[] = {to, from};
-  for (int i = 0; i < 2; ++i) {
-    if (!ends[i] || bytes == 0) continue;
-    const auto address = reinterpret_cast<uintptr_t>(ends[i]);
-    const Region* region = find_memory(address);
-    if (!region && is_on_gpu[i] && machine.is_watching) return false;
-    if (region && bytes > region->end() - address) return false;
-  }
-  return true;
-}
-
-// Host code has written there.
-EMULATOR_API void emulator_written(void* memory, size_t bytes) {
-  const auto address = reinterpret_cast<uintptr_t>(memory);
-  const Region* region = find_region(address);
-  if (!region || !region->cells || bytes == 0) return;
-  const uintptr_t offset = address - region->begin;
-  for (size_t i = offset >> region->shift; i <= (offset + bytes - 1) >> region->shift; ++i)
-    region->cells[i].write = {1, 0, 0};
 }
 
 EMULATOR_API int emulator_last_error(int clear) {

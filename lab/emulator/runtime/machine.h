@@ -13,6 +13,15 @@ namespace emulator {
 constexpr unsigned kMostSteps = 1 << 13;  // of a thread, until others run
 constexpr unsigned kLanes = 32, kMostThreads = 1024, kMostWarps = kMostThreads / kLanes;
 
+// CUDA's numbers.
+enum Error {
+  kSuccess = 0,
+  kInvalidValue = 1,
+  kInvalidConfiguration = 9,
+  kLaunchFailure = 719,
+  kNotSupported = 801
+};
+
 struct Index {
   unsigned x, y, z;
 };
@@ -51,6 +60,12 @@ struct Step {
 };
 using Walk = std::vector<Step>;
 
+// A plain load.
+struct Load {
+  uintptr_t address;
+  const void* pc;
+};
+
 struct Thread {
   Fiber fiber;
   Index at;               // threadIdx
@@ -60,6 +75,7 @@ struct Thread {
   const void* pc;           // where it stands or waits
   const void* last_access;  // the last instruction that touched memory
   uintptr_t last_load;      // the address from which it loaded
+  Load loads[2];            // the last ones since a barrier, the latest first
   WarpRequest warp;
   BarrierRequest barrier;
   const void* passed[4];               // barriers at which it has waited

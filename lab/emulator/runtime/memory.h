@@ -15,7 +15,8 @@ struct Touch {
   uint16_t instruction = 0;
 };
 constexpr uint16_t kThreadBits = 1023, kIsAtomic = 1 << 10, kIsVolatile = 1 << 11,
-                   kInFlight = 1 << 12;  // a copy that has not arrived
+                   kInFlight = 1 << 12,  // a copy that has not arrived
+    kWasStore = 1 << 13;                 // a plain store that an atomic operation followed
 
 // A piece of memory of 1, 2 or 4 bytes. Two readers, as a later write may follow only one of them.
 struct Cell {
@@ -27,9 +28,12 @@ struct Region {
   Space space = Space::kGlobal;
   bool is_initialized = true;  // before any thread writes
   bool was_written = false;
-  bool is_padding = false;  // surrounds arrays in shared memory: never right
-  unsigned shift = 2;       // log2 of the bytes of a cell
-  Cell* cells = nullptr;    // null: not watched
+  bool is_padding = false;        // surrounds arrays in shared memory: never right
+  bool is_only_on_gpu = false;    // of cudaMalloc: the host must not touch it
+  bool is_of_host = false;        // variables of the host: a kernel must not touch them
+  const void* made_by = nullptr;  // where cudaMalloc or a relative was called
+  unsigned shift = 2;             // log2 of the bytes of a cell
+  Cell* cells = nullptr;          // null: not watched
   size_t watched = 0;  // bytes that have cells: of dynamic shared memory, as much as there can be
   uint32_t shared_address = 0;
   uint32_t poisoned = 0;  // when a block that has this array began
@@ -59,6 +63,7 @@ struct Instruction {
   uint16_t number = 0;
   Region* region = nullptr;       // where it went last
   bool is_before_atomic = false;  // a plain load of what the thread then changes by an atomic
+  bool is_of_update = false;      // the load or the store of x += 1
   bool is_counted = false;        // in this launch
   Counts counts[3][5];            // [Space][Kind]
 };
@@ -76,7 +81,6 @@ Instruction& instruction_at(const void* pc);
 Instruction& instruction_of(uint16_t number);
 
 Region* find_region(uintptr_t address);
-const Region* find_tensor(uintptr_t address);
 const Region* find_memory(uintptr_t address);  // of the GPU: a tensor, an allocation, a variable
 Region* add_region(const Region& region);
 void remove_region(uintptr_t begin);

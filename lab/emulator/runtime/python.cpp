@@ -2,9 +2,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <map>
 #include <string>
 #include <vector>
 
+#include "allocations.h"
 #include "count.h"
 #include "faults.h"
 #include "machine.h"
@@ -19,7 +21,7 @@ extern std::vector<Fault> faults;
 static std::string launches;
 static std::vector<Region*> tensors;
 
-using Call = const char*(const void* function, void** arguments, void* result);
+using Call = UntypedCall;
 struct Export {
   std::string name, signature;
   const void* address;
@@ -27,6 +29,7 @@ struct Export {
   Call* call;
 };
 static std::vector<Export> exports;
+static std::map<const void*, Call*> kernel_calls;
 
 static std::string text_of(const Extent& x) {
   return "[" + number(x.x) + "," + number(x.y) + "," + number(x.z) + "]";
@@ -72,6 +75,9 @@ static std::string text_of(const Fault& fault) {
                      ",\"launch\":" + number(fault.launch) +
                      ",\"is_note\":" + (fault.is_note ? "true" : "false") +
                      ",\"is_same_warp\":" + (fault.is_same_warp ? "true" : "false");
+  if (fault.has_other && instruction_at(fault.pc).is_of_update &&
+      instruction_at(fault.other_pc).is_of_update)
+    text += ",\"is_update\":true";
   if (fault.has_thread)
     text += ",\"block\":" + text_of(fault.block) + ",\"thread\":" + text_of(fault.thread);
   if (fault.other_pc) text += ",\"other_pc\":" + text_of(fault.other_pc);
@@ -146,6 +152,7 @@ EMULATOR_API void emulator_end() {
     free(name);
   }
   tensors.clear();
+  forget_freed();
   machine.is_watching = false;
 }
 
@@ -154,6 +161,12 @@ EMULATOR_API void emulator_end() {
 EMULATOR_API void emulator_export(const char* name, const void* address, const char* signature,
                                   int is_kernel, Call* call) {
   exports.push_back({name, signature, address, is_kernel != 0, call});
+  if (is_kernel) kernel_calls[address] = call;
+}
+
+EMULATOR_API UntypedCall* emulator_kernel_call(const void* kernel) {
+  const auto found = kernel_calls.find(kernel);
+  return found == kernel_calls.end() ? nullptr : found->second;
 }
 
 EMULATOR_API const char* emulator_exports() {  // and forgets them

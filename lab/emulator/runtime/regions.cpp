@@ -36,7 +36,7 @@ Instruction& instruction_of(uint16_t number) { return instructions[number]; }
 // ---- Regions: tensors, allocations, variables, arrays in shared memory.
 
 static std::vector<Region*> regions, paddings;  // by address
-static std::vector<Region*> segments;           // of libraries: constants of the compiler
+static std::vector<Region*> segments;  // of libraries: constants of the compiler, host's variables
 
 static Region* find_in(const std::vector<Region*>& list, uintptr_t address) {
   const auto after = std::upper_bound(list.begin(), list.end(), address,
@@ -57,6 +57,12 @@ static Region* find_segment(uintptr_t address) {
   dl_iterate_phdr(
       [](dl_phdr_info* library, size_t, void* data) {
         auto& search = *static_cast<Search*>(data);
+        uintptr_t end_of_tables = 0;  // which the linker fills in, and which then are constants
+        for (int i = 0; i < library->dlpi_phnum; ++i) {
+          const auto& part = library->dlpi_phdr[i];
+          if (part.p_type == PT_GNU_RELRO)
+            end_of_tables = library->dlpi_addr + part.p_vaddr + part.p_memsz;
+        }
         for (int i = 0; i < library->dlpi_phnum; ++i) {
           const auto& part = library->dlpi_phdr[i];
           if (part.p_type != PT_LOAD) continue;
@@ -64,6 +70,13 @@ static Region* find_segment(uintptr_t address) {
           region.begin = library->dlpi_addr + part.p_vaddr;
           region.bytes = part.p_memsz;
           region.space = Space::kConstant;
+          region.is_of_host = (part.p_flags & PF_W) && search.address >= end_of_tables;
+          if (region.is_of_host && region.has(end_of_tables)) {
+            region.bytes = region.end() - end_of_tables;
+            region.begin = end_of_tables;
+          } else if (part.p_flags & PF_W && region.has(end_of_tables)) {
+            region.bytes = end_of_tables - region.begin;
+          }
           if (region.has(search.address)) search.found = new Region(region);
           search.has_kernel |= region.has(reinterpret_cast<uintptr_t>(machine.kernel));
         }
@@ -81,11 +94,6 @@ Region* find_region(uintptr_t address) {
   if (Region* found = find_in(regions, address)) return found;
   if (Region* found = find_in(paddings, address)) return found;
   return find_segment(address);
-}
-
-const Region* find_tensor(uintptr_t address) {
-  const Region* found = find_in(regions, address);
-  return found && found->label >= 0 ? found : nullptr;
 }
 
 const Region* find_memory(uintptr_t address) { return find_in(regions, address); }

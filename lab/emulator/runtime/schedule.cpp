@@ -195,6 +195,7 @@ static void prepare_thread(unsigned number) {
   thread.was_killed = false;
   thread.pc = thread.last_access = nullptr;
   thread.last_load = 0;
+  thread.loads[0] = thread.loads[1] = {};
   for (const void*& barrier : thread.passed) barrier = nullptr;
   thread.device_fence = thread.block_fence = 0;
   thread.frames.clear();

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "allocations.h"
 #include "count.h"
 #include "faults.h"
 #include "order.h"
@@ -24,19 +25,17 @@ static Fault fault_of(const char* kind, const Access& access, const void* pc,
   fault.access = word_of(access);
   fault.address = access.address;
   fault.bytes = access.bytes;
-  if (region) {
-    add_fact(fault, "region", region->name);
-    add_fact(fault, "label", region->label);
-    add_fact(fault, "offset", access.address - region->begin);
-    add_fact(fault, "size", region->bytes);
-    add_fact(fault, "element", region->element);
-    add_fact(fault, "space", region->space == Space::kShared ? "shared" : "global");
-  }
+  if (region) add_region_facts(fault, *region, access.address);
   return fault;
 }
 
 [[noreturn]] static void report_outside(const Access& access, const void* pc) {
   if (access.address < 65536) report_and_kill(fault_of("null pointer", access, pc, nullptr));
+  if (const Freed* old = find_freed(access.address)) {
+    Fault fault = fault_of("use after free", access, pc, &old->region);
+    fault.other_pc = old->freed_by;
+    report_and_kill(fault);
+  }
   for (unsigned i = 0; i < machine.threads; ++i) {
     if (access.address - threads[i].fiber.stack >= kStackBytes) continue;
     Fault fault = fault_of("out of bounds", access, pc, nullptr);
@@ -44,6 +43,15 @@ static Fault fault_of(const char* kind, const Access& access, const void* pc,
     report_and_kill(fault);
   }
   report_and_kill(fault_of("out of bounds", access, pc, nearest_region(access.address)));
+}
+
+// It is reported once and does not end the thread: it may be a variable of the kernel after all,
+// which its name says: lines.py.
+static void report_host_variable(const Access& access, const void* pc) {
+  if (count_again("out of bounds", pc, nullptr, false)) return;
+  Fault fault = fault_of("out of bounds", access, pc, nullptr);
+  add_fact(fault, "variable_at", access.address);
+  report(fault);
 }
 
 static void report_uninitialized(const Access& access, const void* pc, const Region& region) {
@@ -156,6 +164,17 @@ static void watch_load(Region& region, const Access& access, const Touch& touch,
     report_uninitialized(access, pc, region);
 }
 
+// The plain store that an atomic operation would hide: it races with the other blocks' atomics,
+// too. It is kept where a reader is, which a later write must not meet either.
+static Touch plain_store_of(const Cell& cell, const Region& region) {
+  const uint32_t since = region.space == Space::kShared ? machine.barrier : machine.launch_begin;
+  if (cell.other_read.thread & kWasStore && cell.other_read.time >= since) return cell.other_read;
+  Touch store = cell.write;
+  if (store.time < since || store.thread & (kIsAtomic | kInFlight)) return {};
+  store.thread |= kWasStore;
+  return store;
+}
+
 static void watch_store(Region& region, const Access& access, const Touch& touch, size_t first,
                         size_t last, const void* pc) {
   bool has_reported = false;
@@ -173,12 +192,14 @@ static void watch_store(Region& region, const Access& access, const Touch& touch
         if (!is_before(*read) && !may_meet(*read, access, region)) reader = read;
       }
       if (other || reader) {
-        suspect(access, pc, region, other ? *other : *reader, !other);
+        const bool is_read = !other && !(reader->thread & kWasStore);
+        suspect(access, pc, region, other ? *other : *reader, is_read);
         has_reported = true;
       }
     }
+    cell.other_read = touch.thread & kIsAtomic ? plain_store_of(cell, region) : Touch{};
+    cell.read = {};
     cell.write = touch;
-    cell.read = cell.other_read = {};
   }
 }
 
@@ -214,6 +235,21 @@ static void watch(Region& region, const Access& access, const Instruction& instr
 
 // ---- The check before each access.
 
+// x += 1 is a load and a store of the same address, with at most one load between them.
+static void note_update(Thread& thread, const Access& access, Instruction& instruction) {
+  if (access.kind == Kind::kLoad) {
+    thread.loads[1] = thread.loads[0];
+    thread.loads[0] = {access.address, instruction.pc};
+    return;
+  }
+  if (access.kind != Kind::kStore) return;
+  for (Load& load : thread.loads) {
+    if (load.address != access.address) continue;
+    instruction.is_of_update = instruction_at(load.pc).is_of_update = true;
+    load = {};
+  }
+}
+
 void on_access(const Access& access, const void* pc) {
   settle();
   count_step();
@@ -231,17 +267,28 @@ void on_access(const Access& access, const void* pc) {
     if (!region || region->is_padding) report_outside(access, pc);
     instruction.region = region;
   }
+  if (region->is_of_host) report_host_variable(access, pc);
   if (region->end() - access.address < access.bytes) report_outside(access, pc);
-  if (machine.options.faults && region->cells) watch(*region, access, instruction);
+  if (machine.options.faults && region->cells) {
+    note_update(thread, access, instruction);
+    watch(*region, access, instruction);
+  }
   if (access.kind != Kind::kArrival) log_access(access, region->space, pc);
 }
 
-// On a GPU tensors are not the host's memory. Only the first access of a run is kept.
+// On a GPU tensors and allocations are not the host's memory. Only the first access of a run is
+// kept.
 void on_host_access(const Access& access, const void* pc) {
-  const Region* region = find_tensor(access.address);
-  if (!region) return;
+  const Region* region = find_memory(access.address);
+  const Freed* old = region ? nullptr : find_freed(access.address);
+  const bool is_on_gpu = region && (region->label >= 0 || region->is_only_on_gpu);
+  if (!is_on_gpu && !old) return;
   machine.has_host_access = true;
-  report(fault_of("host access", access, pc, region));
+  Fault fault =
+      fault_of(old ? "use after free" : "host access", access, pc, old ? &old->region : region);
+  fault.kernel = nullptr;
+  if (old) fault.other_pc = old->freed_by;
+  report(fault);
 }
 
 void check_arrival(const Copy& copy) {

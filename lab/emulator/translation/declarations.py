@@ -2,7 +2,8 @@
 
 from .source import OPEN, WITH_PARENTHESES, Source, quote
 
-DROPPED = {"__global__", "__host__", "__grid_constant__", "__managed__"}
+DROPPED = {"__global__", "__host__", "__grid_constant__"}
+OF_DEVICE = ("__device__", "__constant__", "__managed__")
 NUMBERED = {"__launch_bounds__", "__maxnreg__", "__cluster_dims__", "__block_size__"}
 INLINE = {"inline", "__inline__", "constexpr", "__forceinline__"}
 OF_MEMORY = {"memcpy": "memory_copy", "memmove": "memory_copy", "memset": "memory_set"}
@@ -16,7 +17,7 @@ def translate_word(source: Source, i: int, is_at_namespace: bool) -> None:
         source.replace(i, i + 1, "")
     elif text in NUMBERED and source.has(i + 1, "("):
         translate_numbers(source, i)
-    elif text in ("__device__", "__constant__"):
+    elif text in OF_DEVICE:
         translate_device(source, i, is_at_namespace)
     elif text == "__forceinline__":
         source.replace(i, i + 1, inline(source, i) + " __attribute__((always_inline))")
@@ -49,20 +50,35 @@ def translate_numbers(source: Source, i: int) -> None:
 
 
 def translate_device(source: Source, i: int, is_at_namespace: bool) -> None:
-    """A function of the device is inlined, as nvcc does it. A variable is registered."""
+    """A function of the device is inlined, as nvcc does it. Variables are registered."""
     is_of_lambda = source.has(i + 1, "(", "mutable", "->") or source.has(i - 1, "]")
-    if is_of_lambda or not is_at_namespace or source.has(i - 1, "__device__", "__constant__"):
+    if is_of_lambda or not is_at_namespace or source.has(i - 1, *OF_DEVICE):
         source.replace(i, i + 1, "")
         return
     first = source.begin_of_declaration(i)
-    name, is_constant = variable_of(source, first), source.has(i, "__constant__")
+    name, end = variable_of(source, first), source.end_of_declaration(i)
+    is_constant = any(source.has(j, "__constant__") for j in range(first, end if name is None else name))
     source.replace(i, i + 1, inline(source, i) if name is None and not is_constant else "")
     is_extern = source.has(first, "extern") and not source.has(first + 1, '"C"')
     if name is None or is_extern:
         return
-    text = source.tokens[name].text
-    declared = f"{source.fresh('variable')}({text}, {quote(text)}, {str(is_constant).lower()})"
-    source.insert_after(source.end_of_declaration(i), f" static ::emulator::Variable {declared};")
+    for j in [name, *more_variables(source, name, end)]:
+        text = source.tokens[j].text
+        declared = f"{source.fresh('variable')}({text}, {quote(text)}, {str(is_constant).lower()})"
+        source.insert_after(end, f" static ::emulator::Variable {declared};")
+
+
+def more_variables(source: Source, name: int, end: int) -> list[int]:
+    """Of `int a = 1, *b, c[2];` the tokens b and c."""
+    found, i = [], name
+    while i < end:
+        if source.has(i, ","):
+            while source.has(i + 1, "*", "const"):
+                i += 1
+            if source.is_name(i + 1) and source.has(i + 2, ",", "=", "[", "{", ";"):
+                found.append(i + 1)
+        i = source.behind(i)
+    return found
 
 
 def variable_of(source: Source, i: int) -> int | None:
@@ -157,7 +173,8 @@ def note_function(source: Source, start: int, brace: int, space: str, found: dic
     text, is_kernel = source.tokens[name].text, "__global__" in words
     qualified = f"{space}::{text}" if space else text
     places = found.setdefault(qualified, [])
-    is_hidden = words & {"static", "__device__", "[", "->", *INLINE}
+    before = {source.tokens[j].text for j in range(start, name)}  # a parameter may be an array: char* argv[]
+    is_hidden = before & {"static", "__device__", "[", *INLINE} or "->" in words
     kept = [j for j in range(start, name) if j not in skipped and source.tokens[j].text not in OF_LINKAGE]
     result = source.line(kept)
     parameters = ", ".join(parameter(source, *part) for part in source.split(i + 1, source.partner[i]))
@@ -166,7 +183,11 @@ def note_function(source: Source, start: int, brace: int, space: str, found: dic
         return
     kind, cast = "Kernel" if is_kernel else "Launcher", f"static_cast<{result} (*)({parameters})>(&{text})"
     registered = f" static ::emulator::{kind} {source.fresh('function')}({quote(qualified)}, {cast});"
-    places.append((source.partner.get(brace, brace), registered))
+    end = source.partner.get(brace, brace)
+    while source.has(end + 1, "catch") and source.has(end + 2, "("):  # of a function-try-block
+        handler = source.behind(end + 2)
+        end = source.partner.get(handler, handler)
+    places.append((end, registered))
 
 
 def parameter(source: Source, first: int, end: int) -> str:

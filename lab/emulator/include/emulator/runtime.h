@@ -61,6 +61,10 @@ struct LaunchConfig {
   const void* kernel;  // its address, or null
 };
 
+// A function of which only the address and those of its arguments are known. Returns an error or
+// null.
+using UntypedCall = const char*(const void* function, void** arguments, void* result);
+
 struct Operand {  // of an inline PTX instruction
   const char* constraint;
   void* value;
@@ -101,12 +105,9 @@ EMULATOR_API void emulator_needs_gpu(const char* what);
 // Variables and functions of a file, registered as its library is loaded.
 EMULATOR_API void emulator_variable(void* address, size_t bytes, size_t element, int is_constant,
                                     const char* name);
-// call: with the addresses of the arguments, to the address of the result; returns an error or
-// null.
 EMULATOR_API void emulator_export(const char* name, const void* address, const char* signature,
-                                  int is_kernel,
-                                  const char* (*call)(const void* function, void** arguments,
-                                                      void* result));
+                                  int is_kernel, emulator::UntypedCall* call);
+EMULATOR_API emulator::UntypedCall* emulator_kernel_call(const void* kernel);  // or null
 
 // 16-bit numbers, rounded to nearest even.
 EMULATOR_API float emulator_half_to_float(uint16_t bits);
@@ -117,10 +118,13 @@ EMULATOR_API uint16_t emulator_half_from_float(float x,
 EMULATOR_API uint16_t emulator_bfloat16_from_float(float x, int toward);
 
 // CUDA's memory functions.
-EMULATOR_API void* emulator_allocate(size_t bytes);
-EMULATOR_API bool emulator_free(void* memory);
-EMULATOR_API bool emulator_can_copy(const void* to, const void* from, size_t bytes, int kind);
-EMULATOR_API void emulator_written(void* memory, size_t bytes);
+EMULATOR_API void* emulator_allocate(size_t bytes, bool is_only_on_gpu);
+// These return CUDA's error, 0 if there is none; function: its name in a report.
+EMULATOR_API int emulator_free(void* memory);
+EMULATOR_API int emulator_memory_copy(void* to, const void* from, size_t bytes, int kind,
+                                      const char* function);
+EMULATOR_API int emulator_memory_set(void* to, int value, size_t bytes, const char* function);
+EMULATOR_API int emulator_refuse_pitch(size_t width, size_t pitch, const char* function);
 EMULATOR_API int emulator_last_error(int clear);
 EMULATOR_API void emulator_set_error(int error);
 EMULATOR_API size_t emulator_largest_shared(const void* kernel, int bytes);  // -1: only ask
