@@ -21,9 +21,9 @@ std::tuple<Tensor, Tensor> nearest_cuda(const Tensor& xyz, const Tensor& centers
 Tensor group_cuda(const Tensor& features, const Tensor& index);
 Tensor group_backward_cuda(const Tensor& grad, const Tensor& index, int64_t n);
 
-// An accessor, plain or packed, of a tensor that is read or written. static: two files give the name
-// Accessor to two templates, and of functions with one name and the same arguments the linker keeps
-// one.
+// An accessor, plain or packed, of a tensor that is read or written. static: two files give the
+// name Accessor to two templates, and of functions with one name and the same arguments the linker
+// keeps one.
 template <template <typename, int> class Accessor, typename T, int N>
 static Accessor<const T, N> read(const Tensor& x) {
   return {x.const_data_ptr<T>(), x.sizes().data(), x.strides().data()};
