@@ -78,7 +78,10 @@ def test_compiles_for_the_cpu_after_cuda_was_used(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     plant = PLANTS["effect"]
-    assert [judge(each, checks=[plant.check])[0].verdict for each in (plant.broken, plant.twin)] == ["wrong", "not applicable"]
+    assert [judge(each, checks=[plant.check])[0].verdict for each in (plant.broken, plant.twin)] == [
+        "wrong",
+        "not applicable",
+    ]
 
 
 TRACING = ("dynamic_sizes", "traced_compiled", "compiled_derivatives", "exported", "huge")
