@@ -42,6 +42,7 @@ def pytest_configure(config):
     folder = config.cache.mkdir("builds") / jit_cache.place()
     jit_cache.prepare(folder, jit_cache.digests(*(ROOT / name for name in ("include", "kernel", "examples"))))
     os.environ |= {"TORCH_EXTENSIONS_DIR": str(folder), "ADD2_TEST_BUILDS": str(folder)}
+    os.environ["EMULATOR_CACHE"] = str(jit_cache.keep_emulator(folder))
     config.add_cleanup(lambda: jit_cache.finish(folder))
 
 
@@ -182,10 +183,9 @@ def project(tmp_path):
 
 @pytest.fixture(scope="session")
 def emulator_cache(own_jit_cache):
-    """A fresh folder for lab/emulator's libraries, which all workers share."""
-    folder = Path(os.environ["ADD2_TEST_CACHE"]).with_name("emulator")
-    os.environ["EMULATOR_CACHE"] = str(folder)
-    return folder
+    """The folder of lab/emulator's libraries, which all workers share."""
+    fresh = Path(os.environ["ADD2_TEST_CACHE"]).with_name("emulator")  # -p no:cacheprovider
+    return Path(os.environ.setdefault("EMULATOR_CACHE", str(fresh)))
 
 
 @pytest.fixture

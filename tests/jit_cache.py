@@ -20,6 +20,8 @@ import torch
 from lab import files, toolchain
 
 ROOT = Path(__file__).resolve().parent.parent
+EMULATOR = ROOT / "lab" / "emulator"
+LARGEST = 500_000_000  # bytes
 SUFFIXES = (".h", ".cuh", ".cpp", ".cu")
 
 
@@ -47,6 +49,20 @@ def prepare(folder: Path, now: dict[str, str]) -> None:
             shutil.rmtree(folder)
     folder.mkdir(parents=True, exist_ok=True)
     files.write(record, json.dumps(now).encode())
+
+
+def keep_emulator(folder: Path) -> Path:
+    """A folder in it for the emulator's libraries, which it names by their sources' content. Another emulator gets a
+    new one. Sources in temporary folders leave libraries that are never used again, so a large folder is emptied."""
+    sources = sorted(path for path in EMULATOR.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    found = [(str(path), path.read_bytes()) for path in sources]
+    kept = folder / f"emulator {hashlib.sha256(repr(found).encode()).hexdigest()[:8]}"
+    for other in folder.glob("emulator *"):
+        size = sum(path.stat().st_size for path in other.iterdir())
+        if other != kept or size > LARGEST:
+            shutil.rmtree(other)
+    kept.mkdir(exist_ok=True)
+    return kept
 
 
 def finish(folder: Path) -> None:

@@ -37,7 +37,14 @@ def test_without_gpu(flags, run):
     assert "is compiled" in run(BUGS, "--build", *flags).stdout
 
 
-@pytest.mark.parametrize("bug", ["far", "near", "short", "launch", "empty", "race", "barrier", "hang"])
+SHORT = ("far", "race", "hang")  # test_emulator_project.py finds each bug of the file in its line
+BUG_NAMES = ("far", "near", "short", "launch", "empty", "race", "barrier", "hang")
+
+
+@pytest.mark.anywhere
+@pytest.mark.parametrize(
+    "bug", [name if name in SHORT else pytest.param(name, marks=pytest.mark.thorough) for name in BUG_NAMES]
+)
 def test_emulator(bug, run, emulator_cache):
     """It names each bug, in the words of the page."""
     _, *faults = re.split("^FAULT: ", run(BUGS, bug, "--emulate").stdout, flags=re.MULTILINE)
@@ -47,6 +54,7 @@ def test_emulator(bug, run, emulator_cache):
         assert without_numbers.sub("", fault.strip()) in without_numbers.sub("", DEBUG)
 
 
+@pytest.mark.anywhere
 def test_emulator_counts_as_nsight_compute(run, emulator_cache, tmp_path):
     """Of all launches in the record, but where the record says that nvcc makes something else of the source."""
     rows = json.loads((ROOT / "docs/results/h200-emulator-ncu.json").read_text())["results"]

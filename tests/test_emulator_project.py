@@ -31,6 +31,7 @@ def run(function, *arguments, **options):
 # ---- The first lessons.
 
 
+@pytest.mark.anywhere
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_transpositions_at_edges(load, dtype):
     kernels = load("examples/transpose/transpose.cu")
@@ -89,6 +90,7 @@ print("right")
     assert run("-c", program).stdout == "right\n"
 
 
+@pytest.mark.anywhere
 def test_bugs_are_found(load):
     kernels = load("examples/debug/bugs.cu")
     source = (EXAMPLES / "debug/bugs.cu").read_text().splitlines()
@@ -156,6 +158,7 @@ def test_misaligned_vectors_of_add2(load):
 # ---- The ladders, up to the first rung that needs Hopper.
 
 
+@pytest.mark.anywhere
 def test_matmul(load):
     launch = load("examples/matmul/ladder.cu").launch_ladder
     for m, n, k in ((128, 128, 64), (100, 72, 40)):
@@ -183,6 +186,7 @@ def rms_norm(s, weight):
     return s.float() * rstd[:, None] * weight.float(), rstd
 
 
+@pytest.mark.anywhere
 def test_rms_norm(load):
     launch = load("examples/add_rms_norm/ladder.cu").launch_ladder
     rows, width = 5, 512
@@ -219,6 +223,7 @@ def test_rms_norm(load):
         torch.testing.assert_close(made["dweight"].float(), weight.grad, rtol=0.02, atol=0.02)
 
 
+@pytest.mark.anywhere
 @pytest.mark.parametrize("name", ["half", "double"])
 def test_rms_norm_of_any_width(load, name):
     launch = getattr(load("tests/emulator/any_width.cu", f"-I{EXAMPLES / 'add_rms_norm'}"), f"launch_{name}")
@@ -234,6 +239,7 @@ def test_rms_norm_of_any_width(load, name):
         torch.testing.assert_close(y.double(), right * scale[:, None] * weight.double(), **tolerance)
 
 
+@pytest.mark.anywhere
 def test_int4_linear(load, monkeypatch):
     monkeypatch.syspath_prepend(str(EXAMPLES / "int4_linear"))
     monkeypatch.syspath_prepend(str(EXAMPLES))
@@ -252,6 +258,7 @@ def test_int4_linear(load, monkeypatch):
         torch.testing.assert_close(y.float(), x.float() @ weight.t(), rtol=0.01, atol=0.5)
 
 
+@pytest.mark.anywhere
 @pytest.mark.thorough
 @pytest.mark.parametrize(("shape", "rows"), [(0, 64), (4, 128), (5, 64)])
 def test_int4_few_rows(load, shape, rows, monkeypatch):
@@ -281,6 +288,7 @@ def test_int4_few_rows(load, shape, rows, monkeypatch):
         torch.testing.assert_close(y.double(), right, rtol=0.01, atol=0.01 * largest, equal_nan=True)
 
 
+@pytest.mark.anywhere
 def test_decode_attention(load):
     launch = load("examples/decode_attention/ladder.cu").launch_ladder
     heads, tokens = 8, 100

@@ -53,3 +53,24 @@ def test_new_header(source):
 
 def test_folder_that_another_run_has_emptied(tmp_path):
     jit_cache.finish(tmp_path / "cache")
+
+
+def test_emulator_is_kept_while_it_is_the_same(tmp_path, monkeypatch):
+    """An edited emulator does not find the libraries of the old one, and a folder that has grown is emptied."""
+    emulator, cache = tmp_path / "emulator", tmp_path / "cache"
+    emulator.mkdir()
+    cache.mkdir()
+    monkeypatch.setattr(jit_cache, "EMULATOR", emulator)
+    (emulator / "build.py").write_text("old")
+    first = jit_cache.keep_emulator(cache)
+    (first / "kernels.so").write_text("1234")
+    assert jit_cache.keep_emulator(cache) == first
+    assert (first / "kernels.so").exists()
+    monkeypatch.setattr(jit_cache, "LARGEST", 3)
+    assert jit_cache.keep_emulator(cache) == first
+    assert list(first.iterdir()) == []
+    (emulator / "build.py").write_text("new")
+    second = jit_cache.keep_emulator(cache)
+    assert second != first
+    assert not first.exists()
+    assert list(second.iterdir()) == []
