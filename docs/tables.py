@@ -309,17 +309,21 @@ def llama_account() -> str:
     products = [found[part] for part in ("q, k, v", "o", "gate, up", "down", "last layer")]
     calls, whole, read = (sum(row[what] for row in products) for what in ("calls", "us", "bytes"))
     size, us = ({part: row[what] / row["calls"] for part, row in found.items()} for what in ("bytes", "us"))
-    slow, fast = ((size[y] - size[x]) / (us[y] - us[x]) for x, y in (("o", "gate, up"), ("gate, up", "last layer")))
-    start, floor = us["o"] - size["o"] / slow, read / peak / 1e3
+    rate = (size["gate, up"] - size["o"]) / (us["gate, up"] - us["o"])
+    start, floor = us["o"] - size["o"] / rate, read / peak / 1e3
     parts = {"the products' bytes at 4.8 TB/s": floor, f"{calls} products start, {start:.1f} us each": calls * start}
-    late = f"extra time, as bytes arrive at only {slow / 1e6:.1f} to {fast / 1e6:.1f} TB/s"
+    late = f"extra time, as bytes arrive at only about {rate / 1e6:.1f} TB/s"
     parts[late] = whole - floor - calls * start
     parts["the other kernels"] = sum(row["us"] for row in kernels) - whole
     small, large = ((size[part] / 1e6, us[part]) for part in ("o", "gate, up"))
-    speed = f"{slow / 1e6:.2f} TB/s"
+    speed = f"{rate / 1e6:.2f} TB/s"
     worked = f"`o` reads {small[0]:.2f} MB in {small[1]:.2f} us, `gate, up` {large[0]:.2f} MB in {large[1]:.2f} us. So "
     worked += f"the speed is ({large[0]:.2f} - {small[0]:.2f}) MB / ({large[1]:.2f} - {small[1]:.2f}) us = {speed}, "
-    worked += f"and the start {small[1]:.2f} us - {small[0]:.2f} MB / {speed} = {start:.2f} us."
+    worked += f"and the start {small[1]:.2f} us - {small[0]:.2f} MB / {speed} = {start:.2f} us. "
+    expected = start + size["last layer"] / rate
+    worked += (
+        f"The last layer would then take {expected:.0f} us; it takes {us['last layer']:.0f}: its bytes arrive faster."
+    )
     return table(["of a step", "us"], ([part, f"{each:.0f}"] for part, each in parts.items())) + f"\n{worked}\n"
 
 
