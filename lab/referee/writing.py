@@ -265,7 +265,7 @@ def gradient_of_same_tensor(operator: Operator, device: str, place: tuple, other
     inputs = operator.fresh(device)
     put(inputs, other, get(inputs, place).clone())
     function, leaves = function_of(operator, inputs, [place, other]), leaves_of(inputs, [place, other])
-    right = sum(gradients_of(function, leaves))
+    right = torch.stack(gradients_of(function, leaves)).sum(0)
     found = gradients_of(lambda x: function(x, x), leaves[:1])
     compare(operator, found, [right], factor=20, what=f"inputs {place[0]} and {other[0]} are one; gradient")
 
