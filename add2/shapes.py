@@ -49,11 +49,15 @@ def check_shapes(a: Tensor, b: Tensor) -> None:
 
 
 def check_length(n: int, **tensors: Tensor) -> None:
+    def check(name: str, x: Tensor) -> None:
+        def message() -> str:
+            return f"add2: n is {n}, expected 0 to {x.numel()}, all of {name}"
+
+        torch._check(n >= 0, message)
+        torch._check(n <= x.numel(), message)
+
     for name, x in tensors.items():
-        for is_in_range in (n >= 0, n <= x.numel()):
-            torch._check(
-                is_in_range, lambda x=x, name=name: f"add2: n is {n}, expected 0 to {x.numel()}, all of {name}"
-            )
+        check(name, x)
 
 
 def check_contiguous(c: Tensor) -> None:
