@@ -161,8 +161,8 @@ def arguments(operator: Operator, device: str) -> Trials:
                 yield trial(list_is_refused_or_right, position=i, length=length)
 
 
-def value_is_refused(operator: Operator, device: str, position: int, value: float) -> None:
-    """One element of the input lies outside the bounds."""
+def _with_value(operator: Operator, device: str, position: int, value: float) -> list:
+    """Inputs of which one is this value: a number, or the last element of a tensor."""
     inputs = operator.fresh(device)
     for place in places_of_tensors(inputs):
         if place[0] == position:
@@ -171,6 +171,12 @@ def value_is_refused(operator: Operator, device: str, position: int, value: floa
             put(inputs, place, x)
     if not isinstance(inputs[position], (torch.Tensor, list)):
         inputs[position] = value
+    return inputs
+
+
+def value_is_refused(operator: Operator, device: str, position: int, value: float) -> None:
+    """One element of the input lies outside the bounds."""
+    inputs = _with_value(operator, device, position, value)
     operator.run(inputs)
     if device.startswith("cuda"):
         torch.cuda.synchronize()  # an assert in a kernel shows now
@@ -179,14 +185,7 @@ def value_is_refused(operator: Operator, device: str, position: int, value: floa
 
 def value_is_right(operator: Operator, device: str, position: int, value: float) -> None:
     """One element of the input is the least or the largest value. The call leaves it as it is: -1 stays -1."""
-    inputs = operator.fresh(device)
-    for place in places_of_tensors(inputs):
-        if place[0] == position:
-            x = get(inputs, place).contiguous()
-            x.view(-1)[-1:] = value
-            put(inputs, place, x)
-    if not isinstance(inputs[position], (torch.Tensor, list)):
-        inputs[position] = value
+    inputs = _with_value(operator, device, position, value)
     before = copies(inputs)
     found = operator.run(inputs)
     for place in places_of_tensors(inputs):
