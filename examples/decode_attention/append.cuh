@@ -27,6 +27,25 @@ __device__ inline void write_8(T* to, const float (&x)[8]) {
   }
 }
 
+// Makes codes, not yet rounded, of a row whose numbers kLanes lanes hold. Returns their scale.
+template <int kLanes>
+__device__ inline float quantize(float (&low)[8], float (&high)[8]) {
+  uint32_t largest = 0;  // as bits of a float without sign: there NaN is the largest
+  for (int i = 0; i < 8; ++i) {
+    largest = max(largest, __float_as_uint(low[i]) & 0x7fffffff);
+    largest = max(largest, __float_as_uint(high[i]) & 0x7fffffff);
+  }
+  for (int i = 1; i < kLanes; i *= 2) largest = max(largest, __shfl_xor_sync(~0u, largest, i));
+  const float most = __uint_as_float(largest);
+  const bool is_zero = most < kTiny;
+  const float factor = is_zero ? 0 : kMostCode / most;
+  for (int i = 0; i < 8; ++i) {
+    low[i] *= factor;
+    high[i] *= factor;
+  }
+  return is_zero ? 0 : most / kMostCode;
+}
+
 constexpr int kAppendThreads = 64;
 
 // d / 16 lanes for one row of d elements, eight of each half: rotation mixes i and i + d / 2.
@@ -69,21 +88,8 @@ __global__ void __launch_bounds__(kAppendThreads) append(const __grid_constant__
   }
   const bool is_written = n == found && !is_q && is_valid && position < p.capacity;
   if constexpr (kInt8) {
-    uint32_t largest = 0;  // as bits of a float without sign: there NaN is the largest
-    for (int i = 0; i < 8; ++i) {
-      largest = max(largest, __float_as_uint(low[i]) & 0x7fffffff);
-      largest = max(largest, __float_as_uint(high[i]) & 0x7fffffff);
-    }
-    for (int i = 1; i < kLanes; i *= 2) largest = max(largest, __shfl_xor_sync(~0u, largest, i));
-    const float most = __uint_as_float(largest);
-    const bool is_zero = most < kTiny;
-    const float factor = is_zero ? 0 : kMostCode / most;
-    for (int i = 0; i < 8; ++i) {
-      low[i] *= factor;
-      high[i] *= factor;
-    }
-    if (is_written && lane == 0)
-      *at(is_k ? p.key_scale : p.value_scale, float(), position) = is_zero ? 0 : most / kMostCode;
+    const float scale = quantize<kLanes>(low, high);
+    if (is_written && lane == 0) *at(is_k ? p.key_scale : p.value_scale, float(), position) = scale;
   }
   if (is_written) {
     using Cached = std::conditional_t<kInt8, int8_t, T>;

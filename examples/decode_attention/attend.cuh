@@ -7,12 +7,15 @@
 // runs give the same bits.
 #pragma once
 #include "epilogue.cuh"
+#include "fresh.cuh"
 #include "pipeline.cuh"
 
 namespace decode {
 
-template <typename S>
-__global__ void __launch_bounds__(32 * kMaxWarps, 1) attend(const __grid_constant__ AttendCall p) {
+// AnyCall: AttendCall; or StepCall, whose new token is appended here (fresh.cuh).
+template <typename S, typename AnyCall>
+__global__ void __launch_bounds__(32 * kMaxWarps, 1) attend(const __grid_constant__ AnyCall p) {
+  constexpr bool kAppends = std::is_same_v<AnyCall, StepCall>;
   extern __shared__ __align__(256) char memory[];
   __shared__ Parts<S> parts;
   const Work work(p);
@@ -26,9 +29,22 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1) attend(const __grid_constan
   Lane<S> my;
   load_query(my, p, work);  // before the copies, which fill all queues
   keep_order();
-  const int length = min(max(given, 0), p.capacity), tiles = divide_up(length, S::kTileTokens);
+  const int length = min(max(given + kAppends, 0), p.capacity);
+  const int tiles = divide_up(length, S::kTileTokens);
+  [[maybe_unused]] bool has_angle = false;
+  [[maybe_unused]] Angles<S> angles;
+  if constexpr (kAppends) {
+    has_angle = given >= 0 && given < p.positions;
+    angles.load(p, has_angle ? given : 0, work.lane_pair);
+  }
 #pragma unroll 1
   for (int stage = 0; stage < S::kStages; ++stage) pipeline.start_copy(stage, tiles);
+  [[maybe_unused]] NewToken<S> fresh;
+  if constexpr (kAppends) {
+    angles.rotate(my, has_angle);
+    if (given >= 0 && given < p.capacity && work.has_tile(given / S::kTileTokens))
+      fresh.load(p, work, given);
+  }
   prepare_query(my, p.scale, work.first_tile < tiles ? kLowest : -INFINITY, work.lane_pair);
 
   // The main loop: the warp waits for its next tile, consumes it, and starts the copy that fills
@@ -38,6 +54,9 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1) attend(const __grid_constan
     __pipeline_wait_prior(S::kStages - 1);
     __syncwarp();  // the other lanes' copies
     char* const here = stages + stage * S::kStageBytes;
+    if constexpr (kAppends) {
+      if (i == fresh.tile) fresh.put(here);
+    }
     const uint32_t keys = pipeline.keys_of(stage), values = keys + S::kTileBytes;
     Fragments<S> tile;
     tile.left = length - i * S::kTileTokens;

@@ -45,8 +45,8 @@ const T* dense(Tensor& x) {
 template <typename AnyCall>
 AnyCall prepare(Tensor& q, Tensor& keys, Tensor& values, Tensor& lengths, const Optional& key_scale,
                 const Optional& value_scale) {
-  constexpr bool is_append = std::is_same_v<AnyCall, AppendCall>;
-  constexpr int64_t dims = is_append ? 4 : 3;
+  constexpr bool writes = !std::is_same_v<AnyCall, AttendCall>;
+  constexpr int64_t dims = std::is_same_v<AnyCall, AppendCall> ? 4 : 3;
   if (!q.defined() || !keys.defined() || q.dim() != dims || keys.dim() != 4)
     self.refuse("expected tensors, q with ", std::to_string(dims), " dimensions and keys with 4");
   const ScalarType type = q.scalar_type(), cached = keys.scalar_type();
@@ -74,11 +74,12 @@ AnyCall prepare(Tensor& q, Tensor& keys, Tensor& values, Tensor& lengths, const 
   self.expect("keys", keys, q, is_int8 ? cached : type, size);
   self.expect("values", values, q, cached, size);
   self.expect("lengths", lengths, q, ScalarType::Int, {batch});
-  if (is_append && !(is_tidy(keys) && is_tidy(values)))  // it cannot write into copies
+  if (writes && !(is_tidy(keys) && is_tidy(values)))  // it cannot write into copies
     self.refuse("expected keys and values with dense rows that start at multiples of 16 bytes");
   for (Tensor* x : {&q, &keys, &values}) tidy(*x);
-  AnyCall call = {{int(batch), int(heads), int(key_heads), int(capacity), int(d), dtype,
-                   is_int8 ? DECODE_INT8 : dtype}};
+  AnyCall call;
+  static_cast<Call&>(call) = {int(batch), int(heads), int(key_heads), int(capacity), int(d), dtype,
+                              is_int8 ? DECODE_INT8 : dtype};
   call.q = rows(q);
   call.keys = rows(keys);
   call.values = rows(values);
@@ -101,7 +102,7 @@ void run(AnyCall call, [[maybe_unused]] const Tensor& q, int64_t items) {
     // later work on this stream.
     Optional scratch;
     self.on_gpu(q, [&](CUstream_st* stream) {
-      if constexpr (std::is_same_v<AnyCall, AttendCall>) {
+      if constexpr (std::is_base_of_v<AttendCall, AnyCall>) {
         if (const int64_t floats = plan_on_gpu(call)) {
           scratch = torch::stable::new_empty(q, {floats}, ScalarType::Float);
           call.scratch = static_cast<float*>(scratch->mutable_data_ptr());
@@ -112,8 +113,10 @@ void run(AnyCall call, [[maybe_unused]] const Tensor& q, int64_t items) {
     return;
   }
 #endif
-  torch::stable::parallel_for(0, items, 1,
-                              [&](int64_t begin, int64_t end) { run_on_cpu(call, begin, end); });
+  if constexpr (!std::is_same_v<AnyCall, StepCall>) {
+    torch::stable::parallel_for(0, items, 1,
+                                [&](int64_t begin, int64_t end) { run_on_cpu(call, begin, end); });
+  }
 }
 
 Tensor attend(Tensor q, Tensor keys, Tensor values, Tensor lengths, std::optional<double> scale,
@@ -178,6 +181,47 @@ Tensor append(Tensor q, Tensor k, Tensor v, Tensor cos, Tensor sin, Tensor lengt
   return out;
 }
 
+// append() of one token of each row, then attend(), in one kernel on a GPU.
+Tensor step(Tensor q, Tensor k, Tensor v, Tensor cos, Tensor sin, Tensor lengths, Tensor keys,
+            Tensor values, Optional key_scale, Optional value_scale, std::optional<double> scale) {
+  auto call = prepare<StepCall>(q, keys, values, lengths, key_scale, value_scale);
+  const int64_t batch = call.batch, key_heads = call.key_heads, d = call.d;
+  const int64_t given = cos.defined() && cos.dim() == 2 ? cos.size(0) : 0;
+  const int64_t positions = std::max(given, keys.size(2));
+  const ScalarType type = q.scalar_type(), table = ScalarType::Float;
+  self.expect("k", k, q, type, {batch, key_heads, d});
+  self.expect("v", v, q, type, {batch, key_heads, d});
+  self.expect("cos", cos, q, table, {positions, d / 2});
+  self.expect("sin", sin, q, table, {positions, d / 2});
+  check_memory(
+      {{"keys", keys}, {"values", values}, {"key_scale", key_scale}, {"value_scale", value_scale}},
+      {{"q", q}, {"k", k}, {"v", v}, {"cos", cos}, {"sin", sin}, {"lengths", lengths}});
+  Tensor out = torch::stable::new_empty(q, q.sizes());
+  if (out.numel() == 0) return out;
+  for (Tensor* x : {&k, &v, &cos, &sin}) tidy(*x);
+  call.out = rows(out);
+  call.k = rows(k);
+  call.v = rows(v);
+  call.cos = static_cast<const float*>(cos.const_data_ptr());
+  call.sin = static_cast<const float*>(sin.const_data_ptr());
+  call.positions = static_cast<int>(std::min<int64_t>(positions, 1 << 30));
+  call.scale = static_cast<float>(scale ? *scale : 1 / std::sqrt(static_cast<double>(d)));
+#ifdef USE_CUDA
+  if (q.is_cuda()) {
+    run(call, q, batch * key_heads);
+    return out;
+  }
+#endif
+  const auto of_one = [](const Tensor& x) { return torch::stable::unsqueeze(x, 2); };
+  const Tensor rotated = append(of_one(q), of_one(k), of_one(v), cos, sin, lengths, keys, values,
+                                key_scale, value_scale, std::nullopt);
+  Tensor after = torch::stable::clone(lengths);
+  int32_t* const counts = static_cast<int32_t*>(after.mutable_data_ptr());
+  for (int64_t i = 0; i < batch; ++i) counts[i] += 1;
+  return attend(torch::stable::select(rotated, 2, 0), keys, values, after, scale, key_scale,
+                value_scale);
+}
+
 }  // namespace
 
 STABLE_TORCH_LIBRARY(decode_attention, m) {
@@ -188,16 +232,22 @@ STABLE_TORCH_LIBRARY(decode_attention, m) {
       "append(Tensor q, Tensor k, Tensor v, Tensor cos, Tensor sin, Tensor lengths, "
       "Tensor(a!) keys, Tensor(b!) values, Tensor(c!)? key_scale=None, "
       "Tensor(d!)? value_scale=None, Tensor? counts=None) -> Tensor");
+  m.def(
+      "step(Tensor q, Tensor k, Tensor v, Tensor cos, Tensor sin, Tensor lengths, Tensor(a!) keys, "
+      "Tensor(b!) values, Tensor(c!)? key_scale=None, Tensor(d!)? value_scale=None, "
+      "float? scale=None) -> Tensor");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(decode_attention, CPU, m) {
   m.impl("attend", TORCH_BOX(&attend));
   m.impl("append", TORCH_BOX(&append));
+  m.impl("step", TORCH_BOX(&step));
 }
 
 #ifdef USE_CUDA
 STABLE_TORCH_LIBRARY_IMPL(decode_attention, CUDA, m) {
   m.impl("attend", TORCH_BOX(&attend));
   m.impl("append", TORCH_BOX(&append));
+  m.impl("step", TORCH_BOX(&step));
 }
 #endif

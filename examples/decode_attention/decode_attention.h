@@ -29,6 +29,13 @@ struct AttendCall : Call {
   float* scratch = nullptr;  // on a GPU, if a second kernel joins parts
 };
 
+// append() of one token for each row, and attend() with it: lengths do not count the new token.
+struct StepCall : AttendCall {
+  Rows k = {}, v = {};
+  const float *cos = nullptr, *sin = nullptr;  // [positions, d / 2], positions >= capacity
+  int positions = 0;
+};
+
 struct AppendCall : Call {  // out: the rotated q
   Rows k = {}, v = {};
   const float *cos = nullptr, *sin = nullptr;  // [positions, d / 2]
@@ -39,6 +46,7 @@ struct AppendCall : Call {  // out: the rotated q
 void run_on_cpu(const AttendCall& call, int64_t begin, int64_t end);  // key heads of all rows
 void run_on_cpu(const AppendCall& call, int64_t begin, int64_t end);  // tokens of all rows
 int64_t plan_on_gpu(AttendCall& call);  // for the current device; returns floats of scratch memory
-// Both return nullptr, or a static error message.
+// All return nullptr, or a static error message.
 const char* run_on_gpu(const AttendCall& call, CUstream_st* stream);
+const char* run_on_gpu(const StepCall& call, CUstream_st* stream);
 const char* run_on_gpu(const AppendCall& call, CUstream_st* stream);

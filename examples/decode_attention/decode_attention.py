@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from common import operators
 
 HERE = Path(__file__).resolve().parent
-CACHE = slice(6, 10)  # of append()'s arguments: those that it writes
+CACHE = slice(6, 10)  # of append()'s and step()'s arguments: those that they write
 
 
 @functools.cache  # a second call must not register everything again
@@ -79,12 +79,34 @@ def append(
     return torch.ops.decode_attention.append(q, k, v, cos, sin, lengths, keys, values, key_scale, value_scale, counts)
 
 
+def step(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    lengths: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    key_scale: Tensor | None = None,
+    value_scale: Tensor | None = None,
+    scale: float | None = None,
+) -> Tensor:
+    """append() of one token for each row, and attend() with it. On a GPU in one kernel. Returns [batch, heads, d].
+
+    q: [batch, heads, d]; k, v: [batch, key heads, d]; any strides. lengths do not count the new token. All else as for
+    append() and attend(). The result is within rounding of theirs, and the cache has the same bits but for how the
+    compiler fuses multiplications with additions in the rotation.
+    """
+    return torch.ops.decode_attention.step(q, k, v, cos, sin, lengths, keys, values, key_scale, value_scale, scale)
+
+
 def _refuse(*arguments) -> None:
     raise RuntimeError("decode_attention has no gradient: use it under torch.no_grad(), or detach its inputs")
 
 
 @torch.compiler.disable  # as in register_derivatives
-def _append_in_place(keys, *args) -> Tensor:
+def _in_place(operator, keys, *args) -> Tensor:
     """Refuse what autograd cannot follow, append, and tell autograd which arguments have changed."""
     tensors = [x for x in args if isinstance(x, Tensor)]
     is_recorded = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
@@ -96,12 +118,12 @@ def _append_in_place(keys, *args) -> Tensor:
     if any(x.is_inference() for x in changed) and not torch.is_inference_mode_enabled():
         raise RuntimeError("decode_attention: the cache was made under torch.inference_mode(): append to it there, too")
     below = keys.remove(keys.highestPriorityTypeId())
-    out = torch.ops.decode_attention.append.default.redispatch(below, *args)
+    out = operator.redispatch(below, *args)
     torch.autograd.graph.increment_version([x for x in changed if not x.is_inference()])
     return out
 
 
-def _append_to_negative(keys, *args) -> Tensor:
+def _with_negative(operator, keys, *args) -> Tensor:
     """Refuse a cache that is a negative view (torch._neg_view, parts of complex tensors); resolve other such arguments.
 
     In place of torch's own kernel for negative views, which expects that an operator returns what it writes: in
@@ -111,7 +133,7 @@ def _append_to_negative(keys, *args) -> Tensor:
         raise RuntimeError("decode_attention: the cache is a negative view: append to cache.resolve_neg()")
     args = [x.resolve_neg() if isinstance(x, Tensor) else x for x in args]
     below = keys.remove(keys.highestPriorityTypeId())
-    return torch.ops.decode_attention.append.default.redispatch(below, *args)
+    return operator.redispatch(below, *args)
 
 
 def _like_q(q: Tensor, *others) -> Tensor:
@@ -128,9 +150,11 @@ def register() -> None:
     """The operators' Python side: fake kernels, no gradient, no vmap."""
     operators.register_derivatives(torch.ops.decode_attention.attend.default, _refuse, _refuse)
     library = operators.library("decode_attention")
-    library.impl("append", _append_in_place, "ADInplaceOrView", with_keyset=True)
-    library.impl("append", _append_to_negative, "Negative", with_keyset=True)
-    for name in ("decode_attention::attend", "decode_attention::append"):
+    for name in ("append", "step"):
+        operator = getattr(torch.ops.decode_attention, name).default
+        library.impl(name, functools.partial(_in_place, operator), "ADInplaceOrView", with_keyset=True)
+        library.impl(name, functools.partial(_with_negative, operator), "Negative", with_keyset=True)
+    for name in ("decode_attention::attend", "decode_attention::append", "decode_attention::step"):
         torch.library.register_fake(name, _like_q)
         torch.library.register_vmap(name, _no_vmap)
 

@@ -15,18 +15,21 @@ const char* start(void (*kernel)(AnyCall), Launch how, const AnyCall& call, cuda
   return error != nullptr ? error : launch(kernel, how, stream, call);
 }
 
-template <typename T, bool kInt8, int kColumns>
-const char* run(const AttendCall& call, cudaStream_t stream) {
-  const auto kernel = call.heads > 8 * call.key_heads   ? attend<Shape<T, kInt8, kColumns, 16>>
-                      : call.heads > 4 * call.key_heads ? attend<Shape<T, kInt8, kColumns, 8>>
-                                                        : attend<Shape<T, kInt8, kColumns, 4>>;
+// AnyCall: AttendCall or StepCall.
+template <typename T, bool kInt8, int kColumns, typename AnyCall>
+const char* run(const AnyCall& call, cudaStream_t stream) {
+  const auto kernel = call.heads > 8 * call.key_heads ? attend<Shape<T, kInt8, kColumns, 16>, AnyCall>
+                      : call.heads > 4 * call.key_heads
+                          ? attend<Shape<T, kInt8, kColumns, 8>, AnyCall>
+                          : attend<Shape<T, kInt8, kColumns, 4>, AnyCall>;
   const unsigned units = call.batch * call.key_heads, warps = call.plan.warps;
   const unsigned splits = call.plan.splits, cluster = call.plan.is_cluster ? splits : 1;
   const char* error = start(
       kernel, {units * splits, 32 * warps, size_t{warps} * kPipelineBytes, cluster}, call, stream);
   if (error != nullptr || splits == cluster) return error;
   const unsigned heads = call.batch * call.heads;
-  return start(join<T, kColumns>, {heads, kJoiners * kColumns / 4}, call, stream);
+  const AttendCall& attends = call;
+  return start(join<T, kColumns>, {heads, kJoiners * kColumns / 4}, attends, stream);
 }
 
 template <typename T, bool kInt8, int kColumns>
@@ -65,6 +68,9 @@ int64_t plan_on_gpu(AttendCall& call) {
 }
 
 const char* run_on_gpu(const AttendCall& call, cudaStream_t stream) {
+  return decode::run_any(call, stream);
+}
+const char* run_on_gpu(const StepCall& call, cudaStream_t stream) {
   return decode::run_any(call, stream);
 }
 const char* run_on_gpu(const AppendCall& call, cudaStream_t stream) {

@@ -61,6 +61,9 @@ struct Work {
     first_tile = warp * splits + rank;
     tile_step = splits * warps;
   }
+  __device__ bool has_tile(int tile) const {
+    return tile >= first_tile && (tile - first_tile) % tile_step == 0;
+  }
   template <typename T>
   __device__ const T* cached(const Rows& x, int64_t token) const {
     return static_cast<const T*>(x.data) + row * x.batch + key_head * x.head + token * x.token;
