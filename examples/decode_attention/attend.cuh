@@ -36,6 +36,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1) attend(const __grid_constan
   if constexpr (kAppends) {
     has_angle = given >= 0 && given < p.positions;
     angles.load(p, has_angle ? given : 0, work.lane_pair);
+    pipeline.end = min(max(given, 0), p.capacity);  // the new token's place is being written
   }
 #pragma unroll 1
   for (int stage = 0; stage < S::kStages; ++stage) pipeline.start_copy(stage, tiles);

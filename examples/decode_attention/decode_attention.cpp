@@ -78,7 +78,12 @@ AnyCall prepare(Tensor& q, Tensor& keys, Tensor& values, Tensor& lengths, const 
     self.refuse("expected keys and values with dense rows that start at multiples of 16 bytes");
   for (Tensor* x : {&q, &keys, &values}) tidy(*x);
   AnyCall call;
-  static_cast<Call&>(call) = {int(batch), int(heads), int(key_heads), int(capacity), int(d), dtype,
+  static_cast<Call&>(call) = {int(batch),
+                              int(heads),
+                              int(key_heads),
+                              int(capacity),
+                              int(d),
+                              dtype,
                               is_int8 ? DECODE_INT8 : dtype};
   call.q = rows(q);
   call.keys = rows(keys);

@@ -18,10 +18,10 @@ const char* start(void (*kernel)(AnyCall), Launch how, const AnyCall& call, cuda
 // AnyCall: AttendCall or StepCall.
 template <typename T, bool kInt8, int kColumns, typename AnyCall>
 const char* run(const AnyCall& call, cudaStream_t stream) {
-  const auto kernel = call.heads > 8 * call.key_heads ? attend<Shape<T, kInt8, kColumns, 16>, AnyCall>
-                      : call.heads > 4 * call.key_heads
-                          ? attend<Shape<T, kInt8, kColumns, 8>, AnyCall>
-                          : attend<Shape<T, kInt8, kColumns, 4>, AnyCall>;
+  const auto kernel =
+      call.heads > 8 * call.key_heads   ? attend<Shape<T, kInt8, kColumns, 16>, AnyCall>
+      : call.heads > 4 * call.key_heads ? attend<Shape<T, kInt8, kColumns, 8>, AnyCall>
+                                        : attend<Shape<T, kInt8, kColumns, 4>, AnyCall>;
   const unsigned units = call.batch * call.key_heads, warps = call.plan.warps;
   const unsigned splits = call.plan.splits, cluster = call.plan.is_cluster ? splits : 1;
   const char* error = start(

@@ -16,7 +16,8 @@ struct Angles {
 
   __device__ void load(const StepCall& p, int64_t position, int lane_pair) {
     for (int r = 0; r < kPairs; ++r) {
-      const int column = S::is_int8 ? r / 2 * 16 + lane_pair * 4 + r % 2 * 2 : r * 8 + lane_pair * 2;
+      const int column =
+          S::is_int8 ? r / 2 * 16 + lane_pair * 4 + r % 2 * 2 : r * 8 + lane_pair * 2;
       const int64_t at = position * (S::kColumns / 2) + column;
       cos[r] = *reinterpret_cast<const float2*>(p.cos + at);
       sin[r] = *reinterpret_cast<const float2*>(p.sin + at);
@@ -76,9 +77,10 @@ struct NewToken {
     write_8(to + lane * 8, low);
     write_8(to + lane * 8 + kHalf, high);
     if (S::is_int8 && lane == 0)
-      *const_cast<float*>(work.cached<float>(is_key ? p.key_scale : p.value_scale, position)) = scale;
+      *const_cast<float*>(work.cached<float>(is_key ? p.key_scale : p.value_scale, position)) =
+          scale;
   }
-  // Over what the copy has brought of the token's place in the cache, which may be older.
+  // Into the stage of the token's tile, where the copy has left 0.
   __device__ void put(char* stage) const {
     if (is_stored) {
       constexpr int kBytes = 8 * sizeof(Cached), kInPiece = 16 / kBytes;  // eight columns: 1 or 1/2

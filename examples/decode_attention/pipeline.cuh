@@ -23,6 +23,7 @@ struct Pipeline {
   const float* key_scale = first_scale_of(p.key_scale);
   const float* value_scale = first_scale_of(p.value_scale);
   int next = work.first_tile;
+  int end = p.capacity;  // tokens from here on are not read, and become 0
 
   __device__ Pipeline(const AttendCall& p, const Work& work, const char* memory)
       : p(p), work(work), stages(address(memory)) {}
@@ -49,7 +50,7 @@ struct Pipeline {
   __device__ void start_copy(int stage, int tiles) {
     if (next < tiles) {
       const uint32_t keys = keys_of(stage), scales = keys + 2 * S::kTileBytes;
-      const int left = p.capacity - next * kTokens;
+      const int left = end - next * kTokens;
       copy_rows(keys, key, p.keys.token, left);
       copy_rows(keys + S::kTileBytes, value, p.values.token, left);
       if (S::is_int8 && work.lane < kTokens) {
