@@ -169,6 +169,33 @@ def test_append(lib, int8, shift, device):
             assert (abs(x - true) <= 0.51 * step).all()
 
 
+@either_cache
+def test_step(lib, int8, device):
+    """As append() and then attend(), at each place of a tile; and where there is no room, or no place, for a token."""
+    for d, heads, (dtype, capacity, counts) in itertools.product(
+        (64, 128),
+        (2, 8, 24),
+        ((torch.bfloat16, 40, [0, 7, 15, 16, 31, 32, 39, 40, -1]), (torch.float16, 3000, [2999, 1024, 77])),
+    ):
+        torch.manual_seed(d + heads)
+        rows = len(counts)
+        q, k, v = torch.randn(rows, heads + 4, d).to(device, dtype).split((heads, 2, 2), 1)
+        cos, sin = torch.randn(2, capacity + 1, d // 2, device=device)
+        lengths = integers(counts, device)
+        caches = [[torch.randn(rows, 2, capacity, d, device=device).mul(40 if int8 else 1) for _ in "kv"]]
+        caches[0] = [x.to(torch.int8 if int8 else dtype) for x in caches[0]]
+        caches[0] += [torch.rand(rows, 2, capacity, device=device) for _ in "kv"] if int8 else []
+        caches.append([x.clone() for x in caches[0]])
+        found = lib.step(q, k, v, cos, sin, lengths, *caches[0])
+        one = (x[:, :, None] for x in (q, k, v))
+        rotated = lib.append(*one, cos, sin, lengths, *caches[1])[:, :, 0]
+        scales = caches[1][2:]
+        expected = lib.attend(rotated, *caches[1][:2], lengths + 1, None, *scales)
+        torch.testing.assert_close(found, expected, rtol=0.02, atol=0.02, equal_nan=True)
+        for x, y in zip(*caches, strict=True):
+            torch.testing.assert_close(x.float(), y.float(), rtol=0.01, atol=1 if x.dtype == torch.int8 else 0.001)
+
+
 @pytest.fixture(scope="module")
 def plan_of(tmp_path_factory):
     """plan.h: units, tokens, bytes per token, multiprocessors, bytes of shared memory, clusters or not -> the plan."""

@@ -80,15 +80,27 @@ class LayerCache:
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """[batch, heads, tokens, d]."""
         cache = self.keys, self.values, *self.scales
-        q = decode_attention.append(q, k, v, self.cos, self.sin, self.lengths, *cache)
         tokens = q.shape[2]
         if tokens == 1:
-            after = self.lengths_after
-            return decode_attention.attend(q[:, :, 0], self.keys, self.values, after, None, *self.scales)[:, :, None]
+            return self.attend_one(*(x[:, :, 0] for x in (q, k, v)))[:, :, None]
+        q = decode_attention.append(q, k, v, self.cos, self.sin, self.lengths, *cache)
         keys, values, *scales = (x[:, :, :tokens] for x in cache)
         if scales:
             keys, values = ((x * s[..., None]).to(q.dtype) for x, s in zip((keys, values), scales, strict=True))
         return F.scaled_dot_product_attention(q, keys, values, is_causal=True, enable_gqa=True)
+
+    def attend_one(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """[batch, heads, d]: the new token of each row enters the cache, and is a part of what is attended to."""
+        return decode_attention.step(q, k, v, self.cos, self.sin, self.lengths, self.keys, self.values, *self.scales)
+
+
+class TwoKernels(LayerCache):
+    """append() and attend() one after the other: for the ladder, and as a reference."""
+
+    def attend_one(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        one = (x[:, :, None] for x in (q, k, v))
+        q = decode_attention.append(*one, self.cos, self.sin, self.lengths, self.keys, self.values, *self.scales)
+        return decode_attention.attend(q[:, :, 0], self.keys, self.values, self.lengths_after, None, *self.scales)
 
 
 class Cache:

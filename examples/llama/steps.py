@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import torch
 from generate import Generator
-from llama import Cache, Config, Llama, add_rms_norm, int4_linear
+from llama import Cache, Config, Llama, TwoKernels, add_rms_norm, int4_linear
 from load import Loader
 from plain import TorchCache, set_norm
 from torch import nn
@@ -27,6 +27,10 @@ def remove_overlap(graph: torch.cuda.CUDAGraph) -> None:
     call("cuGraphGetEdges_v2", first, second, kinds, ctypes.byref(count))
     call("cuGraphRemoveDependencies_v2", first, second, kinds, count)
     call("cuGraphAddDependencies_v2", first, second, ordinary, count)
+
+
+class CacheOfTwoKernels(Cache):
+    of_layer = TwoKernels
 
 
 def load(config: Config, *how: bool) -> Llama:
@@ -53,14 +57,15 @@ def ladder(config: Config, context: int) -> Iterator[dict]:
     yield time_step("4-bit weights", TorchCache)
     set_norm(model, add_rms_norm.add_rms_norm)
     yield time_step("add and RMSNorm as one", TorchCache)
-    yield time_step("append and attend")
+    yield time_step("append and attend", CacheOfTwoKernels)
     model = None
     model = load(config, True)
-    yield time_step("q, k, v as one; gate, up, silu as one")
-    yield time_step("kernels overlap", overlaps=True)
+    yield time_step("q, k, v as one; gate, up, silu as one", CacheOfTwoKernels)
+    yield time_step("kernels overlap", CacheOfTwoKernels, overlaps=True)
     model = None
     model = load(config, True, True)
-    yield time_step("last layer in 4 bits", overlaps=True)
+    yield time_step("last layer in 4 bits", CacheOfTwoKernels, overlaps=True)
+    yield time_step("append within attend", overlaps=True)
 
 
 def name_parts(kernels: list[str]) -> list[str]:
