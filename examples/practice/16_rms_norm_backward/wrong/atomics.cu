@@ -1,5 +1,5 @@
-// Fast, but wrong: block 0 may set to 0 what others have added to the first row of partial; and they
-// add in any order, so the last digits differ from run to run.
+// Fast, but wrong: block 0 may set to 0 what others have added to the first row of partial. They
+// also add in any order, so the last digits differ.
 // check says: race
 #include <cuda_runtime.h>
 #include <stdint.h>
