@@ -271,7 +271,8 @@ def memory_does_not_grow(operator: Operator, device: str, group: str, size: int)
         gc.collect()
         grown.append(used() - before)
     message = f"memory grows by {min(grown) // 16} bytes in each call with results of {elements} elements"
-    require(min(grown) < 8 * elements, message)
+    noise = 0 if on_gpu else 2**20  # a process grows by pages, and its caches fill
+    require(min(grown) < max(8 * elements, noise), message)
 
 
 @check(
