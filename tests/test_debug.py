@@ -37,7 +37,7 @@ def test_without_gpu(flags, run):
     assert "is compiled" in run(BUGS, "--build", *flags).stdout
 
 
-SHORT = ("far", "race", "hang")  # test_emulator_project.py finds each bug of the file in its line
+SHORT = ("race",)  # test_emulator_project.py finds each bug of the file in its line
 BUG_NAMES = ("far", "near", "short", "launch", "empty", "race", "barrier", "hang")
 
 
@@ -54,6 +54,7 @@ def test_emulator(bug, run, emulator_cache):
         assert without_numbers.sub("", fault.strip()) in without_numbers.sub("", DEBUG)
 
 
+@pytest.mark.thorough
 @pytest.mark.anywhere
 def test_emulator_counts_as_nsight_compute(run, emulator_cache, tmp_path):
     """Of all launches in the record, but where the record says that nvcc makes something else of the source."""

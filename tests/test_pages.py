@@ -196,6 +196,8 @@ def test_records():
             assert {"commit", "sources"} & record["environment"].keys(), path.name
 
 
+@pytest.mark.thorough
+@pytest.mark.anywhere
 def test_a_program_names_its_sources(run):
     """The kernels of its own folder, and no others."""
     code = "import sys; sys.path.insert(0, 'examples/transpose'); import transpose\n"
