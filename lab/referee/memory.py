@@ -14,7 +14,6 @@ from .operator import Operator, copies, get, places_of_tensors, put
 from .registry import Trials, check, trial
 from .trial import (
     NotApplicable,
-    Wrong,
     accepts,
     compare,
     groups_of,
@@ -244,6 +243,8 @@ def nothing_is_kept(operator: Operator, device: str, needs_grad: bool, has_backw
 
 
 def _resident_bytes() -> int:
+    """Without the memory that is free, but which malloc has kept."""
+    ctypes.CDLL(None).malloc_trim(0)
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * 4096
 
@@ -261,22 +262,19 @@ def _is_quick(operator: Operator, inputs: Sequence, group: str, size: int) -> bo
 
 
 def memory_does_not_grow(operator: Operator, device: str, group: str, size: int) -> None:
-    """Right as soon as 16 calls leave the process as large as it was."""
     inputs = resize(operator, operator.fresh(device), group, size)
     on_gpu = device.startswith("cuda")
     used = torch.cuda.memory_allocated if on_gpu else _resident_bytes
-    elements = max(x.numel() for x in operator.run(copies(inputs)))
-    noise = 0 if on_gpu else 2**20  # malloc takes and gives back whole pages, and caches fill
-    grown = []
-    for _ in range(3 if on_gpu else 8):
+    grown, elements = [], max(x.numel() for x in operator.run(copies(inputs)))
+    for _ in range(3):
         before = used()
         for _ in range(16):
             operator.run(inputs if not operator.written() else copies(inputs))
         gc.collect()
         grown.append(used() - before)
-        if grown[-1] < max(8 * elements, noise):
-            return
-    raise Wrong(f"memory grows by {min(grown) // 16} bytes in each call with results of {elements} elements")
+    message = f"memory grows by {min(grown) // 16} bytes in each call with results of {elements} elements"
+    noise = 0 if on_gpu else 2**20  # a process's own caches fill
+    require(min(grown) < max(8 * elements, noise), message)
 
 
 @check(
