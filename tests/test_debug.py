@@ -51,7 +51,7 @@ def test_emulator(bug, run, emulator_cache):
     assert faults
     without_numbers = re.compile(r" \(\d+ times\)")
     for fault in faults:
-        assert without_numbers.sub("", fault.strip()) in without_numbers.sub("", DEBUG)
+        assert without_numbers.sub("", f"FAULT: {fault.strip()}") in without_numbers.sub("", DEBUG)
 
 
 @pytest.mark.thorough
