@@ -56,7 +56,7 @@ def load(run, tiny, tmp_path):
     return load
 
 
-@pytest.mark.parametrize("compiler", ["jit", *(pytest.param(x, marks=LATER) for x in COMPILERS[1:])])
+@pytest.mark.parametrize("compiler", [pytest.param(x, marks=LATER) for x in COMPILERS])
 def test_follows_the_sources(compiler, tiny, load, tmp_path):
     """What a killed build leaves; two processes at once; a mistake; an edited header; --rebuild."""
     source, header = tiny / "kernel/add2_cpu.cpp", tiny / "include/add2.h"

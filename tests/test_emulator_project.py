@@ -159,6 +159,7 @@ def test_misaligned_vectors_of_add2(load):
 
 
 @pytest.mark.anywhere
+@pytest.mark.thorough
 def test_matmul(load):
     launch = load("examples/matmul/ladder.cu").launch_ladder
     for m, n, k in ((128, 128, 64), (100, 72, 40)):
@@ -224,6 +225,7 @@ def test_rms_norm(load):
 
 
 @pytest.mark.anywhere
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["half", "double"])
 def test_rms_norm_of_any_width(load, name):
     launch = getattr(load("tests/emulator/any_width.cu", f"-I{EXAMPLES / 'add_rms_norm'}"), f"launch_{name}")
@@ -240,6 +242,7 @@ def test_rms_norm_of_any_width(load, name):
 
 
 @pytest.mark.anywhere
+@pytest.mark.thorough
 def test_int4_linear(load, monkeypatch):
     monkeypatch.syspath_prepend(str(EXAMPLES / "int4_linear"))
     monkeypatch.syspath_prepend(str(EXAMPLES))
@@ -289,6 +292,7 @@ def test_int4_few_rows(load, shape, rows, monkeypatch):
 
 
 @pytest.mark.anywhere
+@pytest.mark.thorough
 def test_decode_attention(load):
     launch = load("examples/decode_attention/ladder.cu").launch_ladder
     heads, tokens = 8, 100
@@ -302,6 +306,8 @@ def test_decode_attention(load):
         torch.testing.assert_close(y.double(), right, rtol=0.02, atol=0.01)
 
 
+@pytest.mark.thorough
+@pytest.mark.anywhere
 def test_emulator_imports_nothing_of_the_project(emulator_cache, tmp_path):
     """A copy of only the folder works, with torch and g++."""
     import shutil

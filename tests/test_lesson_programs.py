@@ -74,9 +74,9 @@ def test_reduction_in_the_emulator(run, tmp_path):
 LADDERS = {"add_rms_norm": 8, "matmul": 4, "int4_linear": 3, "decode_attention": 5}
 
 
-@pytest.mark.parametrize(
-    "lesson", [pytest.param(x, marks=[pytest.mark.thorough] * (x != "add_rms_norm")) for x in LADDERS]
-)
+@pytest.mark.thorough
+@pytest.mark.anywhere
+@pytest.mark.parametrize("lesson", LADDERS)
 def test_ladder_in_the_emulator(lesson, run, tmp_path):
     """Each rung is right, and has no fault; the first one loads several times what the last one does."""
     rows = [*counted(run, tmp_path, f"{lesson}/ladder.py").values()]
@@ -155,7 +155,7 @@ def test_once_of_the_ladders(options, message, monkeypatch, capsys):
 
 
 @pytest.mark.anywhere
-@pytest.mark.parametrize("change", ["tile[j][i]", "tile[i][j] = x"])
+@pytest.mark.parametrize("change", [pytest.param("tile[j][i]", marks=pytest.mark.thorough), "tile[i][j] = x"])
 def test_a_wrong_kernel_in_the_emulator(change, run, project):
     """A transposition that does not transpose, and one that reads what nothing wrote."""
     source = project / "examples" / "transpose" / "transpose.cu"

@@ -29,7 +29,7 @@ EXERCISES = exercises.find_all()
 KERNELS = [each for each in EXERCISES if each.skeleton.suffix == ".cu"]
 KINDS = ("Fast, but wrong", "Right, but slow", "Right for one size", "A cheat")
 ON_CPU = [each for each in EXERCISES if not each.needs_gpu]
-SHORT = {2, 25, 31, 36, 37, 38}  # their wrong answers are in the short run
+SHORT = {2, 25, 36, 37, 38}  # their wrong answers are in the short run
 pytestmark = pytest.mark.usefixtures("emulator_cache")
 HEAD = re.compile(r"\A# (?P<kind>[^:]+): (?P<why>.+?)\n# check says: (?P<says>.+?)\n(?!# )", re.DOTALL)
 
@@ -247,6 +247,7 @@ def test_other_right_answers_pass(way, tmp_path):
 
 
 @pytest.mark.anywhere
+@pytest.mark.thorough
 class TestMessages:
     """What a grader says of mistakes that no exercise has among its wrong answers."""
 

@@ -41,6 +41,8 @@ def copied(tmp_path):
     return tmp_path
 
 
+@pytest.mark.thorough
+@pytest.mark.anywhere
 def test_command_in_a_copied_folder(copied, run):
     """One operator that is right and one whose reference differs, by a process that has the copied folder only."""
     spec = copied / "spec.py"

@@ -87,21 +87,32 @@ TRACED = ("off_by_little", "random_rounding", "writes_past_the_end", "mutates_b"
 TRACED += ("size_becomes_int", "changes_saved", "drops_tangents", "fake_strides", "loses_subclass")
 
 
+def quick_checks():
+    asked = [each for each, check in CHECKS.items() if not check.compiles and "cpu" in check.unasked_on]
+    return [each for each in asked if each not in TRACING]
+
+
+SAMPLE = {*TRACED[::2], *[*PLANTS][::4]}  # the others take minutes more
+
+
 @pytest.mark.thorough
-@pytest.mark.parametrize("name", PLANTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in SAMPLE else pytest.mark.slow) for name in PLANTS]
+)
 def test_is_one_finding(name):
     """What follows from the fault is no finding of its own. Some also pass those checks that take seconds."""
     plant = PLANTS[name]
-    checks = [each for each, check in CHECKS.items() if not check.compiles and "cpu" in check.unasked_on]
-    checks = None if name in TRACED else [each for each in checks if each not in TRACING]
+    checks = None if name in TRACED else quick_checks()
     wrong = [finding for finding in judge(plant.broken, checks=checks, compile=False) if finding.is_wrong]
     assert [finding.check for finding in wrong] == [plant.check], wrong
 
 
 @pytest.mark.thorough
+@pytest.mark.parametrize("is_traced", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", UNLIKE)
-def test_no_alarm(name):
-    wrong = [finding for finding in judge(PLANTS[name].twin, compile=False) if finding.is_wrong]
+def test_no_alarm(name, is_traced):
+    checks = None if is_traced else quick_checks()
+    wrong = [finding for finding in judge(PLANTS[name].twin, checks=checks, compile=False) if finding.is_wrong]
     assert not wrong, wrong
 
 

@@ -3,6 +3,7 @@
 import ast
 import builtins
 import dataclasses
+import mmap
 import os
 import signal
 import time
@@ -15,6 +16,7 @@ import torch
 from lab.referee import Operator, judge
 from lab.referee.gradients import gradient_is_right
 from lab.referee.judge import ask, ask_opcheck, attempt
+from lab.referee.memory import memory_does_not_grow
 from lab.referee.modes import modes_see_it
 from lab.referee.registry import CHECKS
 from lab.referee.report import reproducer
@@ -126,7 +128,7 @@ def test_a_gradient_that_jumps(factor, verdict):
     ("reference", "seconds"),
     [
         (lambda x: os.kill(os.getpid(), signal.SIGKILL) if len(x) > 300 else x * 2, 60),  # as where no memory is left
-        (lambda x: time.sleep(99) if len(x) > 300 else x * 2, 3),
+        pytest.param(lambda x: time.sleep(99) if len(x) > 300 else x * 2, 3, marks=pytest.mark.thorough),
         (lambda x: (x[:, None] - x[None, :]).new_zeros(len(x)) + x * 2, 60),  # compares all with all
     ],
 )
@@ -264,3 +266,23 @@ def test_a_square_of_large_size_is_left_out():
     inputs = lambda device: (torch.randn(4, 4, device=device),)  # noqa: E731
     operator = Operator("a plain function", lambda x: x * 2, inputs)
     assert elements_with(operator, operator.fresh("cpu"), "all of size 4", 1000) == 10**6
+
+
+def pages(x):
+    memory = mmap.mmap(-1, 2**15)
+    memory.write(b"x" * 2**15)
+    return memory
+
+
+@pytest.mark.parametrize(("keep", "verdict"), [(pages, "right"), (torch.clone, "wrong")])
+def test_a_leak_is_more_than_what_a_process_grows_by(keep, verdict):
+    """The result has one element, and what malloc, Python and caches keep between two calls is larger."""
+    kept = []
+
+    def mean(x):
+        kept.append(keep(x))
+        return x.mean(0, keepdim=True)
+
+    operator = Operator("a mean", mean, three, lambda x: x.mean(0, keepdim=True), sizes={"n": [(0, 0)]})
+    found, message, _ = attempt(partial(memory_does_not_grow, group="n", size=2**18), operator, "cpu")
+    assert found == verdict, message

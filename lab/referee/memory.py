@@ -243,6 +243,8 @@ def nothing_is_kept(operator: Operator, device: str, needs_grad: bool, has_backw
 
 
 def _resident_bytes() -> int:
+    """Without the memory that is free, but which malloc has kept."""
+    ctypes.CDLL(None).malloc_trim(0)
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * 4096
 
@@ -271,7 +273,8 @@ def memory_does_not_grow(operator: Operator, device: str, group: str, size: int)
         gc.collect()
         grown.append(used() - before)
     message = f"memory grows by {min(grown) // 16} bytes in each call with results of {elements} elements"
-    require(min(grown) < 8 * elements, message)
+    noise = 0 if on_gpu else 2**20  # a process's own caches fill
+    require(min(grown) < max(8 * elements, noise), message)
 
 
 @check(

@@ -23,6 +23,7 @@ import torch
 
 PACKAGE = __package__
 ROOT = Path(__file__).resolve().parents[PACKAGE.count(".") + 1]  # the folder from which this package is imported
+_survives: dict[frozenset[str], bool] = {}  # the threads of this process -> whether autograd survived a fork
 
 
 @dataclass
@@ -52,8 +53,11 @@ def cuda_survives_a_fork() -> bool:
 
 def autograd_survives_a_fork() -> bool:
     """torch refuses each backward() in a fork of a process that has started autograd's threads for other devices. No
-    function tells whether it has, so a fork tries."""
-    return not fork(lambda say: torch.ones(1, requires_grad=True).backward(), 60).problem
+    function tells whether it has, so a fork tries, and again when this process has other threads than at any try."""
+    threads = frozenset(os.listdir("/proc/self/task"))
+    if threads not in _survives:
+        _survives[threads] = not fork(lambda say: torch.ones(1, requires_grad=True).backward(), 60).problem
+    return _survives[threads]
 
 
 def sayer(pipe: int) -> Callable[[dict], None]:

@@ -6,8 +6,13 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
 
 
-@pytest.mark.inductor
-@pytest.mark.parametrize(("dynamic", "backend"), [(False, "inductor"), (True, "aot_eager")])
+@pytest.mark.parametrize(
+    ("dynamic", "backend"),
+    [
+        pytest.param(False, "inductor", marks=[pytest.mark.inductor, pytest.mark.thorough]),
+        (True, "aot_eager"),
+    ],
+)
 def test_compile_torch_launch_add2(add2, device, dynamic, backend):
     """An operator that writes into its argument: the graph must keep the order of writing and reading."""
 

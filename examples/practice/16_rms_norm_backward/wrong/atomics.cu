@@ -1,6 +1,6 @@
-// Fast, but wrong: blocks add to the first row of partial in any order, so the last digits differ
-// from run to run, and block 0 may set to 0 what others have added.
-// check says: atomic instructions, and none is needed
+// Fast, but wrong: block 0 may set to 0 what others have added to the first row of partial. They
+// also add in any order, so the last digits differ.
+// check says: race
 #include <cuda_runtime.h>
 #include <stdint.h>
 
