@@ -299,6 +299,31 @@ class TestAppend(NotDifferentiable):
         }
 
 
+@pytest.mark.thorough
+class TestStep(NotDifferentiable):
+    function, operator = "step", "decode_attention.step"
+    folder, rows, strided, error = "decode_attention", dict.fromkeys((0, 1, 2, 5, 6, 7), 0), (0, 1, 2), 0.01
+    has_vmap = False
+
+    def inputs(self, device):
+        q, k, v, *rest = TestAppend().inputs(device)
+        return [*(x[:, :, 0] for x in (q, k, v)), *rest]
+
+    def wrong(self, inputs):
+        q, k, _, cos, _, _, keys, values = inputs
+        return {
+            "q has 7 heads and keys 2": {0: q[:, :7]},
+            r"k is Half\[2, 1, 64\], expected Half\[2, 2, 64\]": {1: k[:, :1]},
+            r"cos is Float\[39, 32\], expected Float\[40, 32\]": {3: cos[1:]},
+            "keys shares memory with itself": {6: k[:, :, None].expand(keys.shape)},
+            "values shares memory with keys": {7: keys},
+            "keys shares memory with k": {1: keys[:, :, 0]},
+            "negative view": {6: torch._neg_view(keys)},
+            "dense rows that start at multiples of 16 bytes": {6: keys.new_zeros(2, 2, 40, 65)[..., 1:]},
+            "has no gradient": {7: values.clone().requires_grad_()},
+        }
+
+
 class TestMinimal(NotDifferentiable):
     """As page 1 says: an ordinary gradient, float32, contiguous."""
 

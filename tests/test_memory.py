@@ -35,6 +35,7 @@ for batch, heads, key_heads, tokens, d in sizes:
     new = [randn(batch, count, 1, d) for count in (heads, key_heads, key_heads)]
     tables = [randn(tokens, d // 2, dtype=torch.float32) for _ in "cs"]
     decode_attention.append(*new, *tables, lengths, *cache)
+    decode_attention.step(*(x[:, :, 0] for x in new), *tables, lengths, *cache)
 for batch, k, n in ((6, 24, 32), (65, 72, 160), (300, 328, 1040)):
     gated_linear.gated_linear(randn(batch, k), randn(n, k))
 torch.cuda.synchronize()

@@ -25,6 +25,7 @@ OURS = {
     ("int4_linear", "int4_linear::int4_linear"): set(),
     ("decode_attention", "decode_attention::attend"): NOT_DIFFERENTIABLE,
     ("decode_attention", "decode_attention::append"): {"lost_gradients", "written_leaves", "vmap"},
+    ("decode_attention", "decode_attention::step"): {"tangents", "written_leaves", "vmap"},
 }
 USUAL = {"dtypes", "mixed_dtypes", "shapes", "devices", "arguments", "garbage_values", "bounds", "written_views"}
 USUAL |= {"resized_outputs", "overlaps", "same_input", "settings", "autocast", "strides", "special_values"}

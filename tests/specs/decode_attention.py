@@ -1,4 +1,4 @@
-"""attend() and append() of page 17: neither has a gradient, and append() writes into the cache."""
+"""attend(), append() and step() of page 17: none has a gradient, and the last two write into the cache."""
 
 import sys
 from pathlib import Path
@@ -61,6 +61,29 @@ append = Operator(
     call=lesson.append,
     inputs=append_inputs,
     wrong={
+        r"cos is Float\[39, 32\], expected Float\[40, 32\]": {3: lambda cos: cos[1:]},
+    },
+)
+
+
+def step_inputs(device):
+    q, k, v, *rest = append_inputs(device)
+    return (*(x[:, :, 0] for x in (q, k, v)), *rest)
+
+
+def step_by_two(q, k, v, cos, sin, lengths, keys, values):
+    """append() and attend() one after the other, which have references of their own."""
+    q = lesson.append(*(x[:, :, None] for x in (q, k, v)), cos, sin, lengths, keys, values)
+    return lesson.attend(q[:, :, 0], keys, values, lengths + 1)
+
+
+step = Operator(
+    "decode_attention::step",
+    call=lesson.step,
+    reference=step_by_two,
+    inputs=step_inputs,
+    wrong={
+        "q has 7 heads and keys 2": {0: lambda q: q[:, :7]},
         r"cos is Float\[39, 32\], expected Float\[40, 32\]": {3: lambda cos: cos[1:]},
     },
 )
