@@ -286,7 +286,7 @@ def llama_kernels() -> str:
     return listed(rows, columns | {"its warps wait for": "{waits}"})
 
 
-LAYER = {"norm": "norm", "q, k, v": "product q, k, v", "append": "`append`", "attend": "`attend`"}
+LAYER = {"norm": "norm", "q, k, v": "product q, k, v", "attend": "`step`"}
 LAYER |= {"o": "product o", "norm ": "norm", "gate, up": "product gate, up", "down": "product down"}
 
 
