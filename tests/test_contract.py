@@ -245,6 +245,66 @@ class TestInt4Linear(Differentiable):
 
 
 @pytest.mark.thorough
+class TestLinearBeforeNorm(NotDifferentiable):
+    function, operator = "linear_before_norm", "int4_linear.linear_before_norm"
+    folder, rows, strided, error = "int4_linear", {0: 0, 5: 0}, (0, 5, 6), 0.01
+    has_vmap = False
+
+    def inputs(self, device):
+        half = {"device": device, "dtype": torch.bfloat16}
+        return [*TestInt4Linear.inputs(self, device), randn(4, 192, **half), randn(192, **half)]
+
+    def wrong(self, inputs):
+        x, packed, scale, _, bias, residual, norm_weight = inputs
+        return {
+            "x is None": {0: None},
+            "residual is None": {5: None},
+            "norm_weight is None": {6: None},
+            r"x (is|has).*128": {0: x[:, :128]},
+            "x is Half": {0: x.half()},
+            "scale is Half, expected BFloat16": {0: x.half(), 2: scale.half(), 4: bias.half()},
+            "packed is Long": {1: packed.long()},
+            r"bias (is|has).*\[3\]": {4: bias[:3]},
+            r"residual is .*\[3, 192\], expected .*\[4, 192\]": {5: residual[1:]},
+            "residual is Float": {5: residual.float()},
+            r"norm_weight is .*\[191\], expected .*\[192\]": {6: norm_weight[1:]},
+            "norm_weight is Float": {6: norm_weight.float()},
+        }
+
+
+@pytest.mark.thorough
+class TestLinearAfterNorm(NotDifferentiable):
+    operator = "int4_linear.linear_after_norm"
+    folder, rows, strided, error = "int4_linear", {0: 0, 1: 0}, (0, 1), 0.01
+    has_vmap = False
+
+    def call(self, weighted, squares, *weight):
+        return self.lib.linear_after_norm(weighted, squares, 1e-5, *weight)
+
+    def op_calls(self, inputs):
+        yield self.op, (*inputs[:2], 1e-5, *inputs[2:])
+
+    def inputs(self, device):
+        x, *weight = TestInt4Linear.inputs(self, device)
+        return [x, randn(4, 16, device=device).abs(), *weight]
+
+    def wrong(self, inputs):
+        weighted, squares, packed, scale, _, bias = inputs
+        return {
+            "weighted is None": {0: None},
+            "squares is None": {1: None},
+            "weighted has no dimension": {0: weighted[0, 0]},
+            r"weighted (is|has).*128": {0: weighted[:, :128]},
+            "scale is Half, expected BFloat16": {0: weighted.half(), 3: scale.half(), 5: bias.half()},
+            r"squares is .*\[4, 15\], expected .*\[4, 16\]": {1: squares[:, 1:]},
+            r"squares is .*\[3, 16\], expected .*\[4, 16\]": {1: squares[1:]},
+            "squares is BFloat16": {1: squares.bfloat16()},
+            "packed is Long": {2: packed.long()},
+            r"bias (is|has).*\[3\]": {5: bias[:3]},
+        }
+
+
+@pytest.mark.thorough
 class TestAttend(NotDifferentiable):
     function, operator = "attend", "decode_attention.attend"
     folder, rows, strided, error = "decode_attention", dict.fromkeys(range(4), 0), (0, 1, 2), 0.01

@@ -293,6 +293,39 @@ def test_int4_few_rows(load, shape, rows, monkeypatch):
 
 @pytest.mark.anywhere
 @pytest.mark.thorough
+@pytest.mark.parametrize("shape", [0, 1])
+def test_int4_around_a_norm(load, shape, monkeypatch):
+    """A residual and squares after a product, 1 / rms after another: some rows, tiles with unequal strips, a gate."""
+    monkeypatch.syspath_prepend(str(EXAMPLES / "int4_linear"))
+    packing = __import__("int4_packing")
+    library = load("tests/emulator/few_rows.cu", f"-I{EXAMPLES / 'int4_linear'}")
+    for n, k, m, tiles in ((128, 320, 1, 3), (192, 192, 8, 5), (192, 1216, 3, 3)):
+        codes, zero = torch.randint(0, 16, (n, k)), torch.randint(0, 16, (n, -(-k // 128)))
+        packed = packing.pack(codes, torch.rand(zero.shape).bfloat16() * 0.01, zero)
+        affine = [each.t().double().repeat_interleave(128, 1)[:, :k] for each in packed[1:]]
+        exact = (codes - affine[1]) * affine[0]
+        x, residual, bias, norm = (torch.randn(each).bfloat16() for each in ((m, k), (m, n), (n,), (n,)))
+        s, weighted, squares = torch.empty_like(residual), torch.empty_like(residual), torch.empty(m, n // 16)
+        results = out(s), out(weighted), out(squares)
+        run(library.launch_before_norm, shape, *results, x, *packed, bias, residual, norm, m, n, k, tiles)
+        right = x.double() @ exact.t() + bias.double() + residual.double()
+        torch.testing.assert_close(s.double(), right, rtol=0.02, atol=0.05)
+        assert torch.equal(weighted, (s.float() * norm.float()).bfloat16())
+        torch.testing.assert_close(squares, s.float().square().unflatten(1, (-1, 16)).sum(-1))
+        for is_gated in (False, True):
+            before = torch.rand(m, k // 16) * 16
+            y = torch.empty(m, n // 2 if is_gated else n, dtype=torch.bfloat16)
+            end = ctypes.c_float(1e-5), *packed, bias, is_gated, m, n, k, tiles
+            run(library.launch_after_norm, shape, out(y), x, before, *end)
+            scale = (before.double().sum(1, keepdim=True) / k + 1e-5).rsqrt()
+            right = x.double() @ exact.t() * scale + bias.double()
+            if is_gated:
+                right = torch.nn.functional.silu(right[:, 0::2]) * right[:, 1::2]
+            torch.testing.assert_close(y.double(), right, rtol=0.02, atol=0.05)
+
+
+@pytest.mark.anywhere
+@pytest.mark.thorough
 def test_decode_attention(load):
     launch = load("examples/decode_attention/ladder.cu").launch_ladder
     heads, tokens = 8, 100

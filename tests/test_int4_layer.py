@@ -39,6 +39,23 @@ def test_module(lib, device, tmp_path):
 
 
 @everywhere
+def test_modules_around_a_norm(lib, device):
+    """Together they give what they and the norm give one by one; with a gate and biases."""
+    first, gate, up = (nn.Linear(256, 256, dtype=torch.bfloat16, device=device) for _ in range(3))
+    first, *gates = (lib.Int4Linear.from_linear(each) for each in (first, gate, up))
+    second = lib.Int4Linear.cat(gates, gated=True)
+    x, residual = torch.randn(2, 3, 256, device=device).bfloat16()
+    norm = torch.rand(256, device=device).bfloat16()
+    with torch.no_grad():
+        s, *between = first.before_norm(x, residual, norm)
+        assert torch.equal(s, residual + first(x))
+        right = second(F.rms_norm(s, [256], norm, 1e-5))
+        torch.testing.assert_close(second.after_norm(*between, 1e-5), right, rtol=0.02, atol=0.02)
+    with pytest.raises(RuntimeError, match="before or after a norm has no gradient"):
+        first.before_norm(x, residual, norm)
+
+
+@everywhere
 def test_replace_linear_layers(lib, device):
     def linear(n, k=128, dtype=torch.bfloat16):
         return nn.Linear(k, n, dtype=dtype, device=device).requires_grad_(False)

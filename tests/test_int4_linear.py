@@ -157,6 +157,55 @@ def test_infinite_input(lib, dtype, device):
             torch.testing.assert_close(found[same], y[same], rtol=0.02, atol=0.1)
 
 
+@everywhere
+def test_before_and_after_a_norm(lib, device):
+    """Two products with a norm between them, whose work they share: within one kernel each for 1 to 8 rows, and in
+    kernels of their own for more. Sizes: with blocks that share K, with several tiles, half a group."""
+    sizes = [(256, 192, 320)] + [(4096, 4096, 6400), (14336, 2048, 34048), (1088, 6400, 192)] * (device == "cuda")
+    for k, n, n2 in sizes:
+        for batch in (1, 2, 3, 7, 8, 9, 40) if device == "cuda" else (1, 3):
+            x, *weight, bias = make(lib, n, k, batch, device=device)
+            residual, *second, bias2 = make(lib, n2, n, batch, device=device)
+            norm = torch.linspace(0.5, 1.5, n, device=device).bfloat16()
+            s, weighted, squares = lib.linear_before_norm(x, *weight, bias, residual, norm)
+            right = residual.double() + F.linear(x.double(), lib.dequantize(*weight).double(), bias.double())
+            assert ((s.double() - right).abs().amax(1) <= 0.01 * right.abs().amax(1)).all(), (k, n, batch)
+            assert torch.equal(weighted, (s.float() * norm.float()).bfloat16())
+            right = s.double().square().unflatten(-1, (-1, 16)).sum(-1)
+            torch.testing.assert_close(squares.double(), right, rtol=1e-6, atol=0)
+            normed = F.rms_norm(s.double(), [n], norm.double(), 1e-5)
+            right = F.linear(normed, lib.dequantize(*second).double(), bias2.double())
+            for gated in (False, True):
+                y = lib.linear_after_norm(weighted, squares, 1e-5, *second, bias2, gated)
+                if gated:
+                    right = F.silu(right[:, 0::2]) * right[:, 1::2]
+                assert (y.double() - right).norm() <= 0.006 * right.norm(), (n, n2, batch, gated)
+                assert torch.equal(y, lib.linear_after_norm(weighted, squares, 1e-5, *second, bias2, gated))
+
+
+@everywhere
+def test_norms_of_any_shape(lib, device):
+    """Rows apart in memory, more dimensions, none; an infinity stays in its row."""
+    x, *weight, bias = make(lib, batch=6, device=device)
+    residual, norm = torch.randn(6, 192, device=device).bfloat16(), torch.rand(192, device=device).bfloat16()
+    found = lib.linear_before_norm(x, *weight, bias, residual, norm)
+    strided = torch.stack((x, x), -1)[..., 0].view(3, 2, 256)
+    others = lib.linear_before_norm(strided, *weight, bias, residual.view(3, 2, 192), norm)
+    assert all(torch.equal(each.flatten(0, 1), right) for each, right in zip(others, found, strict=True))
+    none = lib.linear_before_norm(x[:0], *weight, None, residual[:0], norm)
+    assert [each.shape for each in none] == [(0, 192), (0, 192), (0, 12)]
+    x[2, 5] = torch.inf
+    others = lib.linear_before_norm(x, *weight, bias, residual, norm)
+    rows = [0, 1, 3, 4, 5]
+    for each, right in zip(others, found, strict=True):
+        assert not each[2].isfinite().all()
+        torch.testing.assert_close(each[rows], right[rows], rtol=0.02, atol=0.1)
+    with pytest.raises(RuntimeError, match="scale is Half, expected BFloat16"):
+        lib.linear_before_norm(
+            *(each.half() if each.is_floating_point() else each for each in (x, *weight, bias)), x, x
+        )
+
+
 def launch_plan(lib, y, x, packed, scale, zero, bias, plan, sizes, gated=False):
     """The launcher, for a plan that make_plan would not choose: shape, splits, unsplit tiles. Its error, or None."""
     launch = ctypes.CDLL(lib.build()).launch_plan

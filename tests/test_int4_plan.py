@@ -64,6 +64,12 @@ extern "C" void fill(Int4Call* call, Plan* plan, char* at) {
   call->x = at + 7;
   call->bias = at + 8;
   call->batch = 9;
+  call->squares = reinterpret_cast<float*>(at + 16);
+  call->eps = 11;
+  call->residual = at + 12;
+  call->norm_weight = at + 13;
+  call->weighted = at + 14;
+  call->next_squares = reinterpret_cast<float*>(at + 20);
   plan->shape = 1;
   plan->splits = 2;
   plan->unsplit = 3;
@@ -118,7 +124,8 @@ def test_structs(library):
     found = {name: getattr(call, name) for name, _ in Int4Call._fields_}
     assert found == {
         **{"packed": 4097, "scale": 4098, "zero": 4099, "n": 4, "k": 5, "is_float16": True, "is_gated": False},
-        **{"y": 4102, "x": 4103, "bias": 4104, "batch": 9},
+        **{"y": 4102, "x": 4103, "bias": 4104, "batch": 9, "squares": 4112, "eps": 11},
+        **{"residual": 4108, "norm_weight": 4109, "weighted": 4110, "next_squares": 4116},
     }
 
 

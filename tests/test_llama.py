@@ -262,6 +262,28 @@ def test_int4_is_dequantized_bf16(lesson, device):
     assert error(found[0], found[1]) < 0.02 < error(found[0], found[2])
 
 
+def test_norms_within_the_products(lesson, device):
+    """A step of few rows gives the logits that it gives with norms as operators of their own; only the first one is. A
+    row more, and all are."""
+    plain, few, calls = importlib.import_module("plain"), lesson.llama.int4_linear.FEW_ROWS, []
+
+    def norm(*arguments):
+        calls.append(1)
+        return lesson.llama.add_rms_norm.add_rms_norm(*arguments)
+
+    model = make(lesson, device, torch.bfloat16, is_int4=True, is_last_int4=True)
+    for batch, norms in ((1, 1), (few, 1), (few + 1, 2 * SMALL["num_hidden_layers"] + 1)):
+        found = []
+        for is_shared in (False, True):
+            calls.clear()
+            plain.set_norm(model, norm, is_shared=is_shared)
+            cache = lesson.llama.Cache(model.config, batch, 8, torch.bfloat16, torch.device(device))
+            with torch.no_grad():
+                found.append(model(torch.arange(batch, device=device), cache))
+        assert error(*found) < 0.02
+        assert len(calls) == norms
+
+
 def test_seeds(lesson, device):
     model, written = make(lesson, device), []
     generator = lesson.generate.Generator(model, 2, 40, choose=lesson.generate.sampler(1.0))

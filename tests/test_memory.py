@@ -26,7 +26,10 @@ for dtype, rows, width in itertools.product(
     y, s = add_rms_norm.add_rms_norm(a, b, w, 1e-6)
     (y.sum() + s.sum()).backward()
 for n, k, batch in itertools.product((64, 192, 2112), (64, 576), (1, 9, 40, 70, 130, 300)):
-    int4_linear.int4_linear(randn(batch, k), *int4_linear.quantize(randn(n, k)), randn(n))
+    weight = int4_linear.quantize(randn(n, k))
+    int4_linear.int4_linear(randn(batch, k), *weight, randn(n))
+    *_, between, squares = int4_linear.linear_before_norm(randn(batch, k), *weight, None, randn(batch, n), randn(n))
+    int4_linear.linear_after_norm(between, squares, 1e-5, *int4_linear.quantize(randn(64, n)))
 sizes = (1, 8, 2, 5, 64), (2, 10, 5, 333, 128), (3, 7, 7, 41, 128), (1, 16, 1, 3000, 64)
 for batch, heads, key_heads, tokens, d in sizes:
     cache = [randn(batch, key_heads, tokens, d) for _ in "kv"]

@@ -23,6 +23,8 @@ OURS = {
     ("add_rms_norm", "add_rms_norm::add_rms_norm"): {"second_derivatives"},
     ("gated_linear", "gated_linear::gated_linear"): set(),
     ("int4_linear", "int4_linear::int4_linear"): set(),
+    ("int4_linear", "int4_linear::linear_before_norm"): NOT_DIFFERENTIABLE,
+    ("int4_linear", "int4_linear::linear_after_norm"): NOT_DIFFERENTIABLE,
     ("decode_attention", "decode_attention::attend"): NOT_DIFFERENTIABLE,
     ("decode_attention", "decode_attention::append"): {"lost_gradients", "written_leaves", "vmap"},
     ("decode_attention", "decode_attention::step"): {"tangents", "written_leaves", "vmap"},

@@ -10,11 +10,14 @@
 namespace four_bit {
 
 // Shape I of kShapes: up to kStrips_ strips per warp, kStages_ stages, kCluster_ blocks that share
-// K. kPerProcessor blocks should fit on a multiprocessor.
-template <int I, int kStrips_, int kStages_, int kCluster_>
+// K. kPerProcessor blocks should fit on a multiprocessor. kNorm_: the share of a norm's work that
+// the kernel does (norm.cuh).
+enum class Norm { kNone, kBefore, kAfter };  // where the product is: before a norm, or after it
+template <int I, int kStrips_, int kStages_, int kCluster_, Norm kNorm_ = Norm::kNone>
 struct FewRowsShape {
   static constexpr BlockShape kBlock = kShapes[I];
   static constexpr int kStrips = kStrips_, kStages = kStages_, kCluster = kCluster_;
+  static constexpr Norm kNorm = kNorm_;
   static constexpr int kPerProcessor = kBlock.per_processor, kTilesOfX = kBlock.batch / 8;
   static constexpr int kWarpsAlongW = kBlock.rows / kTile / kStrips;
   static constexpr int kWarpsAlongK = kBlock.along_k;

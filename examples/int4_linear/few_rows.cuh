@@ -11,6 +11,7 @@
 // leave some multiprocessors idle at the end.
 #pragma once
 #include "few_pipeline.cuh"
+#include "norm.cuh"
 
 #include <cooperative_groups.h>
 
@@ -99,46 +100,99 @@ struct SharedSums {
   }
 };
 
-// Adds the bias to the sums of rows `row` (even) and `row` + 1 of W for row m of x. Stores them.
-template <typename T>
-__device__ inline void finish(const Int4Call& p, int m, int row, float2 sum) {
-  if (row >= p.n) return;
-  if (p.bias) {
-    const auto bias = static_cast<const typename Half<T>::Pair*>(p.bias)[row / 2];
-    sum = sum + Half<T>::floats(bias);
+// What a thread finishes: a pair of neighbouring rows of W and a row of x. Each block of a cluster
+// owns a part of the pairs.
+template <typename S>
+struct OwnPair {
+  static constexpr int kOwned = S::kRows / 2 / S::kCluster;
+  int m, index, pair, row;  // index: of the pair within the block's; row: the first one of W
+  bool is_there;
+
+  __device__ OwnPair(const Int4Call& p, const WarpWork<S>& work, const SharedSums<S>& sums, int e)
+      : m(e / kOwned), index(e % kOwned), pair(work.rank * kOwned + index) {
+    row = sums.first + 2 * pair;
+    is_there = m < work.rows_of_x && pair < sums.pairs && row < p.n;
   }
-  const int64_t place = static_cast<int64_t>(m) * p.n + row;
-  store(static_cast<T*>(p.y) + (p.is_gated ? place / 2 : place), sum, p.is_gated);
+  // Of y's first number.
+  __device__ int64_t place(const Int4Call& p, const WarpWork<S>& work) const {
+    return static_cast<int64_t>(work.first_m + m) * p.n + row;
+  }
+  // parts: the sums of the cluster's blocks.
+  __device__ float2 join(const SharedSums<S>& sums, const float2* parts) const {
+    if constexpr (S::kCluster == 1) return sums.of_warps(m, pair);
+    float2 sum = {0, 0};
+    for (int i = 0; i < S::kCluster; ++i) sum = sum + parts[(i * S::kBatch + m) * kOwned + index];
+    return sum;
+  }
+};
+
+template <typename T>
+__device__ inline float2 add_bias(const Int4Call& p, int row, float2 sum) {
+  if (!p.bias) return sum;
+  return sum + Half<T>::floats(static_cast<const typename Half<T>::Pair*>(p.bias)[row / 2]);
 }
 
-// The epilogue of a tile. Each block of a cluster has a part of the rows, `kOwned` pairs: the
-// others write their sums of these to its `parts`.
-template <typename T, typename S>
-__device__ inline void finish_tile(const SharedSums<S>& sums, float2* parts, const Int4Call& p,
-                                   const WarpWork<S>& work) {
-  constexpr int kPairs = S::kRows / 2, kOwned = kPairs / S::kCluster;
+// The sums of a tile of one block become those of the cluster: each block writes those that it does
+// not own to the `parts` of the others.
+template <typename S>
+__device__ inline void exchange(const SharedSums<S>& sums, float2* parts, const WarpWork<S>& work) {
 #if __CUDA_ARCH__ >= 900
-  if constexpr (S::kCluster > 1) {
-    const auto cluster = cooperative_groups::this_cluster();
-    cluster_wait();  // all blocks have started
-    for (int e = threadIdx.x; e < kPairs * work.rows_of_x; e += S::kThreads) {
-      const int m = e / kPairs, pair = e % kPairs;
-      float2* to = parts + (work.rank * S::kBatch + m) * kOwned + pair % kOwned;
-      *cluster.map_shared_rank(to, pair / kOwned) = sums.of_warps(m, pair);
-    }
-    cluster.sync();
+  constexpr int kPairs = S::kRows / 2, kOwned = OwnPair<S>::kOwned;
+  const auto cluster = cooperative_groups::this_cluster();
+  cluster_wait();  // all blocks have started
+  for (int e = threadIdx.x; e < kPairs * work.rows_of_x; e += S::kThreads) {
+    const int m = e / kPairs, pair = e % kPairs;
+    float2* to = parts + (work.rank * S::kBatch + m) * kOwned + pair % kOwned;
+    *cluster.map_shared_rank(to, pair / kOwned) = sums.of_warps(m, pair);
   }
+  cluster.sync();
 #endif
-  for (int e = threadIdx.x; e < kOwned * work.rows_of_x; e += S::kThreads) {
-    const int m = e / kOwned, own = e % kOwned, pair = work.rank * kOwned + own;
-    if (pair >= sums.pairs) continue;
-    float2 sum = {0, 0};
-    if constexpr (S::kCluster == 1)
-      sum = sums.of_warps(m, pair);
-    else
-      for (int i = 0; i < S::kCluster; ++i) sum = sum + parts[(i * S::kBatch + m) * kOwned + own];
-    finish<T>(p, work.first_m + m, sums.first + 2 * pair, sum);
+}
+
+// 1 / rms of the row of x that this thread finishes. A warp may have several rows.
+template <typename S>
+__device__ inline float find_own_scale(const Int4Call& p, const WarpWork<S>& work) {
+  constexpr int kOwned = OwnPair<S>::kOwned, kRowsOfWarp = kOwned < 32 ? 32 / kOwned : 1;
+  const int first = (threadIdx.x - work.lane) / kOwned;
+  float scale = 0;
+  for (int m = first; m < first + kRowsOfWarp && m < work.rows_of_x; ++m) {
+    const float found = find_scale(p, work.first_m + m);
+    if (threadIdx.x / kOwned == m) scale = found;
   }
+  return scale;
+}
+
+// The epilogue of a tile. scale: 1 / rms of the thread's row of x, if that is still to come.
+template <typename T, typename S>
+__device__ inline void finish_tile(const SharedSums<S>& sums, const float2* parts, float scale,
+                                   const Int4Call& p, const WarpWork<S>& work) {
+  for (int e = threadIdx.x; e < OwnPair<S>::kOwned * work.rows_of_x; e += S::kThreads) {
+    const OwnPair<S> own(p, work, sums, e);
+    if (!own.is_there) continue;
+    float2 y = own.join(sums, parts);
+    if (S::kNorm == Norm::kAfter) y = {y.x * scale, y.y * scale};
+    const int64_t place = own.place(p, work);
+    y = add_bias<T>(p, own.row, y);
+    store(static_cast<T*>(p.y) + (p.is_gated ? place / 2 : place), y, p.is_gated);
+  }
+}
+
+// The same with a residual. There is a thread for each pair, and all threads call it: 8 neighbours
+// have a strip of 16 rows of W.
+template <typename T, typename S>
+__device__ inline void finish_with_residual(const Addend& addend, const SharedSums<S>& sums,
+                                            const float2* parts, const Int4Call& p,
+                                            const WarpWork<S>& work) {
+  static_assert(OwnPair<S>::kOwned % 8 == 0 && OwnPair<S>::kOwned * S::kBatch <= S::kThreads);
+  const OwnPair<S> own(p, work, sums, threadIdx.x);
+  float squares = 0;
+  if (own.is_there) {
+    const float2 y = add_bias<T>(p, own.row, own.join(sums, parts));
+    squares = add_to_residual(p, own.place(p, work), y, addend);
+  }
+  for (int distance = 4; distance > 0; distance /= 2)
+    squares += __shfl_xor_sync(~0u, squares, distance);
+  if (own.is_there && own.index % 8 == 0) p.next_squares[own.place(p, work) / kStrip] = squares;
 }
 
 template <typename T, typename S>
@@ -159,16 +213,28 @@ __global__ void __launch_bounds__(S::kThreads, S::kPerProcessor)
   wait_on_dependent_grids();
   if constexpr (S::kCluster > 1) cluster_arrive();
 
+  float scale = 1;
+  if constexpr (S::kNorm == Norm::kAfter) scale = find_own_scale(p, work);
+  float2* parts = reinterpret_cast<float2*>(memory + S::kOwnBytes / 16);
   float* all = reinterpret_cast<float*>(memory) + (S::kIsPersistent ? S::kPipelineBytes / 4 : 0);
 #pragma unroll 1
   for (int tile = first_tile; tile < tiles; tile += step) {
-    Accumulators<S> sums = {};
-    add_tile(sums, pipeline, tile);
     const int first = work.first_strip(tile, 0), end = work.first_strip(tile, S::kWarpsAlongW);
     const SharedSums<S> of_tile = {all, first * kTile, (end - first) * (kTile / 2)};
+    Addend addend;
+    if constexpr (S::kNorm == Norm::kBefore) {
+      const OwnPair<S> own(p, work, of_tile, threadIdx.x);
+      if (own.is_there) addend = load_addend(p, own.place(p, work), own.row);
+    }
+    Accumulators<S> sums = {};
+    add_tile(sums, pipeline, tile);
     of_tile.store(sums, work, tile);
     __syncthreads();
-    finish_tile<T>(of_tile, reinterpret_cast<float2*>(memory + S::kOwnBytes / 16), p, work);
+    if constexpr (S::kCluster > 1) exchange(of_tile, parts, work);
+    if constexpr (S::kNorm == Norm::kBefore)
+      finish_with_residual<T>(addend, of_tile, parts, p, work);
+    else
+      finish_tile<T>(of_tile, parts, scale, p, work);
     if (!S::kIsPersistent) break;
   }
 }

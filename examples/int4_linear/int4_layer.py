@@ -7,6 +7,7 @@ from int4_packing import pack, quantize
 from torch import Tensor, nn
 
 OPS = torch.ops.int4_linear  # int4_linear.py builds them
+FEW_ROWS = 8  # for so many before_norm() and after_norm() need no kernel for the norm
 
 
 class Int4Linear(nn.Module):
@@ -60,6 +61,15 @@ class Int4Linear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return OPS.int4_linear(x, self.packed, self.scale, self.zero, self.bias, self.gated)
+
+    def before_norm(self, x: Tensor, residual: Tensor, norm_weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """linear_before_norm() of int4_linear.py. No gradient."""
+        weight = self.packed, self.scale, self.zero, self.bias
+        return OPS.linear_before_norm(x, *weight, residual, norm_weight)
+
+    def after_norm(self, weighted: Tensor, squares: Tensor, eps: float) -> Tensor:
+        """linear_after_norm() of int4_linear.py. No gradient."""
+        return OPS.linear_after_norm(weighted, squares, eps, self.packed, self.scale, self.zero, self.bias, self.gated)
 
     def extra_repr(self) -> str:
         sizes = f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"

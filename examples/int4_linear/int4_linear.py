@@ -17,12 +17,13 @@ from torch.utils import benchmark
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from common import operators
 from int4_autograd import by_torch, register
-from int4_layer import Int4Linear
+from int4_layer import FEW_ROWS, Int4Linear
 from int4_packing import GROUP, pack, quantize
 from int4_replace import replace_linear_layers
 
 HERE = Path(__file__).resolve().parent
-__all__ = ["GROUP", "Int4Linear", "build", "dequantize", "int4_linear", "pack", "quantize", "replace_linear_layers"]
+__all__ = ["FEW_ROWS", "GROUP", "Int4Linear", "build", "dequantize", "int4_linear", "linear_after_norm"]
+__all__ += ["linear_before_norm", "pack", "quantize", "replace_linear_layers"]
 
 
 @functools.cache  # a second call must not register everything again
@@ -54,6 +55,44 @@ def int4_linear(
         torch.ops.int4_linear.int4_linear(x, packed, scale, zero, bias, gated)  # for its checks
         return by_torch(x, packed, scale, zero, bias, gated)
     return torch.ops.int4_linear.int4_linear(x, packed, scale, zero, bias, gated)
+
+
+def linear_before_norm(
+    x: Tensor,
+    packed: Tensor,
+    scale: Tensor,
+    zero: Tensor,
+    bias: Tensor | None,
+    residual: Tensor,
+    norm_weight: Tensor,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return s, s * norm_weight and squares: s = residual + int4_linear(x, ...), with what linear_after_norm() needs.
+
+    x: [..., K]; residual: [..., N]; norm_weight: [N]; any strides, one device, all bfloat16 (in float16 what is not
+    normalized may be too large), else RuntimeError. squares: float32 [..., N / 16], sums over 16 neighbours of s each.
+    y and s are rounded as if int4_linear() and an addition had made them. On a GPU one kernel for up to FEW_ROWS rows,
+    two for more. No gradient, no vmap. Call build() first.
+    """
+    return torch.ops.int4_linear.linear_before_norm(x, packed, scale, zero, bias, residual, norm_weight)
+
+
+def linear_after_norm(
+    weighted: Tensor,
+    squares: Tensor,
+    eps: float,
+    packed: Tensor,
+    scale: Tensor,
+    zero: Tensor,
+    bias: Tensor | None = None,
+    gated: bool = False,
+) -> Tensor:
+    """Return int4_linear(weighted / rms, packed, ...), with rms = sqrt(sum(squares) / K + eps) for each row.
+
+    Both come from linear_before_norm(), maybe of another weight: together they are s + RMSNorm + product. For up to
+    FEW_ROWS rows on a GPU one kernel multiplies the sums by 1 / rms, so `weighted` is rounded to bfloat16, and its
+    quotient is not; otherwise both are. All else as for linear_before_norm() and int4_linear().
+    """
+    return torch.ops.int4_linear.linear_after_norm(weighted, squares, eps, packed, scale, zero, bias, gated)
 
 
 def main() -> None:

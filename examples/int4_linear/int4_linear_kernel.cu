@@ -31,6 +31,32 @@ __global__ void dequantize(const Int4Call p) {
   }
 }
 
+// The parts of a norm by themselves, for more rows: y is the product, a thread has a strip of it.
+__global__ void add_residual(const Int4Call p) {
+  const int64_t strip = blockIdx.x * static_cast<int64_t>(blockDim.x) + threadIdx.x;
+  if (strip >= static_cast<int64_t>(p.batch) * (p.n / kStrip)) return;
+  const int column = static_cast<int>(strip % (p.n / kStrip)) * kStrip;
+  float squares = 0;
+  for (int i = 0; i < kStrip / 2; ++i) {
+    const int64_t place = strip * kStrip + 2 * i;
+    const auto y = __bfloat1622float2(static_cast<const __nv_bfloat162*>(p.y)[place / 2]);
+    squares += add_to_residual(p, place, y, load_addend(p, place, column + 2 * i));
+  }
+  p.next_squares[strip] = squares;
+}
+
+// A block for a row of x.
+__global__ void scale_rows(const Int4Call p) {
+  const float scale = find_scale(p, blockIdx.x);
+  const int64_t start = static_cast<int64_t>(blockIdx.x) * (p.k / 2);
+  const auto* x = static_cast<const __nv_bfloat162*>(p.x) + start;
+  auto* y = static_cast<__nv_bfloat162*>(p.y) + start;
+  for (int i = threadIdx.x; i < p.k / 2; i += blockDim.x) {
+    const float2 pair = __bfloat1622float2(x[i]);
+    y[i] = __float22bfloat162_rn({pair.x * scale, pair.y * scale});
+  }
+}
+
 }  // namespace four_bit
 
 using namespace four_bit;
@@ -64,6 +90,17 @@ const char* launch_int4_linear(const Int4Call& call, bool* is_done, cudaStream_t
   }
   *is_done = true;
   return nullptr;
+}
+
+const char* launch_add_residual(const Int4Call& call, cudaStream_t stream) {
+  const int64_t threads = static_cast<int64_t>(call.batch) * (call.n / kStrip);
+  if (threads == 0) return nullptr;
+  return launch(add_residual, {static_cast<unsigned>(divide_up(threads, 256)), 256}, stream, call);
+}
+
+const char* launch_scale_rows(const Int4Call& call, cudaStream_t stream) {
+  if (call.batch == 0) return nullptr;
+  return launch(scale_rows, {static_cast<unsigned>(call.batch), 256}, stream, call);
 }
 
 const char* launch_dequantize(const Int4Call& call, cudaStream_t stream) {

@@ -7,16 +7,19 @@
 #include "many_rows.cuh"
 
 #include <algorithm>
+#include <type_traits>
 
 namespace four_bit {
 
 // The kernel for few rows: up to kStrips strips of 16 rows per warp, kStages stages.
-template <typename T, int I, int kStrips, int kStages, int kCluster = 1>
+template <typename T, int I, int kStrips, int kStages, Norm kNorm = Norm::kNone, int kCluster = 1>
 const char* start_few(const Int4Call& p, const Plan& plan, cudaStream_t stream) {
-  using S = FewRowsShape<I, kStrips, kStages, kCluster>;
-  if constexpr (kCluster < S::kBlock.most_splits) {
+  using S = FewRowsShape<I, kStrips, kStages, kCluster, kNorm>;
+  // With a norm each block of a cluster has whole strips of 16 rows of W.
+  constexpr int kMost = std::min(S::kBlock.most_splits, kNorm == Norm::kNone ? kMostSplits : 4);
+  if constexpr (kCluster < kMost) {
     if (plan.splits > kCluster)
-      return start_few<T, I, kStrips, kStages, kCluster * 2>(p, plan, stream);
+      return start_few<T, I, kStrips, kStages, kNorm, kCluster * 2>(p, plan, stream);
   }
   const int processors = device_attribute(cudaDevAttrMultiProcessorCount);
   const int tiles = static_cast<int>(tiles_of(S::kBlock, kCluster, p.n, p.batch, processors));
@@ -59,6 +62,15 @@ const char* start_many(const Int4Call& p, const Plan& plan, cudaStream_t stream)
   return start_tiles(plan.unsplit, tiles, plan.splits);
 }
 
+// For up to kFewRows rows of bfloat16: the plan takes one of these shapes.
+template <Norm kNorm>
+const char* start_with_norm(const Int4Call& p, const Plan& plan, cudaStream_t stream) {
+  using T = __nv_bfloat16;
+  if (plan.shape == 0) return start_few<T, 0, 4, 2, kNorm>(p, plan, stream);
+  if (plan.shape == 1) return start_few<T, 1, 4, 3, kNorm>(p, plan, stream);
+  return start_few<T, 2, 4, 2, kNorm>(p, plan, stream);
+}
+
 template <typename T>
 const char* start(const Int4Call& p, const Plan& plan, cudaStream_t stream) {
   constexpr const char* (*kStart[])(const Int4Call&, const Plan&, cudaStream_t) = {
@@ -70,6 +82,10 @@ const char* start(const Int4Call& p, const Plan& plan, cudaStream_t stream) {
       start_many<T, 20>,     start_many<T, 21>,     start_many<T, 22>,
   };
   static_assert(sizeof(kStart) / sizeof(kStart[0]) == kShapeCount);
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+    if (p.residual) return start_with_norm<Norm::kBefore>(p, plan, stream);
+    if (p.squares) return start_with_norm<Norm::kAfter>(p, plan, stream);
+  }
   return kStart[plan.shape](p, plan, stream);
 }
 

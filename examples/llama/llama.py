@@ -130,10 +130,27 @@ class Cache:
             yield self.of_layer(of_layer, self.angles, counts)
 
 
+@dataclass
+class Stream:
+    """The residual stream on its way to a norm: the sum is x + delta. Or it is x, if the product before the norm has
+    added it up already and left `ready`, which the product after the norm takes."""
+
+    x: Tensor
+    delta: Tensor | None = None
+    ready: Sequence[Tensor] = ()
+
+    def last_token(self) -> "Stream":
+        return Stream(self.x[-1:], None if self.delta is None else self.delta[-1:], [x[-1:] for x in self.ready])
+
+
 class Norm(nn.Module):
-    """Adds the last layer's result to the residual stream, and normalizes the sum. Returns both."""
+    """Adds the last layer's result to the residual stream, and normalizes the sum. Returns both.
+
+    is_shared: for few rows, 4-bit products before and after it do its work, and it needs no kernel.
+    """
 
     function = staticmethod(add_rms_norm.add_rms_norm)
+    is_shared = True
 
     def __init__(self, weight: Tensor, eps: float) -> None:
         super().__init__()
@@ -142,12 +159,25 @@ class Norm(nn.Module):
     def forward(self, x: Tensor, delta: Tensor) -> tuple[Tensor, Tensor]:
         return self.function(x, delta, self.weight, self.eps)
 
+    def before(self, linear: nn.Module, y: Tensor, x: Tensor, layers: Sequence[nn.Module]) -> Stream:
+        """The sum of x and linear(y), for this norm. layers: those that will follow it."""
+        are_int4 = len(layers) == 1 and all(isinstance(each, int4_linear.Int4Linear) for each in (linear, *layers))
+        if self.is_shared and are_int4 and len(x) <= int4_linear.FEW_ROWS and x.dtype == torch.bfloat16:
+            x, *ready = linear.before_norm(y, x, self.weight)
+            return Stream(x, ready=ready)
+        return Stream(x, linear(y))
 
-def apply(layers: nn.ModuleList, x: Tensor, sizes: list[int]) -> Sequence[Tensor]:
+    def after(self, layers: Sequence[nn.Module], stream: Stream) -> tuple[list[Tensor], Tensor]:
+        """The result of each layer for the normalized sum; and the sum."""
+        if stream.ready:
+            return [layers[0].after_norm(*stream.ready, self.eps)], stream.x
+        y, x = self(stream.x, stream.delta)
+        return [layer(y) for layer in layers], x
+
+
+def split(results: list[Tensor], sizes: list[int]) -> Sequence[Tensor]:
     """A result of each layer; of a single one, which stands for several, a slice for each size."""
-    if len(layers) > 1:
-        return [layer(x) for layer in layers]
-    return layers[0](x).split(sizes, -1)
+    return results if len(results) > 1 else results[0].split(sizes, -1)
 
 
 class Layer(nn.Module):
@@ -166,14 +196,14 @@ class Layer(nn.Module):
         self.gate_up = load.linears(gate_up, self.gate_sizes, hidden, is_gated=True)
         self.down = load.linear([f"{name}.mlp.down_proj"], [hidden], inner)
 
-    def forward(self, x: Tensor, delta: Tensor, attend: Callable) -> tuple[Tensor, Tensor]:
-        y, x = self.norm(x, delta)
-        delta = self.o(attend(*apply(self.qkv, y, self.sizes)))
-        y, x = self.norm_2(x, delta)
+    def forward(self, stream: Stream, attend: Callable, next_norm: Norm, next_layers: Sequence[nn.Module]) -> Stream:
+        qkv, x = self.norm.after(self.qkv, stream)
+        stream = self.norm_2.before(self.o, attend(*split(qkv, self.sizes)), x, self.gate_up)
+        gate_up, x = self.norm_2.after(self.gate_up, stream)
         if getattr(self.gate_up[0], "gated", False):  # a 4-bit layer that computes silu(gate) * up itself
-            return x, self.down(self.gate_up[0](y))
-        gate, up = apply(self.gate_up, y, self.gate_sizes)
-        return x, self.down(F.silu(gate) * up)
+            return next_norm.before(self.down, gate_up[0], x, next_layers)
+        gate, up = split(gate_up, self.gate_sizes)
+        return next_norm.before(self.down, F.silu(gate) * up, x, next_layers)
 
 
 class Llama(nn.Module):
@@ -193,9 +223,10 @@ class Llama(nn.Module):
     def forward(self, tokens: Tensor, cache: Cache, row: int | None = None, is_every: bool = False) -> Tensor:
         """Logits after the new token of each row; or after the last token of the prompt of one row (or after each)."""
         x = F.embedding(tokens, self.embedding)
-        delta = self.zero.expand_as(x)
-        for layer, attend in zip(self.layers, cache.layers(row), strict=True):
-            x, delta = layer(x, delta, attend)
+        stream = Stream(x, self.zero.expand_as(x))
+        following = [(layer.norm, layer.qkv) for layer in self.layers[1:]] + [(self.norm, [self.last])]
+        for layer, attend, (norm, layers) in zip(self.layers, cache.layers(row), following, strict=True):
+            stream = layer(stream, attend, norm, layers)
         if row is not None and not is_every:
-            x, delta = x[-1:], delta[-1:]
-        return self.last(self.norm(x, delta)[0])
+            stream = stream.last_token()
+        return self.norm.after([self.last], stream)[0][0]

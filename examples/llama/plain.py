@@ -32,8 +32,8 @@ class TorchCache(Cache):
     of_layer = TorchLayerCache
 
 
-def set_norm(model: Llama, function=add_rms_norm.reference) -> Llama:
+def set_norm(model: Llama, function=add_rms_norm.reference, is_shared: bool = False) -> Llama:
     for module in model.modules():
         if isinstance(module, Norm):
-            module.function = function
+            module.function, module.is_shared = function, is_shared
     return model

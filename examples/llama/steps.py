@@ -59,13 +59,15 @@ def ladder(config: Config, context: int) -> Iterator[dict]:
     yield time_step("add and RMSNorm as one", TorchCache)
     yield time_step("append and attend", CacheOfTwoKernels)
     model = None
-    model = load(config, True)
+    model = set_norm(load(config, True), add_rms_norm.add_rms_norm)
     yield time_step("q, k, v as one; gate, up, silu as one", CacheOfTwoKernels)
     yield time_step("kernels overlap", CacheOfTwoKernels, overlaps=True)
     model = None
-    model = load(config, True, True)
+    model = set_norm(load(config, True, True), add_rms_norm.add_rms_norm)
     yield time_step("last layer in 4 bits", CacheOfTwoKernels, overlaps=True)
     yield time_step("append within attend", overlaps=True)
+    set_norm(model, add_rms_norm.add_rms_norm, is_shared=True)
+    yield time_step("norms within the products", overlaps=True)
 
 
 def name_parts(kernels: list[str]) -> list[str]:
