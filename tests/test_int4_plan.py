@@ -129,6 +129,17 @@ def test_structs(library):
     }
 
 
+def test_few_rows(plan):
+    """For up to 8 rows, a shape of few_rows.cuh with 8 rows of x, all at once: only these have versions for a norm."""
+    generator = random.Random(0)
+    for _ in range(1000):
+        n, k = (64 * generator.randint(1, generator.choice((10, 500, 3000))) for _ in "nk")
+        batch, has_wgmma = generator.randint(1, 8), generator.random() < 0.8
+        found = plan(n, k, batch, has_wgmma)
+        assert found.shape in ((0, 1, 2) if has_wgmma else (0,))
+        assert (found.batch, found.unsplit) == (batch, 0)
+
+
 def test_model_is_near_what_was_measured(library):
     """Of all plans in the record, most of which make_plan does not choose: 7% off on average, 58% at most."""
     logs = []

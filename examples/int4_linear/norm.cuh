@@ -5,8 +5,8 @@
 // The product before it has each y in one thread, at its end. That thread adds the residual, stores
 // s and s * weight, and leaves the sum of the squares of each 16 columns. The product after it
 // takes s * weight for x. 1 / rms is one number for each row, so it can wait for the end: the sums
-// are multiplied by it. Both main loops stay as they are. Only bfloat16, which holds any s *
-// weight.
+// are multiplied by it. Both main loops stay as they are. This is only for bfloat16: it has the
+// exponents of float32, so no s * weight is too large.
 #pragma once
 #include "codes.cuh"
 
