@@ -64,8 +64,10 @@ def test_values(lib, d, int8, device):
     dtypes = (torch.float16, torch.bfloat16) + (torch.float32,) * (device == "cpu")
     sizes = ((8, 2), (4, 4), (16, 1), (24, 2), (7, 1))
     capacities = (1, 17, 200) if device == "cpu" else (1, 17, 200, 1000, 5003)
-    for dtype, (heads, key_heads), capacity in itertools.product(dtypes, sizes, capacities):
-        lengths = [0, 1, 15, 16, 17, capacity - 1, capacity, capacity + 3, -1]
+    cases = [(each, [0, 1, 15, 16, 17, each - 1, each, each + 3, -1]) for each in capacities]
+    if device == "cuda":  # few units of 320 to 1280 KB: clusters, or a second kernel
+        cases += [(each, [0, each, -1]) for each in (2500, 5000)]
+    for dtype, (heads, key_heads), (capacity, lengths) in itertools.product(dtypes, sizes, cases):
         arguments, right = make(lengths, heads, key_heads, capacity, d, dtype, device, int8)
         out = lib.attend(*arguments)
         assert out.dtype == dtype
@@ -175,7 +177,11 @@ def test_step(lib, int8, device):
     for d, heads, (dtype, capacity, counts) in itertools.product(
         (64, 128),
         (2, 8, 24),
-        ((torch.bfloat16, 40, [0, 7, 15, 16, 31, 32, 39, 40, -1]), (torch.float16, 3000, [2999, 1024, 77])),
+        (
+            (torch.bfloat16, 40, [0, 7, 15, 16, 31, 32, 39, 40, -1]),
+            (torch.float16, 3000, [2999, 1024, 77]),  # on a GPU clusters; with 9000 a second kernel
+            (torch.float16, 9000, [8999]),
+        ),
     ):
         torch.manual_seed(d + heads)
         rows = len(counts)
