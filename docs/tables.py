@@ -436,4 +436,11 @@ TABLES |= {  # those that one call makes
     "decode-attention-steps": lambda: pivot(
         load("h200-decode-attention-steps"), "rung", "{rung}", "{batch} x {tokens}", "{us} ({of_peak:.1%})"
     ),
+    "attention-joins": lambda: pivot(
+        (row for row in load("h200-decode-attention-joins") if row["capacity"] == 4096),
+        "join",
+        "{join}; {plan}",
+        "{tokens} tokens",
+        "{chain_us:.1f} ({alone_us:.2f})",
+    ),
 }

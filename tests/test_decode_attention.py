@@ -64,8 +64,10 @@ def test_values(lib, d, int8, device):
     dtypes = (torch.float16, torch.bfloat16) + (torch.float32,) * (device == "cpu")
     sizes = ((8, 2), (4, 4), (16, 1), (24, 2), (7, 1))
     capacities = (1, 17, 200) if device == "cpu" else (1, 17, 200, 1000, 5003)
-    for dtype, (heads, key_heads), capacity in itertools.product(dtypes, sizes, capacities):
-        lengths = [0, 1, 15, 16, 17, capacity - 1, capacity, capacity + 3, -1]
+    cases = [(each, [0, 1, 15, 16, 17, each - 1, each, each + 3, -1]) for each in capacities]
+    if device == "cuda":  # few units of 320 to 1280 KB: clusters, or a second kernel
+        cases += [(each, [0, each, -1]) for each in (2500, 5000)]
+    for dtype, (heads, key_heads), (capacity, lengths) in itertools.product(dtypes, sizes, cases):
         arguments, right = make(lengths, heads, key_heads, capacity, d, dtype, device, int8)
         out = lib.attend(*arguments)
         assert out.dtype == dtype
@@ -175,7 +177,11 @@ def test_step(lib, int8, device):
     for d, heads, (dtype, capacity, counts) in itertools.product(
         (64, 128),
         (2, 8, 24),
-        ((torch.bfloat16, 40, [0, 7, 15, 16, 31, 32, 39, 40, -1]), (torch.float16, 3000, [2999, 1024, 77])),
+        (
+            (torch.bfloat16, 40, [0, 7, 15, 16, 31, 32, 39, 40, -1]),
+            (torch.float16, 3000, [2999, 1024, 77]),  # on a GPU clusters; with 9000 a second kernel
+            (torch.float16, 9000, [8999]),
+        ),
     ):
         torch.manual_seed(d + heads)
         rows = len(counts)
@@ -247,8 +253,11 @@ PLANS = {
     (8, 384): (4, 8, True),
     (8, 385): (8, 8, True),
     (9, 385): (4, 8, True),
-    (8, 512): (8, 8, True),
-    (8, 513): (4, 33, False),
+    (8, 1024): (8, 8, True),
+    (8, 1025): (4, 33, False),
+    (9, 512): (4, 8, True),
+    (9, 513): (4, 29, False),
+    (1, 1024): (8, 8, True),
     (44, 513): (4, 6, False),
     (45, 513): (8, 2, True),
     (66, 128): (8, 2, True),
@@ -279,12 +288,16 @@ def test_thresholds_of_the_plan(plan_of):
     """For rows of 256 bytes on an H200; for int8's 128 bytes; for GPUs with 163 and 99 KB, without clusters."""
     found = {(units, kb): plan_of(units, kb * 4, 256, 132, 227 * 1024, True) for units, kb in PLANS}
     assert found == PLANS
-    assert plan_of(8, 385 * 8, 128, 132, 227 * 1024, True) == (4, 8, True)  # not 8 warps, as with 256 bytes
+    small = {(8, 512): (4, 8, True), (8, 513): (8, 8, True), (3, 1024): (8, 8, True), (2, 513): (4, 33, False)}
+    small |= {(8, 385): (4, 8, True), (8, 1025): (4, 33, False)}  # not 8 warps from 385 KB on, as with 256 bytes
+    assert {(units, kb): plan_of(units, kb * 8, 128, 132, 227 * 1024, True) for units, kb in small} == small
+    assert plan_of(8, 513 * 16, 64, 132, 227 * 1024, True) == (4, 33, False)
     assert plan_of(8, 65, 255, 132, 227 * 1024, False) == (4, 1, False)  # 3 tiles of 32 tokens
     assert plan_of(8, 65, 256, 132, 227 * 1024, False) == (4, 2, False)  # 5 of 16
     a100 = {(8, 1024): (4, 13, False), (54, 1024): (4, 2, False), (55, 1024): (4, 3, False), (55, 384): (6, 1, False)}
     assert {(units, kb): plan_of(units, kb * 4, 256, 108, 163 * 1024, False) for units, kb in a100} == a100
     assert plan_of(8, 4096, 256, 170, 99 * 1024, False) == (3, 21, False)
+    assert plan_of(8, 4096, 256, 170, 99 * 1024, True) == (3, 21, False)  # too few warps for a cluster
     # how many warps fit next to the epilogue, and how many blocks of 4 warps fit on a multiprocessor
     assert [plan_of(200, 4096, 256, 132, 112 * 1024 - x, False)[0] for x in (0, 1)] == [4, 3]
     assert [plan_of(8, 4096, 256, 132, 213 * 1024 - x, False)[1] for x in (0, 1)] == [33, 16]

@@ -29,13 +29,23 @@ struct ProblemSize {
   int row, processors, shared, cluster, most_warps;
 };
 
-// The thresholds were measured on an H200.
+// Would twice as many blocks fit?
+inline bool has_room(const ProblemSize& x) { return 2 * x.cluster * x.units <= x.processors; }
+
+// Longer units need more warps than a cluster can have. So do one or two units of small tokens,
+// which take more arithmetic for each byte. The thresholds were measured on an H200.
+inline bool fits_clusters(const ProblemSize& x) {
+  if (x.cluster == 1) return false;
+  const bool is_light = x.row >= 256 || (x.row >= 128 && x.units > 2);
+  const bool is_enough = has_room(x) && is_light && x.most_warps == kMaxWarps;
+  return 3 * x.units > x.processors || x.kb <= (is_enough ? 1024 : 512);
+}
+
 inline Plan plan_cluster(const ProblemSize& x) {
   const bool is_short = x.kb <= 128 && x.units >= 8;
   if (is_short && x.cluster == 8) return {8, 4, true};  // fewer blocks to join
-  const bool is_long = x.kb > 384 && x.row >= 256;
-  const bool has_room = 2 * x.cluster * x.units <= x.processors;
-  return {x.cluster == 2 || (is_long && has_room) ? 8 : 4, x.cluster, true};
+  const bool is_long = x.kb > (x.row >= 256 ? 384 : 512);
+  return {x.cluster == 2 || (is_long && has_room(x)) ? 8 : 4, x.cluster, true};
 }
 
 // At least one unit for each multiprocessor: one block per unit, a large one for long sequences.
@@ -67,7 +77,7 @@ inline Plan make_plan(int64_t units, int64_t capacity, int row, int processors, 
   const int fitting = (shared - kMostEpilogueBytes) / kPipelineBytes;
   if (fitting < kMaxWarps) x.most_warps = fitting < 1 ? 1 : fitting;
   Plan plan;
-  if (can_cluster && x.cluster > 1 && (3 * units > processors || x.kb <= 512))
+  if (can_cluster && fits_clusters(x))
     plan = plan_cluster(x);
   else
     plan = units >= processors ? plan_many_units(x) : plan_few_units(x);
