@@ -1,6 +1,8 @@
 """examples/matmul: the rungs of the ladder against float64, and values of gated_linear."""
 
 import ctypes
+import itertools
+import re
 from pathlib import Path
 
 import pytest
@@ -28,7 +30,9 @@ def assert_close(found, right, error=0.01):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16], ids=str)
 def test_values(lib, device, dtype):
-    for rows, k, h in [(5, 24, 16), (300, 1000, 136), (1, 8, 8), (130, 72, 328), (9, 27, 8), (0, 8, 8), (3, 0, 8)]:
+    sizes = [(5, 24, 16), (300, 1000, 136), (1, 8, 8), (130, 72, 328), (9, 27, 8), (0, 8, 8), (3, 0, 8)]
+    sizes += [(16, 512, 1032), (200, 520, 1024), (40, 2048, 72), (700, 136, 2000)] * (device == "cuda")
+    for rows, k, h in sizes:
         x, w = make(lib, device, rows, k, h, dtype)
         gates, ups = (x.double() @ w.double().view(h // 8, 2, 8, k)[:, i].reshape(h, k).t() for i in range(2))
         error = (2 if dtype.itemsize == 2 else 32) * torch.finfo(dtype).eps
@@ -90,3 +94,36 @@ def test_rungs(nvcc, lib, lesson):
                     ladder.multiply(rung, a, b)
             else:
                 assert ladder.relative_error(ladder.multiply(rung, a, b), a, b) <= 2, (rung, m, n, k)
+
+
+class Plan(ctypes.Structure):
+    _fields_ = [
+        (name, ctypes.c_int)
+        for name in ("width", "cluster_m", "cluster_n", "split", "steps", "clusters", "high", "wide")
+    ]
+
+
+def test_rung_7_with_any_plan(lib, lesson):
+    """Each width, as one block, in both kinds of pairs, and with K split; twice, and the same bits."""
+    if not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] != 9:
+        pytest.skip("needs a Hopper GPU")
+    torch.manual_seed(0)
+    ladder = lesson("matmul", "ladder")
+    launch = ladder.load(function="launch_with_plan")
+    widths = [int(x) for x in re.search(r"kWidths\[\] = {([\d, ]+)}", (FOLDER / "plan.h").read_text())[1].split(", ")]
+    pairs = (1, 1), (2, 1), (1, 2)
+    for (index, width), (cluster_m, cluster_n), split in itertools.product(enumerate(widths), pairs, (1, 2, 3, 4)):
+        m, n, k = (torch.randint(low, high, ()).item() for low, high in ((1, 600), (1, 80), (33, 100)))
+        n, k = 8 * n, 8 * k
+        steps, high, wide = -(-k // 64), -(-n // (128 * cluster_m)), -(-m // (width * cluster_n))
+        part = -(-steps // split)
+        if (split - 1) * part >= steps:
+            continue
+        clusters = high * wide if split > 1 else -(-high * wide // 2)
+        plan = Plan(index, cluster_m, cluster_n, split, part, clusters, high, wide)
+        a, b = (torch.randn(size, k, device="cuda", dtype=torch.bfloat16) for size in (m, n))
+        found = [a.new_full((m, n), float("nan")) for _ in range(2)]
+        for c in found:
+            ladder.operators.launch(launch, ctypes.byref(plan), c, a, b, m, n, k)
+        assert ladder.relative_error(found[0], a, b) <= 2, (width, cluster_m, cluster_n, split, m, n, k)
+        assert torch.equal(*found)

@@ -5,7 +5,7 @@ from workshop import main
 
 def exercise_1():
     """Arrivals at `empty`: every warp that reads what a block has loaded for all four blocks. Bytes at `full`: each
-    block loads a quarter of B's tile, 256 rows of 64 columns, for all."""
+    block loads a quarter of A's tile, 256 rows of 64 columns, for all."""
     warps = [(block, warp) for block in range(4) for warp in range(8)]
     tile = 256 * 64 * 2
     others = tile - tile // 4

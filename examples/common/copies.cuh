@@ -67,6 +67,13 @@ __device__ inline void send(float4 x, float4* to, uint64_t* barrier, int block) 
                    "r"(counts), "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w) : "memory"));
 }
 
+// st.shared::cluster: writes to another block's shared memory, at an address of address_in();
+// cluster_sync() makes it visible there.
+__device__ inline void store_in(uint32_t there, float4 x) {
+  SM_90(asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(there), "f"(x.x),
+                     "f"(x.y), "f"(x.z), "f"(x.w) : "memory"));
+}
+
 // ---- TMA: one thread starts the copy of a whole tile. tensor_map.cuh makes the maps.
 
 // cp.async.bulk.tensor: elements outside of the tensor are read as zero. The bytes count at

@@ -42,10 +42,18 @@ __device__ inline void ldmatrix(uint32_t (&x)[4], uint32_t row) {
 #undef LDMATRIX
 }
 
-// stmatrix: stores four such matrices.
+// stmatrix: stores four such matrices, each transposed if asked for.
+template <bool kTransposed = false>
 __device__ inline void stmatrix(uint32_t row, const uint32_t (&x)[4]) {
-  SM_90(asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row),
-                     "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]) : "memory"));
+#define STMATRIX(order)                                                \
+  SM_90(asm volatile("stmatrix.sync.aligned.m8n8.x4" order             \
+                     ".shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row), \
+                     "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]) : "memory"))
+  if constexpr (kTransposed)
+    STMATRIX(".trans");
+  else
+    STMATRIX("");
+#undef STMATRIX
 }
 
 // movmatrix: transposes an 8 x 8 matrix.

@@ -4,11 +4,14 @@
 #include <cuda_runtime.h>
 
 // A contiguous tensor whose elements have so many bytes. Sizes and boxes, which are the tiles, have
-// the innermost dimension first. Returns NULL or an error message.
+// the innermost dimension first. promotion: L2 fetches whole blocks of so many bytes from memory;
+// where rows begin at any multiple of 16 bytes, none may be faster. Returns NULL or an error
+// message.
 template <int kDims>
 const char* make_map(CUtensorMap* map, CUtensorMapDataType type, int bytes, const void* data,
                      const cuuint64_t (&sizes)[kDims], const cuuint32_t (&box)[kDims],
-                     CUtensorMapSwizzle swizzle = CU_TENSOR_MAP_SWIZZLE_NONE) {
+                     CUtensorMapSwizzle swizzle = CU_TENSOR_MAP_SWIZZLE_NONE,
+                     CUtensorMapL2promotion promotion = CU_TENSOR_MAP_L2_PROMOTION_L2_256B) {
   // Asked of the runtime (12.5 and later), so that nothing has to be linked against the driver.
   static const auto encode = [] {
     void* found = nullptr;
@@ -26,7 +29,6 @@ const char* make_map(CUtensorMap* map, CUtensorMapDataType type, int bytes, cons
   }
   const CUresult result =
       encode(map, type, kDims, const_cast<void*>(data), sizes, strides, box, steps,
-             CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-             CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+             CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, promotion, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return result == CUDA_SUCCESS ? nullptr : "cuTensorMapEncodeTiled refused the tensor";
 }

@@ -1,6 +1,11 @@
-// The top of the ladder: persistent blocks in clusters of two, a producer thread and two warpgroups
-// of consumers, results by TMA. Rung 7 stores the product; gated_linear's epilogue halves it first.
+// The top of the ladder: persistent blocks, clusters, a producer thread and two warpgroups of
+// consumers, results by TMA. Rung 7 stores the product; gated_linear's epilogue halves it first.
+//
+// It computes C^T = B A^T: the 64 rows of a warpgroup's wgmma are rows of B, of which there are
+// many, and its columns are rows of A, which may be few.
 #pragma once
+#include <utility>
+
 #include "common/barriers.cuh"
 #include "common/copies.cuh"
 #include "common/launch.cuh"
@@ -18,26 +23,31 @@ struct Problem {
   int m, n, k;
 };
 
-// kTileN rows of B per tile. kCluster blocks that lie below each other share the tiles of B.
+// The stages of the pipeline: kTileM rows of B and kTileN rows of A each.
 template <int kTileN>
 struct SharedStorage {
   static constexpr int kStages = 4 * (kTileM + 256) / (kTileM + kTileN);
-  bf16 a[kStages][kTileM * kTileK];
-  bf16 b[kStages][kTileN * kTileK];
+  bf16 b[kStages][kTileM * kTileK];
+  bf16 a[kStages][kTileN * kTileK];
   bf16 c[2][2][64 * 64];  // two buffers for each warpgroup of consumers
   uint64_t full[kStages], empty[kStages];
 };
 
-// Row and column of tile i, in the order that suits L2: down a band of 2048 rows, then one column
-// further. So blocks that run together read about 2048 rows of A and 2048 of B.
-template <int kTileN, int kCluster>
-__device__ int2 find_tile(int i, int rows, int columns) {
-  const int high = (rows + kTileM * kCluster - 1) / (kTileM * kCluster);
-  const int wide = (columns + kTileN - 1) / kTileN;
-  constexpr int kBand = 16 / kCluster;
-  const int band = i / (kBand * wide), first = band * kBand;
-  const int here = min(kBand, high - first), place = i - first * wide;
-  return make_int2((first + place % here) * kTileM * kCluster, place / here * kTileN);
+// First row of B and of A of the block's tile in the cluster's turn i, in the order that suits L2:
+// down a band of 2048 rows of B, then to the next rows of A. So blocks that run together read about
+// 2048 rows of each.
+struct Tile {
+  int b_row, a_row;
+};
+template <int kTileN>
+__device__ Tile find_tile(int i, const Plan& plan) {
+  const int rows = plan.cluster_m == 1 ? 16 : 8;
+  const int first = i / (rows * plan.wide) * rows;  // of the band
+  const int here = min(rows, plan.high - first), place = i - first * plan.wide;
+  Tile tile = {(first + place % here) * plan.cluster_m, place / here * plan.cluster_n};
+  if (plan.cluster_m == 2) tile.b_row += blockIdx.x;
+  if (plan.cluster_n == 2) tile.a_row += blockIdx.x;
+  return {tile.b_row * kTileM, tile.a_row * kTileN};
 }
 
 // A stage, and the parity of its phase. Producer and consumers walk over the stages alike.
@@ -83,6 +93,11 @@ __device__ inline bf16* piece_of(bf16* tile, int row, int piece) {
   return tile + row * kTileK + (piece ^ row % 8) * 8;
 }
 
+// The same, 32 columns wide: TMA's swizzle of 64 bytes.
+__device__ inline bf16* piece_of_half(bf16* tile, int row, int piece) {
+  return tile + row * kTileK / 2 + (piece ^ row / 2 % 4) * 8;
+}
+
 // ldmatrix and stmatrix move four 8 x 8 matrices (`block`): lanes 0 to 7 pass the addresses of the
 // rows of matrix 0, lanes 8 to 15 those of matrix 1, and so on. In 16 x 16 elements as mma takes
 // and wgmma leaves them, 0 and 1 are one below the other, 2 and 3 to their right.
@@ -91,80 +106,150 @@ __device__ inline uint32_t row_of_lane(bf16* tile, int row, int piece) {
   return address(piece_of(tile, row + block % 2 * 8 + line, piece + block / 2));
 }
 
-// The epilogue: rounds a warpgroup's accumulators and stores them, 64 columns at a time: to shared
-// memory as TMA reads it, in swizzled rows, then by TMA, which copies in the background. Of each 8
-// columns a thread has two neighbours. kGated: of 16 columns the first 8 are gates, so one thread
-// has both of a pair.
+// What a thread holds of 8 columns of C^T, rows of A: two neighbours of a row of B, and two of the
+// row 8 below. kGated: of 16 rows of B the first 8 are gates, so one thread has both of a pair.
+__device__ inline uint32_t gated_pair(const float* d) {
+  return round_pair(silu(d[0]) * d[2], silu(d[1]) * d[3]);
+}
+
+// Writes a warp's part of a buffer: kRows rows of C, 16 columns of it, or 8 if gated. stmatrix
+// transposes: a thread holds neighbours of a column of C.
+template <bool kGated, int kRows>
+__device__ void write_rows(bf16* buffer, const float* d, int warp) {
+  const int block = threadIdx.x % 32 / 8, line = threadIdx.x % 8;
+#pragma unroll
+  for (int row = 0; row < kRows; row += kGated ? 32 : 16, d += kGated ? 16 : 8) {
+    if constexpr (kGated) {  // of 16 rows that are left, the first two matrices twice
+      const int blocks = kRows - row < 32 ? 2 : 4;
+      uint32_t x[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) x[i] = gated_pair(d + i % blocks * 4);
+      const bf16* to = piece_of_half(buffer, row + block % blocks * 8 + line, warp);
+      stmatrix<true>(address(to), x);
+    } else {
+      const uint32_t x[4] = {round_pair(d[0], d[1]), round_pair(d[4], d[5]), round_pair(d[2], d[3]),
+                             round_pair(d[6], d[7])};
+      stmatrix<true>(row_of_lane(buffer, row, warp * 2), x);
+    }
+  }
+}
+
+// The epilogue: rounds a warpgroup's accumulators and stores them, 64 rows of C at a time (the last
+// 64 may overlap those before): to shared memory as TMA reads it, in swizzled rows, then by TMA,
+// which copies in the background. at: the warpgroup's first row of B, and of A.
 template <bool kGated, int kSums>
 __device__ void store_result(const CUtensorMap& map, bf16 (*buffers)[64 * 64], int& turn,
-                             const float (&d)[kSums], int row, int column) {
-  constexpr int kShare = kGated ? 2 : 1;
-  const int warpgroup = threadIdx.x / 128, thread = threadIdx.x % 128, warp = thread / 32;
+                             const float (&d)[kSums], Tile at) {
+  constexpr int kTileN = kSums * 2, kRows = kTileN < 64 ? kTileN : 64;
+  const int warpgroup = threadIdx.x / 128, thread = threadIdx.x % 128;
 #pragma unroll
-  for (int start = 0; start < kSums; start += 32 * kShare) {
+  for (int i = 0; i < kTileN; i += kRows) {
+    const int start = i + kRows < kTileN ? i : kTileN - kRows;
     bf16* buffer = buffers[turn];
     turn ^= 1;
     if (thread == 0) tma_store_wait<1>();
     sync_warpgroup(warpgroup);  // the buffer is free
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      uint32_t x[4];
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        if constexpr (kGated) {
-          const float* pair = d + start + i * 16 + j / 2 * 8 + j % 2 * 2;
-          x[j] = round_pair(silu(pair[0]) * pair[4], silu(pair[1]) * pair[5]);
-        } else {
-          x[j] = round_pair(d[start + i * 8 + j * 2], d[start + i * 8 + j * 2 + 1]);
-        }
-      }
-      stmatrix(row_of_lane(buffer, warp * 16, i * 2), x);
-    }
+    write_rows<kGated, kRows>(buffer, d + start / 2, thread / 32);
     tma_store_fence();
     sync_warpgroup(warpgroup);
-    if (thread == 0) store_tile(map, buffer, {column / kShare + start * 2 / kShare, row});
+    const int column = kGated ? at.b_row / 2 : at.b_row;
+    if (thread == 0) store_tile(map, buffer, {column, at.a_row + start});
+  }
+}
+
+// Stores 16 rows of B's share of 8 rows of C, of which a warp holds the sums. movmatrix gives each
+// lane neighbours of a row of C.
+template <bool kGated>
+__device__ void store_joined(const Problem& p, const float* d, int b_row, int a_row) {
+  const int lane = threadIdx.x % 32, row = a_row + lane / 4;
+  const int column = (kGated ? b_row / 2 : b_row) + lane % 4 * 2, columns = kGated ? p.n / 2 : p.n;
+  const uint32_t low = movmatrix(kGated ? gated_pair(d) : round_pair(d[0], d[1]));
+  const uint32_t high = kGated ? 0 : movmatrix(round_pair(d[2], d[3]));
+  uint32_t* to = reinterpret_cast<uint32_t*>(p.c + int64_t{row} * columns + column);
+  if (row < p.m && column < columns) to[0] = low;
+  if (!kGated && row < p.m && column + 8 < columns) to[4] = high;
+}
+
+// Where K is split: the blocks of a cluster have sums of one part of K each for the same tile. The
+// consumer warps of block i add up and store what warps i, i + split, ... hold in all blocks, so
+// each warp sends its accumulators to one block. The parts are added in order: the result does not
+// depend on who comes first.
+template <bool kGated, int kSums>
+__device__ void join_parts(float4* parts, const float (&d)[kSums], const Problem& p,
+                           const Plan& plan, Tile at) {
+  constexpr int kGroups = kSums / 4;  // of 8 columns of C^T
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int part = blockIdx.y, slots = divide_up(8, plan.split);
+  const auto place = [&](int of_part, int slot, int group) {
+    return parts + ((of_part * slots + slot) * kGroups + group) * 32 + lane;
+  };
+  const int to = warp % plan.split * gridDim.x + blockIdx.x;
+  const uint32_t there = address_in(to, place(part, warp / plan.split, 0));
+#pragma unroll
+  for (int i = 0; i < kGroups; ++i) {
+    const float* x = d + i * 4;
+    store_in(there + i * 32 * sizeof(float4), make_float4(x[0], x[1], x[2], x[3]));
+  }
+  cluster_sync();  // all parts are here
+  for (int slot = 0; slot * plan.split + part < 8; ++slot) {
+    for (int i = warp; i < kGroups; i += 8) {
+      float sum[4] = {};
+      for (int of_part = 0; of_part < plan.split; ++of_part) {
+        const float4 x = *place(of_part, slot, i);
+        sum[0] += x.x;
+        sum[1] += x.y;
+        sum[2] += x.z;
+        sum[3] += x.w;
+      }
+      store_joined<kGated>(p, sum, at.b_row + (slot * plan.split + part) * 16, at.a_row + i * 8);
+    }
   }
 }
 
 // 7. C = A B^T, or its gated half. While a warpgroup rounds and stores a tile, the producer already
-// loads the next one.
-template <int kTileN, int kCluster, bool kGated>
+// loads the next one. Where K is split, each cluster has one tile.
+template <int kTileN, bool kGated>
 __global__ void __launch_bounds__(384, 1)
     multiply(const __grid_constant__ CUtensorMap a_map, const __grid_constant__ CUtensorMap b_map,
-             const __grid_constant__ CUtensorMap c_map, int m, int n, int k, int tiles) {
+             const __grid_constant__ CUtensorMap c_map, Problem p, Plan plan) {
   extern __shared__ __align__(1024) uint8_t memory[];
   using Memory = SharedStorage<kTileN>;
   Memory& s = *reinterpret_cast<Memory*>(memory);
   constexpr int kStages = Memory::kStages;
   const int warpgroup = threadIdx.x / 128, thread = threadIdx.x % 128, lane = thread % 32;
-  const int rank = blockIdx.x % kCluster, clusters = gridDim.x / kCluster;
-  const int steps = (k + kTileK - 1) / kTileK;
+  const int pair = plan.cluster_m * plan.cluster_n, rank = blockIdx.x, part = blockIdx.y;
+  const int first = part * plan.steps, end = min(first + plan.steps, divide_up(p.k, kTileK));
+  launch_dependent_grids();  // the next kernel may start where multiprocessors are free
   if (threadIdx.x == 0) {
+    prefetch_map(&a_map);
+    prefetch_map(&b_map);
     for (int i = 0; i < kStages; ++i) {
-      init_barrier(&s.full[i], 1);              // the producer's arrive_and_expect_tx
-      init_barrier(&s.empty[i], 8 * kCluster);  // each warp that reads what this block has loaded
+      init_barrier(&s.full[i], 1);          // the producer's arrive_and_expect_tx
+      init_barrier(&s.empty[i], 8 * pair);  // each warp that reads what this block has loaded
     }
     fence_barrier_init();
   }
   cluster_sync();
+  wait_on_dependent_grids();  // for A and B, and until nothing reads C any more
   PipelineState<kStages> state;
   if (warpgroup == 2) {
     warpgroup_reg_dealloc<40>();
     if (thread == 0) {
-      for (int i = blockIdx.x / kCluster; i < tiles; i += clusters) {
-        const auto [row, column] = find_tile<kTileN, kCluster>(i, m, n);
-        for (int step = 0; step < steps; ++step, state.advance()) {
+      // Of a tile that two blocks share, each loads a half for both.
+      const uint16_t both = 3 << part * 2;
+      const int b_half = plan.cluster_n == 2 ? rank * kTileM / 2 : 0;
+      const int a_half = plan.cluster_m == 2 ? rank * kTileN / 2 : 0;
+      const uint16_t b_mask = plan.cluster_n == 2 ? both : 0;
+      const uint16_t a_mask = plan.cluster_m == 2 ? both : 0;
+      for (int i = blockIdx.z; i < plan.high * plan.wide; i += gridDim.z) {
+        const Tile at = find_tile<kTileN>(i, plan);
+        for (int step = first; step < end; ++step, state.advance()) {
           const int stage = state.stage, depth = step * kTileK;
           uint64_t* full = &s.full[stage];
           wait(&s.empty[stage], state.phase ^ 1);
-          arrive_and_expect_tx(full, sizeof(s.a[0]) + sizeof(s.b[0]));
-          load_tile(s.a[stage], a_map, full, {depth, row + rank * kTileM});
-          if (kCluster == 1) {
-            load_tile(s.b[stage], b_map, full, {depth, column});
-          } else {  // each block loads a part of B's tile for both
-            const int part = rank * kTileN / kCluster;
-            load_tile(s.b[stage] + part * kTileK, b_map, full, {depth, column + part}, 3);
-          }
+          arrive_and_expect_tx(full, sizeof(s.b[0]) + sizeof(s.a[0]));
+          load_tile(s.b[stage] + b_half * kTileK, b_map, full, {depth, at.b_row + b_half}, b_mask);
+          load_tile(s.a[stage] + a_half * kTileK, a_map, full, {depth, at.a_row + a_half}, a_mask);
         }
       }
     }
@@ -173,55 +258,80 @@ __global__ void __launch_bounds__(384, 1)
     warpgroup_reg_alloc<232>();
     int turn = 0;                                // of the two buffers for results
     const auto release_stage = [&](int stage) {  // to the producers of all blocks that fill it
-      if (lane < kCluster) arrive_at(&s.empty[stage], lane);
+      if (lane < pair) arrive_at(&s.empty[stage], part * pair + lane);
     };
-    for (int i = blockIdx.x / kCluster; i < tiles; i += clusters) {
-      const auto [row, column] = find_tile<kTileN, kCluster>(i, m, n);
+    for (int i = blockIdx.z; i < plan.high * plan.wide; i += gridDim.z) {
+      Tile at = find_tile<kTileN>(i, plan);
       float d[kTileN / 2];
       int last = 0;
-      for (int step = 0; step < steps; ++step, state.advance()) {
+      for (int step = first; step < end; ++step, state.advance()) {
         wait(&s.full[state.stage], state.phase);
-        start_product(d, s.a[state.stage] + warpgroup * 64 * kTileK, s.b[state.stage], step == 0);
+        start_product(d, s.b[state.stage] + warpgroup * 64 * kTileK, s.a[state.stage],
+                      step == first);
         warpgroup_wait<1>();  // one product runs while the next one is started
-        if (step > 0) release_stage(last);
+        if (step > first) release_stage(last);
         last = state.stage;
       }
       warpgroup_wait<0>();
       warpgroup_fence_operand(d);
       release_stage(last);
-      store_result<kGated>(c_map, s.c[warpgroup], turn, d, row + rank * kTileM + warpgroup * 64,
-                           column);
+      if (plan.split > 1) {
+        cluster_sync();  // all blocks have read their stages, which take the sums now
+        join_parts<kGated>(reinterpret_cast<float4*>(memory), d, p, plan, at);
+        return;
+      }
+      at.b_row += warpgroup * 64;
+      store_result<kGated>(c_map, s.c[warpgroup], turn, d, at);
     }
     if (thread == 0) tma_store_wait<0>();
   }
   cluster_sync();  // a block must not end while the other one may still arrive at its barriers
+  if (plan.split > 1) cluster_sync();  // the producer's warps: that of join_parts
 }
 
-// How TMA finds tiles of box_rows x kTileK in a row-major matrix. Returns NULL or an error message.
+// How TMA finds tiles of box_rows x box_columns in a row-major matrix: 64 columns, or 32. Returns
+// NULL or an error message.
 inline const char* make_tensor_map(CUtensorMap* map, const bf16* data, int rows, int columns,
-                                   unsigned box_rows) {
+                                   unsigned box_rows, unsigned box_columns = kTileK) {
   if (reinterpret_cast<uintptr_t>(data) % 16 != 0 || columns % 8 != 0) {
     return "TMA needs rows and pointers that are multiples of 16 bytes";
   }
   return make_map<2>(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, sizeof(bf16), data,
-                     {cuuint64_t(columns), cuuint64_t(rows)}, {kTileK, box_rows},
-                     CU_TENSOR_MAP_SWIZZLE_128B);
+                     {cuuint64_t(columns), cuuint64_t(rows)}, {box_columns, box_rows},
+                     box_columns == 64 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B,
+                     CU_TENSOR_MAP_L2_PROMOTION_NONE);
 }
 
 inline bool is_hopper() { return device_attribute(cudaDevAttrComputeCapabilityMajor) == 9; }
 
-template <int kShape, bool kGated>
+template <int kTileN, bool kGated>
 const char* launch_multiply(const Problem& p, const Plan& plan, cudaStream_t stream) {
-  constexpr int kTileN = kShapes[kShape].tile_n, kCluster = kShapes[kShape].cluster;
+  constexpr unsigned kRows = kTileN < 64 ? kTileN : 64, kShare = kGated ? 2 : 1;
   CUtensorMap a_map, b_map, c_map;
-  const char* error = make_tensor_map(&a_map, p.a, p.m, p.k, kTileM);
-  if (!error) error = make_tensor_map(&b_map, p.b, p.n, p.k, kTileN / kCluster);
-  if (!error) error = make_tensor_map(&c_map, p.c, p.m, kGated ? p.n / 2 : p.n, 64);
+  const char* error = make_tensor_map(&a_map, p.a, p.m, p.k, kTileN / plan.cluster_m);
+  if (!error) error = make_tensor_map(&b_map, p.b, p.n, p.k, kTileM / plan.cluster_n);
+  if (!error) error = make_tensor_map(&c_map, p.c, p.m, p.n / kShare, kRows, 64 / kShare);
   if (error) return error;
-  const unsigned blocks = plan.blocks;
-  return launch(multiply<kTileN, kCluster, kGated>,
-                {blocks, 384, sizeof(SharedStorage<kTileN>), kCluster}, stream, a_map, b_map, c_map,
-                p.m, p.n, p.k, plan.tiles);
+  const dim3 cluster(plan.cluster_m * plan.cluster_n, plan.split);
+  const dim3 blocks(cluster.x, cluster.y, plan.clusters);
+  const bool is_early = plan.clusters == plan.high * plan.wide;  // a tile for each: starts count
+  return launch(multiply<kTileN, kGated>,
+                {blocks, 384, sizeof(SharedStorage<kTileN>), cluster, is_early}, stream, a_map,
+                b_map, c_map, p, plan);
+}
+
+template <bool kGated, int... kIndices>
+const char* launch_width(const Problem& p, const Plan& plan, cudaStream_t stream,
+                         std::integer_sequence<int, kIndices...>) {
+  using Launch = const char*(const Problem&, const Plan&, cudaStream_t);
+  static constexpr Launch* kLaunches[] = {launch_multiply<kWidths[kIndices], kGated>...};
+  return kLaunches[plan.width](p, plan, stream);
+}
+
+// Starts the instance for the plan's width. Returns NULL or an error message.
+template <bool kGated>
+const char* launch_plan(const Problem& p, const Plan& plan, cudaStream_t stream) {
+  return launch_width<kGated>(p, plan, stream, std::make_integer_sequence<int, kWidthCount>());
 }
 
 // Computes C, or its gated half. Returns NULL or an error message.
@@ -229,13 +339,5 @@ template <bool kGated>
 const char* launch_product(const Problem& p, cudaStream_t stream) {
   if (!is_hopper()) return "needs a GPU of compute capability 9.0 (Hopper)";
   const int processors = device_attribute(cudaDevAttrMultiProcessorCount);
-  const Plan plan = make_plan(p.m, p.n, p.k, processors, kGated ? 1 : kShapeCount);
-  if constexpr (!kGated) {
-    if (plan.shape == 1) return launch_multiply<1, false>(p, plan, stream);
-    if (plan.shape == 2) return launch_multiply<2, false>(p, plan, stream);
-    if (plan.shape == 3) return launch_multiply<3, false>(p, plan, stream);
-    if (plan.shape == 4) return launch_multiply<4, false>(p, plan, stream);
-    if (plan.shape == 5) return launch_multiply<5, false>(p, plan, stream);
-  }
-  return launch_multiply<0, kGated>(p, plan, stream);
+  return launch_plan<kGated>(p, make_plan(p.m, p.n, p.k, processors), stream);
 }
