@@ -74,14 +74,3 @@ __device__ inline void arrive_and_expect_tx(uint64_t* barrier, int bytes) {
 __device__ inline void wait(uint64_t* barrier, int parity) {
   SM_90(while (!ptx::mbarrier_try_wait_parity(barrier, parity)){});
 }
-
-// red.release, ld.acquire: counts up in global memory, after all that this thread and those that it
-// met at a barrier have written; reads such a counter, before all that they read then.
-__device__ inline void count_up(unsigned* counter) {
-  asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
-}
-__device__ inline unsigned load_counter(const unsigned* counter) {
-  unsigned x;
-  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(x) : "l"(counter) : "memory");
-  return x;
-}

@@ -67,37 +67,6 @@ __device__ inline void send(float4 x, float4* to, uint64_t* barrier, int block) 
                    "r"(counts), "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w) : "memory"));
 }
 
-// cp.async.bulk: one thread copies a multiple of 16 bytes, which count at `barrier`. L2 should
-// evict them first. (cuda::ptx has no such hint.)
-__device__ inline void load_bulk_once(void* to, const void* from, int bytes, uint64_t* barrier) {
-  uint64_t policy;
-  SM_90(asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy)));
-  SM_90(
-      asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes."
-                   "L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(address(to)),
-                   "l"(from), "r"(bytes), "r"(address(barrier)), "l"(policy) : "memory"));
-}
-
-// ld.relaxed, st.relaxed: at once for all 64 bits, and past L1, which does not see what other
-// multiprocessors write. load_two_relaxed(): each of two at once. (cuda::atomic_ref has the first
-// two; but it takes no vectors.)
-__device__ inline uint64_t load_relaxed(const uint64_t* from) {
-  uint64_t x;
-  asm volatile("ld.relaxed.gpu.global.b64 %0, [%1];" : "=l"(x) : "l"(from) : "memory");
-  return x;
-}
-__device__ inline ulonglong2 load_two_relaxed(const uint64_t* from) {
-  ulonglong2 x;
-  asm volatile("ld.relaxed.gpu.global.v2.b64 {%0, %1}, [%2];"
-               : "=l"(x.x), "=l"(x.y)
-               : "l"(from)
-               : "memory");
-  return x;
-}
-__device__ inline void store_relaxed(uint64_t* to, uint64_t x) {
-  asm volatile("st.relaxed.gpu.global.b64 [%0], %1;" ::"l"(to), "l"(x) : "memory");
-}
-
 // ---- TMA: one thread starts the copy of a whole tile. tensor_map.cuh makes the maps.
 
 // cp.async.bulk.tensor: elements outside of the tensor are read as zero. The bytes count at

@@ -74,8 +74,6 @@ struct Launch {
   size_t shared = 0;      // bytes of shared memory, above what the kernel declares
   dim3 cluster = 1;       // blocks of a cluster
   bool is_early = false;  // may start while the kernel before runs: it must wait by itself
-  bool is_cooperative =
-      false;  // all blocks run at once, or the launch fails: they may wait for each other
 };
 
 // Starts a kernel in a stream of the current device. Converts each argument to the kernel's
@@ -84,7 +82,7 @@ struct Launch {
 template <typename... Parameters, typename... Arguments>
 const char* launch(void (*kernel)(Parameters...), const Launch& how, cudaStream_t stream,
                    const Arguments&... arguments) {
-  cudaLaunchAttribute attributes[3] = {};
+  cudaLaunchAttribute attributes[2] = {};
   cudaLaunchConfig_t config = {how.blocks, how.threads, how.shared, stream, attributes, 0};
   cudaError_t error = cudaSuccess;
   if (how.shared > 0) {
@@ -97,11 +95,6 @@ const char* launch(void (*kernel)(Parameters...), const Launch& how, cudaStream_
     cudaLaunchAttribute& early = attributes[config.numAttrs++];
     early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     early.val.programmaticStreamSerializationAllowed = 1;
-  }
-  if (how.is_cooperative) {
-    cudaLaunchAttribute& cooperative = attributes[config.numAttrs++];
-    cooperative.id = cudaLaunchAttributeCooperative;
-    cooperative.val.cooperative = 1;
   }
   const unsigned size = how.cluster.x * how.cluster.y * how.cluster.z;
   if (size > 1) {

@@ -55,7 +55,7 @@ __device__ inline uint32_t movmatrix(uint32_t x) {
 }
 
 // mma: c += a * b. a: 16 x 16, b: 16 x 8, c: 16 x 8; or bytes and integers, with 32 columns of a
-// and rows of b. T: of a; bytes of b have signs. Not volatile: the compiler may interleave it.
+// and rows of b. Not volatile: the compiler may interleave it.
 #define MMA(text, kind)                                                                           \
   asm("mma.sync.aligned." text " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
       : "+" kind(c[0]), "+" kind(c[1]), "+" kind(c[2]), "+" kind(c[3])                            \
@@ -69,8 +69,5 @@ __device__ inline void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, u
 }
 template <typename T>
 __device__ inline void mma(int (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  if constexpr (std::is_same_v<T, uint8_t>)
-    MMA("m16n8k32.row.col.s32.u8.s8.s32", "r");
-  else
-    MMA("m16n8k32.row.col.s32.s8.s8.s32", "r");
+  MMA("m16n8k32.row.col.s32.s8.s8.s32", "r");
 }

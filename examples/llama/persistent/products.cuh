@@ -148,8 +148,8 @@ __device__ inline void add_unit(float2& sums, Consumer& c, const Activations<kGr
       a[0][j] = words[4 * i + j] & 0x0f0f0f0f;
       a[1][j] = words[4 * i + j] & 0xf0f0f0f0;
     }
-    mma<uint8_t>(lower, a[0], x.b[s / 4][i][0], x.b[s / 4][i][1]);
-    mma<uint8_t>(upper, a[1], x.b[s / 4][2 + i][0], x.b[s / 4][2 + i][1]);
+    multiply_bytes(lower, a[0], x.b[s / 4][i][0], x.b[s / 4][i][1]);
+    multiply_bytes(upper, a[1], x.b[s / 4][2 + i][0], x.b[s / 4][2 + i][1]);
   }
   int both[4];  // hi and lo of the even row, and of the odd one
   for (int i = 0; i < 4; ++i) both[i] = 16 * lower[i] + upper[i];

@@ -4,7 +4,7 @@
 #include <stdint.h>
 
 #include "common/divide.h"
-#include "common/instructions.cuh"
+#include "instructions.cuh"
 
 namespace persistent {
 

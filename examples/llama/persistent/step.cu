@@ -250,7 +250,13 @@ extern "C" const char* launch_step(const char* qkv, const char* o, const char* g
   p.inner_x = take(count.inner);
   p.best = take(count.best);
   const auto kernel = is_tagged ? decode<Exchange::kTags> : decode<Exchange::kBarriers>;
-  Launch how = {blocks, kThreads, sizeof(Shared)};
-  how.is_cooperative = true;
-  return launch(kernel, how, stream, p);
+  const void* const address = reinterpret_cast<const void*>(kernel);
+  const KernelOnDevice found = on_current_device(address);  // allows it the shared memory
+  if (found.error != cudaSuccess) return message_of(found.error);
+  if (found.dynamic_shared < sizeof(Shared))
+    return "the kernel needs more shared memory per block than this GPU has";
+  // All blocks run at once, or the launch fails: they wait for each other.
+  void* arguments[] = {&p};
+  return message_of(cudaLaunchCooperativeKernel(address, dim3(blocks), dim3(kThreads), arguments,
+                                                sizeof(Shared), stream));
 }
