@@ -23,7 +23,7 @@ LLAMA3["original_max_position_embeddings"] = 64
 
 @pytest.fixture(scope="module")
 def lesson(lesson):
-    modules = {name: lesson("llama", name) for name in ("llama", "load", "generate", "run")}
+    modules = {name: lesson("llama", name) for name in ("llama", "load", "generate", "run", "one_kernel")}
     return SimpleNamespace(**modules)
 
 
@@ -334,6 +334,59 @@ def test_full_context(lesson):
     assert [int(generator.cache.counts[0]) for _ in generator.generate(prompts(30), 3)] == [30, 31, 32]
 
 
+def test_units(lesson):
+    """Each code, scale and zero of a 4-bit layer is where persistent/products.cuh reads it."""
+    n, k = 1152, 384  # more rows than are packed at a time
+    generator = torch.Generator().manual_seed(0)
+    codes, zero = (torch.randint(16, size, generator=generator) for size in ((n, k), (n, 3)))
+    scale = torch.rand(n, 3, generator=generator).bfloat16()
+    layer = lesson.llama.int4_linear.Int4Linear(*lesson.llama.int4_linear.pack(codes, scale, zero))
+    units = lesson.one_kernel.units(layer)
+    assert units.shape == (n // 16, 3, 1072)
+    row, column = torch.arange(n)[:, None], torch.arange(k)
+    lane, step = row % 16 // 2 * 4 + column % 16 // 4, column % 128 // 32
+    word = column % 32 // 16 * 2 + row % 2
+    byte = units[row // 16, column // 128, step % 2 * 512 + lane * 16 + word * 4 + column % 4]
+    assert torch.equal(byte >> step // 2 * 4 & 15, codes.to(torch.uint8))
+    affine = units[:, :, 1024:].reshape(n // 16, 3, 48)
+    assert torch.equal(affine[:, :, :32].contiguous().view(torch.bfloat16).transpose(1, 2).reshape(n, 3), scale)
+    assert torch.equal(affine[:, :, 32:].transpose(1, 2).reshape(n, 3), zero.to(torch.uint8))
+
+
+EIGHT = dict(hidden_size=4096, intermediate_size=14336, num_hidden_layers=2, num_attention_heads=32)
+EIGHT |= dict(num_key_value_heads=8, head_dim=128, vocab_size=1024, max_position_embeddings=200)
+
+
+def test_one_kernel(cuda, nvcc, lesson):
+    """Its logits and its cache are the graph's, within bfloat16's rounding; with barriers they have the same bits."""
+    if torch.cuda.get_device_capability() != (9, 0):
+        pytest.skip("needs compute capability 9.0")
+    model = make(lesson, cuda, config=lesson.llama.Config(**EIGHT), is_int4=True, is_last_int4=True)
+    graph, one = lesson.generate.Generator(model, 1, 100), lesson.one_kernel.OneKernelGenerator(model, 100)
+    least = lesson.one_kernel.OneKernelGenerator(model, 100, lambda x: x.argmin(-1), has_barriers=True)
+    text = prompts(100)[0]
+    for generator in (graph, one, least):
+        generator.read([text[:50]])
+    for length in range(50, 100):  # from the second tile of tokens to the fourth, and to the cache's end
+        for generator in (graph, one, least):
+            generator.tokens.fill_(text[length])
+            generator.replay()
+        assert error(one.logits, graph.logits) < 0.02
+        assert torch.equal(one.logits, least.logits)
+        assert one.logits[0, one.tokens] == one.logits.max()
+        assert least.logits[0, least.tokens] == one.logits.min()
+        assert one.cache.counts.flatten().tolist() == [length + 1, length + 2]
+    for mine, right, same in zip(one.cache.tensors, graph.cache.tensors, least.cache.tensors, strict=True):
+        assert error(mine[:, :, :, 50:], right[:, :, :, 50:]) < 0.02
+        assert torch.equal(mine, same)
+
+
+def test_one_kernel_refuses(lesson):
+    """A model that the kernel does not compute, in a line that names what it expects."""
+    with pytest.raises(ValueError, match=r"the model has sizes \(256, 512, 64\), expected \(4096, 14336, 128\)"):
+        lesson.one_kernel.OneKernelGenerator(make(lesson), 40)
+
+
 @pytest.mark.thorough
 @pytest.mark.anywhere
 def test_program(run, tmp_path):
@@ -353,6 +406,7 @@ def test_options_without_effect(lesson, monkeypatch, capsys):
     for options, text in (
         ("--last int4 --weights bf16", "--last int4 needs --weights int4"),
         ("--steps --profile", "--steps cannot be combined with --profile"),
+        ("--one-kernel --weights int4", "--one-kernel needs --weights int4 --last int4, one text"),
         ("--checkpoint x --prompt x --size 8b", "--checkpoint cannot be combined with --size"),
         ("--temperature nan", "--temperature is nan, expected 0, or 0.001 to 1000"),
     ):

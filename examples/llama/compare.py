@@ -16,6 +16,7 @@ from types import SimpleNamespace
 import torch
 from generate import Generator
 from llama import Cache, Llama, build, operators
+from one_kernel import OneKernelGenerator
 from plain import TorchCache, set_norm
 from run import SIZES
 from steps import load
@@ -99,6 +100,9 @@ def measure_all(_) -> Iterator[dict]:
     quarter, who = load(CONFIG, True, True), "ours, 4 bits, also the last layer"
     yield from measure(who, quarter, [SHORT, LONG, *MANY, PROMPT])
     yield from measure(who, quarter, [(1, 32768)], dtype=torch.int8)
+    for batch, context in (SHORT, LONG):
+        ms = OneKernelGenerator(quarter, context + NEW).speed(context)
+        yield make_row("ours, 4 bits, one kernel", batch, context, ms, cache=str(BF16))
     for module in (*set_norm(model).layers, model.norm):
         module.compile(dynamic=False)
     torch.backends.cuda.enable_math_sdp(False)  # so it takes cuDNN's

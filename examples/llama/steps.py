@@ -8,6 +8,7 @@ import torch
 from generate import Generator
 from llama import Cache, Config, Llama, TwoKernels, add_rms_norm, int4_linear
 from load import Loader
+from one_kernel import OneKernelGenerator, check
 from plain import TorchCache, set_norm
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
@@ -47,7 +48,9 @@ def ladder(config: Config, context: int) -> Iterator[dict]:
             generator.replay, generator.behind = generator.step, 0
         elif not overlaps:
             remove_overlap(generator.graph)
-        ms = generator.speed(context, 16 if is_eager else 64)
+        return make_row(name, generator.speed(context, 16 if is_eager else 64))
+
+    def make_row(name: str, ms: float) -> dict:
         return {"step": name, "context": context, "ms": ms, "tokens_per_s": 1e3 / ms}
 
     model = set_norm(load(config, False, False, True))
@@ -68,6 +71,15 @@ def ladder(config: Config, context: int) -> Iterator[dict]:
     yield time_step("append within attend", overlaps=True)
     set_norm(model, add_rms_norm.add_rms_norm, is_shared=True)
     yield time_step("norms within the products", overlaps=True)
+    try:
+        check(model)
+    except ValueError as error:
+        print(error)
+        return
+    for name, has_barriers in (("one kernel, with barriers", True), ("numbers with tags", False)):
+        generator = OneKernelGenerator(model, context + 128, has_barriers=has_barriers)
+        yield make_row(name, generator.speed(context))
+        del generator
 
 
 def name_parts(kernels: list[str]) -> list[str]:
