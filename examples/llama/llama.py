@@ -21,6 +21,7 @@ import add_rms_norm  # noqa: E402
 import decode_attention  # noqa: E402
 import int4_linear  # noqa: E402
 from common import operators  # noqa: E402, F401
+from int4_linear import Int4Linear  # noqa: E402
 
 
 def build() -> list[str]:
@@ -161,8 +162,8 @@ class Norm(nn.Module):
 
     def before(self, linear: nn.Module, y: Tensor, x: Tensor, layers: Sequence[nn.Module]) -> Stream:
         """The sum of x and linear(y), for this norm. layers: those that will follow it."""
-        are_int4 = len(layers) == 1 and all(isinstance(each, int4_linear.Int4Linear) for each in (linear, *layers))
-        if self.is_shared and are_int4 and len(x) <= int4_linear.FEW_ROWS and x.dtype == torch.bfloat16:
+        is_few = self.is_shared and len(x) <= int4_linear.FEW_ROWS and x.dtype == torch.bfloat16
+        if is_few and len(layers) == 1 and isinstance(linear, Int4Linear) and isinstance(layers[0], Int4Linear):
             x, *ready = linear.before_norm(y, x, self.weight)
             return Stream(x, ready=ready)
         return Stream(x, linear(y))
