@@ -7,6 +7,7 @@
 #include "many_rows.cuh"
 
 #include <algorithm>
+#include <utility>
 
 namespace four_bit {
 
@@ -59,18 +60,20 @@ const char* start_many(const Int4Call& p, const Plan& plan, cudaStream_t stream)
   return start_tiles(plan.unsplit, tiles, plan.splits);
 }
 
+// Shapes of few_rows come first in kShapes.
+template <typename T, int... I>
+const char* start(const Int4Call& p, const Plan& plan, cudaStream_t stream,
+                  std::integer_sequence<int, I...>) {
+  constexpr const char* (*kStart[])(const Int4Call&, const Plan&, cudaStream_t) = {
+      start_few<T, 0, 4, 2>, start_few<T, 1, 4, 3>, start_few<T, 2, 4, 2>,   start_few<T, 3, 4, 3>,
+      start_few<T, 4, 4, 3>, start_few<T, 5, 2, 2>, start_many<T, 6 + I>...,
+  };
+  return kStart[plan.shape](p, plan, stream);
+}
+
 template <typename T>
 const char* start(const Int4Call& p, const Plan& plan, cudaStream_t stream) {
-  constexpr const char* (*kStart[])(const Int4Call&, const Plan&, cudaStream_t) = {
-      start_few<T, 0, 4, 2>, start_few<T, 1, 4, 3>, start_few<T, 2, 4, 2>, start_few<T, 3, 4, 3>,
-      start_few<T, 4, 4, 3>, start_few<T, 5, 2, 2>, start_many<T, 6>,      start_many<T, 7>,
-      start_many<T, 8>,      start_many<T, 9>,      start_many<T, 10>,     start_many<T, 11>,
-      start_many<T, 12>,     start_many<T, 13>,     start_many<T, 14>,     start_many<T, 15>,
-      start_many<T, 16>,     start_many<T, 17>,     start_many<T, 18>,     start_many<T, 19>,
-      start_many<T, 20>,     start_many<T, 21>,     start_many<T, 22>,
-  };
-  static_assert(sizeof(kStart) / sizeof(kStart[0]) == kShapeCount);
-  return kStart[plan.shape](p, plan, stream);
+  return start<T>(p, plan, stream, std::make_integer_sequence<int, kShapeCount - 6>());
 }
 
 }  // namespace four_bit
