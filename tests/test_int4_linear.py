@@ -15,7 +15,7 @@ from lab import toolchain
 
 FOLDER = Path(__file__).resolve().parents[1] / "examples" / "int4_linear"
 everywhere = pytest.mark.parametrize("device", ["cpu"] + ["cuda"] * torch.cuda.is_available())
-FIRST_WGMMA, SHAPES = 6, 23  # of kShapes in plan.h
+FIRST_WGMMA, SHAPES = 6, 45  # of kShapes in plan.h
 half = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 
 

@@ -24,13 +24,14 @@ WRAPPER = """
 struct Planned {
   Plan plan;
   long long tiles, resident, resident_split;  // blocks that run at once: without its splits, with them
+  int rows, width;                            // of W and of x in a tile
 };
 
 extern "C" void make(int n, int k, int batch, bool has_wgmma, Planned* out) {
   const Plan p = make_plan(n, k, batch, 132, has_wgmma);
   const BlockShape s = kShapes[p.shape < 0 ? 0 : p.shape];
   const long long tiles = tiles_of(s, p.splits, n, p.batch, 132) * divide_up(p.batch, s.batch);
-  *out = {p, tiles, resident_blocks(s, 1, 132), resident_blocks(s, p.splits, 132)};
+  *out = {p, tiles, resident_blocks(s, 1, 132), resident_blocks(s, p.splits, 132), s.rows, s.batch};
 }
 
 extern "C" bool keeps_each(int n, int k, int batch, int processors, bool has_wgmma) {
@@ -76,6 +77,7 @@ extern "C" void fill(Int4Call* call, Plan* plan, char* at) {
   plan->batch = 4;
   plan->us = 5;
 }
+extern "C" int shape_count() { return kShapeCount; }
 extern "C" int size_of_both() { return sizeof(Int4Call) * 1000 + sizeof(Plan); }
 """
 
@@ -83,7 +85,11 @@ extern "C" int size_of_both() { return sizeof(Int4Call) * 1000 + sizeof(Plan); }
 class Planned(ctypes.Structure):
     """As in WRAPPER."""
 
-    _fields_ = [("plan", Plan), *((name, ctypes.c_longlong) for name in ("tiles", "resident", "resident_split"))]
+    _fields_ = [
+        ("plan", Plan),
+        *((name, ctypes.c_longlong) for name in ("tiles", "resident", "resident_split")),
+        *((name, ctypes.c_int) for name in ("rows", "width")),
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -141,25 +147,25 @@ def test_few_rows(plan):
 
 
 def test_model_is_near_what_was_measured(library):
-    """Of all plans in the record, most of which make_plan does not choose: 7% off on average, 58% at most."""
+    """Of all plans in the record, most of which make_plan does not choose: 6% off on average, 45% at most."""
     logs = []
     for n, k, batch, times in measured():
         logs += [math.log(max(library.model(*plan, n, k, batch), 1e-3) / us) for plan, us in times.items()]
-    assert len(logs) > 4800
+    assert len(logs) > 2500
     assert abs(statistics.mean(logs)) < 0.02
-    assert statistics.mean(map(abs, logs)) < math.log(1.07)
-    assert max(map(abs, logs)) < math.log(1.58)
+    assert statistics.mean(map(abs, logs)) < math.log(1.065)
+    assert max(map(abs, logs)) < math.log(1.45)
 
 
 def test_model_worked_through(library):
     """The example of docs/16b_int4_many_rows.md, by hand: 32 steps, of 128 blocks in one wave, and the join."""
-    step = 0.64 + 128 * (128 * (64 + 2 + 1)) / 14e6
-    by_hand = 0.81 + 32 * step + 0.93 + (0.51 + 0.00025 * 128 * 128)
-    assert library.model(15, 2, 0, 8192, 8192, 128) == pytest.approx(by_hand)
-    assert round(by_hand, 1) == 29.3
+    step = 0.203 + 0.00418 * 128 + 128 * (128 * (64 + 2 + 1)) / 14e6
+    by_hand = 0.81 + 32 * step + 0.93 + (0.38 * 2 + 0.000099 * 128 * 128)
+    assert library.model(20, 2, 0, 8192, 8192, 128) == pytest.approx(by_hand)
+    assert round(by_hand, 1) == 30.2
 
 
-@pytest.mark.parametrize(("size", "most"), [(512, 416), (2048, 96), (4096, 32), (8192, 16), (12288, 16)])
+@pytest.mark.parametrize(("size", "most"), [(512, 416), (2048, 64), (4096, 32), (8192, 16), (12288, 16)])
 def test_last_number_of_rows_of_few_rows(plan, size, most):
     """The table of docs/16b_int4_many_rows.md."""
     assert plan(size, size, most).shape < 6
@@ -172,25 +178,25 @@ CHOICES = {
     (512, 256, 33): (9, 1, 0, 33),
     (512, 512, 33): (4, 1, 0, 33),
     (1024, 4096, 65): (5, 2, 0, 65),
-    (1024, 8192, 390): (17, 4, 0, 390),
+    (1024, 8192, 390): (37, 4, 0, 390),
     (2560, 14336, 17): (7, 8, 0, 17),
     (4096, 2048, 17): (3, 1, 0, 17),
-    (5120, 64, 600): (22, 1, 0, 600),
-    (5120, 8192, 390): (15, 1, 0, 384),
-    (5760, 8192, 322): (18, 2, 0, 320),
-    (6144, 64, 350): (14, 1, 0, 350),
+    (5120, 64, 600): (29, 1, 0, 600),
+    (5120, 8192, 390): (21, 1, 0, 390),
+    (5760, 8192, 322): (43, 2, 0, 322),
+    (6144, 64, 350): (38, 1, 0, 350),
     (6144, 4096, 33): (10, 2, 0, 33),
-    (6144, 14336, 17): (6, 2, 0, 17),
-    (8192, 8192, 128): (15, 2, 0, 128),
+    (6144, 14336, 17): (8, 4, 0, 17),
+    (8192, 8192, 128): (20, 2, 0, 128),
     (8576, 64, 1): (0, 1, 0, 1),
     (8576, 4096, 17): (8, 3, 0, 17),
-    (8576, 4096, 33): (11, 2, 0, 33),
+    (8576, 4096, 33): (12, 3, 0, 33),
     (8576, 8192, 33): (12, 3, 0, 33),
-    (11008, 1088, 2048): (21, 1, 0, 1792),
-    (18944, 4096, 257): (18, 2, 132, 257),
-    (28672, 1088, 272): (19, 1, 0, 192),
+    (11008, 1088, 2048): (33, 1, 0, 2048),
+    (18944, 4096, 257): (41, 2, 132, 257),
+    (28672, 1088, 272): (21, 1, 0, 272),
     (28672, 8192, 1): (2, 1, 0, 1),
-    (28672, 8192, 350): (20, 5, 132, 192),
+    (28672, 8192, 350): (43, 3, 264, 350),
 }
 
 
@@ -237,7 +243,7 @@ def test_plan_at_any_size(library):
             for batch in sorted({*batches, 129, 192}):
                 library.make(n, k, batch, True, ctypes.byref(found))
                 p, size = found.plan, (n, k, batch)
-                assert 0 <= p.shape < 23, size
+                assert 0 <= p.shape < library.shape_count(), size
                 assert 0 < p.batch <= batch, size
                 assert p.splits <= -(-k // 128), size
                 if p.unsplit:  # full waves, and then tiles that several blocks share
@@ -247,6 +253,9 @@ def test_plan_at_any_size(library):
                     assert found.tiles * p.splits <= found.resident_split, size
                 else:
                     assert found.tiles <= found.resident or found.tiles >= 1.1 * found.resident, size
+                if found.width > 80:  # no narrower tile would do
+                    tiles_of_x = -(-p.batch // found.width)
+                    assert found.width - (8 if found.rows == 128 else 16) < p.batch / tiles_of_x, size
                 assert p.us > (n * k / 2 + 3 * n * k / 128) / 4.8e6, size
                 if batch >= 10:
                     steps, cliffs = steps + 1, cliffs + (p.us > 1.3 * before)

@@ -28,26 +28,47 @@ struct BlockShape {
 // The times come from an H200, fitted to docs/results/h200-int4-plans.json. (sm_86, sm_89 and
 // sm_120 have 99 KB of shared memory for a block, and 100 for a multiprocessor: there one block of
 // the first shape runs on each, not two.)
-constexpr BlockShape kShapes[] = {
+constexpr BlockShape kListed[] = {
     {64, 8, 8, 2, 1, false, false, 1.26},  // 99 KB: the first one fits on any GPU from sm_80 on
     {64, 8, 8, 1, 8, false, true, 0.75},   {128, 8, 8, 1, 1, false, true, 1.54},
     {64, 16, 8, 1, 8, false, false, 1.16}, {128, 16, 4, 1, 4, false, true, 1.18},
-    {64, 32, 8, 1, 4, false, false, 1.99}, {128, 32, 1, 1, 8, true, true, 0.41},
-    {192, 32, 1, 1, 8, true, true, 0.61},  {256, 32, 1, 1, 8, true, true, 0.80},
-    {64, 64, 1, 1, 8, true, true, 0.34},   {128, 64, 1, 1, 8, true, true, 0.47},
-    {192, 64, 1, 1, 8, true, true, 0.65},  {256, 64, 1, 1, 8, true, true, 0.87},
-    {128, 96, 1, 1, 8, true, true, 0.55},  {192, 96, 1, 1, 8, true, true, 0.78},
-    {128, 128, 1, 1, 8, true, true, 0.64}, {192, 128, 1, 1, 8, true, true, 0.92},
-    {128, 160, 1, 1, 8, true, true, 0.78}, {192, 160, 1, 1, 8, true, true, 1.08},
-    {128, 192, 1, 1, 8, true, true, 0.89}, {192, 192, 1, 1, 8, true, true, 1.32},
-    {128, 256, 1, 1, 8, true, true, 1.09}, {128, 224, 1, 1, 8, true, true, 1.00},
+    {64, 32, 8, 1, 4, false, false, 2.22}, {128, 32, 1, 1, 8, true, true, 0.40},
+    {192, 32, 1, 1, 8, true, true, 0.52},  {256, 32, 1, 1, 8, true, true, 0.67},
+    {64, 64, 1, 1, 8, true, true, 0.33},   {128, 64, 1, 1, 8, true, true, 0.49},
+    {192, 64, 1, 1, 8, true, true, 0.66},  {256, 64, 1, 1, 8, true, true, 0.86},
 };
-constexpr int kShapeCount = sizeof(kShapes) / sizeof(kShapes[0]);
+constexpr int kListedCount = sizeof(kListed) / sizeof(kListed[0]);
+
+// And tiles as wide as the batch needs, in steps: of 128 rows of W by 72, 80 ... 256 rows of x, and
+// of 192 by 80, 96 ... 192 (more would not fit into the registers). The time of a step grows with
+// the products: it begins at so many microseconds, and each row of x adds some.
+constexpr int kWideCount = 24 + 8, kShapeCount = kListedCount + kWideCount;
+constexpr double kStepUs128 = 0.203, kStepUs128PerRow = 0.00418;
+constexpr double kStepUs192 = 0.198, kStepUs192PerRow = 0.00647;
+
+struct Shapes {
+  BlockShape at[kShapeCount];
+  constexpr const BlockShape& operator[](int i) const { return at[i]; }
+};
+constexpr Shapes all_shapes() {
+  Shapes shapes = {};
+  int count = 0;
+  for (const BlockShape& shape : kListed) shapes.at[count++] = shape;
+  for (int batch = 72; batch <= 256; batch += 8)
+    shapes.at[count++] = {128, batch, 1, 1, 8, true, true, kStepUs128 + kStepUs128PerRow * batch};
+  for (int batch = 80; batch <= 192; batch += 16)
+    shapes.at[count++] = {192, batch, 1, 1, 8, true, true, kStepUs192 + kStepUs192PerRow * batch};
+  return shapes;
+}
+constexpr Shapes kShapes = all_shapes();
+
 constexpr double kStartUs = 0.81, kTileUs = 0.93;  // of a launch, of a tile
 constexpr double kAgainUs = 2.5;                   // until the next block runs, without a loop
 constexpr double kEmptyStep = 0.51;                // of a step's time, whatever a tile's rows
-constexpr double kJoinUs = 0.51;                   // where blocks share K,
-constexpr double kJoinUsPerSum = 0.00025;          // and for each of a tile's sums
+constexpr double kSecondUs = 1.36;                 // until the second of two launches runs
+constexpr double kFewJoinUs = 0.51;                // where blocks of few_rows share K
+constexpr double kJoinUs = 0.38;                   // of many_rows: of each of these blocks,
+constexpr double kJoinUsPerSum = 0.000099;         // and of each of a tile's sums
 constexpr double kBytesPerUs = 14.0e6;             // fitted: steps hide most of the memory's time
 constexpr double kBytesPerRow = 64 + 2 + 1;        // codes, scale and zero of a group
 constexpr double kHalfBytesPerRow = 2 * 128;       // the same weights in 16 bits
@@ -85,7 +106,11 @@ inline double model_us(const BlockShape& shape, long long tiles, int rows, int s
   const auto wave = [&](long long running) {
     return steps * (step_us + static_cast<double>(running) * bytes / kBytesPerUs) + kTileUs;
   };
-  const double join = splits > 1 ? kJoinUs + kJoinUsPerSum * shape.rows * shape.batch : 0;
+  double join = 0;
+  if (splits > 1 && shape.is_wgmma)
+    join = kJoinUs * splits + kJoinUsPerSum * shape.rows * shape.batch;
+  else if (splits > 1)
+    join = kFewJoinUs;
   const double again =
       shape.is_persistent ? 0 : kAgainUs * static_cast<double>(waves - (rest == 0));
   return kStartUs + static_cast<double>(waves) * wave(resident) + (rest > 0 ? wave(rest) : 0) +
@@ -120,7 +145,7 @@ inline Plan plan_one(int n, int k, int batch, int processors) {
       if (rest == 0 || rest * splits > resident) continue;
       const double first = model_us(shape, unsplit, rows, 1, k, alone);
       const double second = model_us(shape, rest, rows, splits, k, resident);
-      consider({i, splits, static_cast<int>(unsplit), batch, first + second});
+      consider({i, splits, static_cast<int>(unsplit), batch, first + kSecondUs + second});
     }
   }
   return best;

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <type_traits>
+#include <utility>
 
 namespace four_bit {
 
@@ -71,15 +72,13 @@ const char* start_with_norm(const Int4Call& p, const Plan& plan, cudaStream_t st
   return start_few<T, 2, 4, 2, kNorm>(p, plan, stream);
 }
 
-template <typename T>
-const char* start(const Int4Call& p, const Plan& plan, cudaStream_t stream) {
+// Shapes of few_rows come first in kShapes.
+template <typename T, int... I>
+const char* start(const Int4Call& p, const Plan& plan, cudaStream_t stream,
+                  std::integer_sequence<int, I...>) {
   constexpr const char* (*kStart[])(const Int4Call&, const Plan&, cudaStream_t) = {
-      start_few<T, 0, 4, 2>, start_few<T, 1, 4, 3>, start_few<T, 2, 4, 2>, start_few<T, 3, 4, 3>,
-      start_few<T, 4, 4, 3>, start_few<T, 5, 2, 2>, start_many<T, 6>,      start_many<T, 7>,
-      start_many<T, 8>,      start_many<T, 9>,      start_many<T, 10>,     start_many<T, 11>,
-      start_many<T, 12>,     start_many<T, 13>,     start_many<T, 14>,     start_many<T, 15>,
-      start_many<T, 16>,     start_many<T, 17>,     start_many<T, 18>,     start_many<T, 19>,
-      start_many<T, 20>,     start_many<T, 21>,     start_many<T, 22>,
+      start_few<T, 0, 4, 2>, start_few<T, 1, 4, 3>, start_few<T, 2, 4, 2>,   start_few<T, 3, 4, 3>,
+      start_few<T, 4, 4, 3>, start_few<T, 5, 2, 2>, start_many<T, 6 + I>...,
   };
   static_assert(sizeof(kStart) / sizeof(kStart[0]) == kShapeCount);
   if constexpr (std::is_same_v<T, __nv_bfloat16>) {
@@ -87,6 +86,11 @@ const char* start(const Int4Call& p, const Plan& plan, cudaStream_t stream) {
     if (p.squares) return start_with_norm<Norm::kAfter>(p, plan, stream);
   }
   return kStart[plan.shape](p, plan, stream);
+}
+
+template <typename T>
+const char* start(const Int4Call& p, const Plan& plan, cudaStream_t stream) {
+  return start<T>(p, plan, stream, std::make_integer_sequence<int, kShapeCount - 6>());
 }
 
 }  // namespace four_bit
