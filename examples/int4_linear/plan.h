@@ -39,9 +39,9 @@ constexpr BlockShape kListed[] = {
 };
 constexpr int kListedCount = sizeof(kListed) / sizeof(kListed[0]);
 
-// And tiles as wide as the batch needs, in steps: of 128 rows of W by 72, 80 ... 256 rows of x, and
-// of 192 by 80, 96 ... 192 (more would not fit into the registers). The time of a step grows with
-// the products: it begins at so many microseconds, and each row of x adds some.
+// Tiles for more rows of x follow, so many that one is hardly wider than the batch needs: 128 rows
+// of W by 72, 80 ... 256 rows of x, and 192 by 80, 96 ... 192 (wider ones have too many sums for
+// the registers). The time of their step has a fixed part, and one that grows with the rows of x.
 constexpr int kWideCount = 24 + 8, kShapeCount = kListedCount + kWideCount;
 constexpr double kStepUs128 = 0.203, kStepUs128PerRow = 0.00418;
 constexpr double kStepUs192 = 0.198, kStepUs192PerRow = 0.00647;
