@@ -15,7 +15,7 @@ constexpr int kThreads = kConsumers + 32;
 // half) and c + 64. Then scales (bfloat16), and zeros (bytes).
 constexpr int kRows = 16, kColumns = 128;
 constexpr int kScales = kRows * kColumns / 2, kZeros = kScales + kRows * 2, kUnit = kZeros + kRows;
-// A stage: a unit for each consumer warp, of the same rows. Or some tokens' keys, or values.
+// A stage: a unit for each consumer warp, of the same rows. Or some tokens' keys and values.
 constexpr int kStage = kWarps * kUnit, kStages = 12, kStageColumns = kWarps * kColumns;
 constexpr int kInFlight = 2;  // stages under way: all other loads wait behind them
 
