@@ -218,8 +218,8 @@ PRIZE = [
     "ours in bf16 and 4 bits]"
     "(docs/results/h200-llama.svg)\n\n"
     "Our operators (green) write {} tokens per second for one user, with random weights of 4 bits in all layers\n"
-    "({} with the last layer in bf16); with the step in one kernel it is {}. `torch.compile` writes {} in bf16, and {} with\n"
-    "torch's own 4-bit kernel in all layers.\n",
+    "({} with the last layer in bf16); with the step in one kernel it is {}. `torch.compile` writes {} in bf16,\n"
+    "and {} with torch's own 4-bit kernel in all layers.\n",
     "![Llama 每秒生成的 token 数：transformers、torch.compile 的 bf16 和 torch 自带的 4 bit，以及我们的 bf16 和 4 bit]"
     "(docs/results/h200-llama.svg)\n\n"
     "我们的算子（绿色）为一个用户每秒生成 {} 个 token：权重是随机的，所有层都是 4 bit（最后一层用 bf16 时为 {}）；\n"
