@@ -2,7 +2,7 @@
 
     python3 examples/decode_attention/decode_attention.py
 
-builds both operators and checks them. docs/17_decode_attention.md explains the kernels; bench.py measures them.
+builds the operators and checks them. docs/17_decode_attention.md explains the kernels; bench.py measures them.
 """
 
 import functools

@@ -38,8 +38,8 @@ struct Angles {
   }
 };
 
-// The new token's key and value. kLanes lanes have eight columns of each half of the key, as many
-// the same of the value; the other lanes do what these do, and store nothing.
+// The new token's key and value. kLanes lanes have eight columns of each half of the key, and
+// kLanes others those of the value; any further lanes repeat their work and store nothing.
 template <typename S>
 struct NewToken {
   using Cached = typename S::Cached;
