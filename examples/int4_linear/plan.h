@@ -159,8 +159,9 @@ constexpr bool is_dequantized(int batch) {
   return passes * kBytesPerRow > kBytesPerRow + 2 * kHalfBytesPerRow;
 }
 
-// All rows of x at once, or the first of two plans: a tile of 128 rows and one of 8 are cheaper
-// than two of 128. has_wgmma: the GPU is an H100 or H200 and the code was compiled for sm_90a.
+// All rows of x at once, or the first of two plans: full tiles and then a smaller one for the last
+// rows may be cheaper than tiles of one size. has_wgmma: the GPU is an H100 or H200 and the code
+// was compiled for sm_90a.
 inline Plan make_plan(int n, int k, int batch, int processors, bool has_wgmma) {
   if (!has_wgmma) return {is_dequantized(batch) ? kDequantize : 0, 1, 0, batch, 0};
   Plan best = plan_one(n, k, batch, processors);
