@@ -150,18 +150,29 @@ void check_memory(const std::vector<Named>& written, std::vector<Named> read) {
   }
 }
 
-Tensor append(Tensor q, Tensor k, Tensor v, Tensor cos, Tensor sin, Tensor lengths, Tensor keys,
-              Tensor values, Optional key_scale, Optional value_scale, Optional counts) {
-  auto call = prepare<AppendCall>(q, keys, values, lengths, key_scale, value_scale);
-  const int64_t batch = call.batch, key_heads = call.key_heads, tokens = q.size(2), d = call.d;
+// A table of angles, whose rows follow each other: step() loads two numbers at a time.
+const float* table(Tensor& x) {
+  x = torch::stable::contiguous(x);
+  tidy(x);
+  return static_cast<const float*>(x.const_data_ptr());
+}
+
+// Checks new tokens and the memory of a call that writes them, and puts both into it. k and v have
+// q's shape, but for the number of heads. counts: append()'s.
+template <typename AnyCall>
+void take_tokens(AnyCall& call, const Tensor& q, Tensor& k, Tensor& v, Tensor& cos, Tensor& sin,
+                 const Tensor& lengths, const Tensor& keys, const Tensor& values,
+                 const Optional& key_scale, const Optional& value_scale,
+                 const Optional& counts = std::nullopt) {
+  std::vector<int64_t> size(q.sizes().begin(), q.sizes().end());
+  size[1] = call.key_heads;
   const int64_t given = cos.defined() && cos.dim() == 2 ? cos.size(0) : 0;
   const int64_t positions = std::max(given, keys.size(2));
-  const ScalarType type = q.scalar_type(), table = ScalarType::Float;
-  self.expect("k", k, q, type, {batch, key_heads, tokens, d});
-  self.expect("v", v, q, type, {batch, key_heads, tokens, d});
-  self.expect("cos", cos, q, table, {positions, d / 2});
-  self.expect("sin", sin, q, table, {positions, d / 2});
-  if (counts) self.expect("counts", *counts, q, ScalarType::Int, {batch});
+  self.expect("k", k, q, q.scalar_type(), size);
+  self.expect("v", v, q, q.scalar_type(), size);
+  self.expect("cos", cos, q, ScalarType::Float, {positions, call.d / 2});
+  self.expect("sin", sin, q, ScalarType::Float, {positions, call.d / 2});
+  if (counts) self.expect("counts", *counts, q, ScalarType::Int, {call.batch});
   check_memory(
       {{"keys", keys}, {"values", values}, {"key_scale", key_scale}, {"value_scale", value_scale}},
       {{"q", q},
@@ -171,18 +182,25 @@ Tensor append(Tensor q, Tensor k, Tensor v, Tensor cos, Tensor sin, Tensor lengt
        {"sin", sin},
        {"lengths", lengths},
        {"counts", counts}});
-  Tensor out = torch::stable::new_empty(q, q.sizes());
-  if (out.numel() == 0) return out;
+  if (q.numel() == 0) return;
   for (Tensor* x : {&k, &v}) tidy(*x);
-  call.out = rows(out);
   call.k = rows(k);
   call.v = rows(v);
-  call.cos = dense<float>(cos);
-  call.sin = dense<float>(sin);
-  if (counts) call.counts = dense<int32_t>(*counts);
-  call.tokens = static_cast<int>(tokens);
+  call.cos = table(cos);
+  call.sin = table(sin);
   call.positions = static_cast<int>(std::min<int64_t>(positions, 1 << 30));
-  run(call, q, batch * tokens);
+}
+
+Tensor append(Tensor q, Tensor k, Tensor v, Tensor cos, Tensor sin, Tensor lengths, Tensor keys,
+              Tensor values, Optional key_scale, Optional value_scale, Optional counts) {
+  auto call = prepare<AppendCall>(q, keys, values, lengths, key_scale, value_scale);
+  take_tokens(call, q, k, v, cos, sin, lengths, keys, values, key_scale, value_scale, counts);
+  Tensor out = torch::stable::new_empty(q, q.sizes());
+  if (out.numel() == 0) return out;
+  call.out = rows(out);
+  if (counts) call.counts = dense<int32_t>(*counts);
+  call.tokens = static_cast<int>(q.size(2));
+  run(call, q, q.size(0) * q.size(2));
   return out;
 }
 
@@ -190,26 +208,11 @@ Tensor append(Tensor q, Tensor k, Tensor v, Tensor cos, Tensor sin, Tensor lengt
 Tensor step(Tensor q, Tensor k, Tensor v, Tensor cos, Tensor sin, Tensor lengths, Tensor keys,
             Tensor values, Optional key_scale, Optional value_scale, std::optional<double> scale) {
   auto call = prepare<StepCall>(q, keys, values, lengths, key_scale, value_scale);
+  take_tokens(call, q, k, v, cos, sin, lengths, keys, values, key_scale, value_scale);
   const int64_t batch = call.batch, key_heads = call.key_heads, d = call.d;
-  const int64_t given = cos.defined() && cos.dim() == 2 ? cos.size(0) : 0;
-  const int64_t positions = std::max(given, keys.size(2));
-  const ScalarType type = q.scalar_type(), table = ScalarType::Float;
-  self.expect("k", k, q, type, {batch, key_heads, d});
-  self.expect("v", v, q, type, {batch, key_heads, d});
-  self.expect("cos", cos, q, table, {positions, d / 2});
-  self.expect("sin", sin, q, table, {positions, d / 2});
-  check_memory(
-      {{"keys", keys}, {"values", values}, {"key_scale", key_scale}, {"value_scale", value_scale}},
-      {{"q", q}, {"k", k}, {"v", v}, {"cos", cos}, {"sin", sin}, {"lengths", lengths}});
   Tensor out = torch::stable::new_empty(q, q.sizes());
   if (out.numel() == 0) return out;
-  for (Tensor* x : {&k, &v, &cos, &sin}) tidy(*x);
   call.out = rows(out);
-  call.k = rows(k);
-  call.v = rows(v);
-  call.cos = static_cast<const float*>(cos.const_data_ptr());
-  call.sin = static_cast<const float*>(sin.const_data_ptr());
-  call.positions = static_cast<int>(std::min<int64_t>(positions, 1 << 30));
   call.scale = static_cast<float>(scale ? *scale : 1 / std::sqrt(static_cast<double>(d)));
 #ifdef USE_CUDA
   if (q.is_cuda()) {
