@@ -3,6 +3,7 @@
 TABLES has their names.
 """
 
+import statistics
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -182,13 +183,23 @@ def int4(name: str, corner: str, line: str, cell: str) -> str:
 def int4_ratios() -> str:
     """Our time over that of each contestant, from the best size to the worst."""
     found: dict[tuple[str, str], list[float]] = {}
-    counts = {64: "1 to 64", 140: "72 to 140", 400: "200 to 400", 2048: "512 to 2048"}
+    counts = {64: "1 to 64", 128: "65 to 128", 300: "200 to 300", 2048: "512 to 2048"}
     for row in sorted(load("h200-int4") + load("h200-int4-between"), key=lambda row: row["batch"]):
         count = next(name for most, name in counts.items() if row["batch"] <= most)
-        for other in sorted(row.keys() - {"n", "k", "batch", "floor_us", "of_best", "int4_linear"}):
+        for other in sorted(row.keys() - {"n", "k", "batch", "floor_us", "of_best", "int4_linear", "run"}):
             found.setdefault((count, other), []).append(row["int4_linear"] / row[other])
     rows = [{"rows": x, "other": y, "low": min(ratios), "high": max(ratios)} for (x, y), ratios in found.items()]
     return pivot(rows, "rows of x", "{rows}", "over {other}", "{low:.2f} to {high:.2f}")
+
+
+def int4_between() -> str:
+    """Our time over the better of F.linear and Humming, at sizes that no file names."""
+    found: dict[int, list[float]] = {}
+    for row in load("h200-int4-between"):
+        found.setdefault(row["batch"], []).append(row["of_best"])
+    rows = [{"rows": n, "count": len(x), "mean": statistics.geometric_mean(x), "most": max(x)} for n, x in found.items()]
+    columns = {"rows of x": "{rows}", "sizes": "{count}", "mean": "{mean:.2f}", "worst": "{most:.2f}"}
+    return listed(sorted(rows, key=lambda row: row["rows"]), columns)
 
 
 def decode_attention() -> str:
@@ -421,8 +432,8 @@ def ports() -> str:
 
 
 FUNCTIONS = (first_run, clocks, study, steps, life, others, ratios, host_cost, training, ways, layers, rms_norm, matmul)
-FUNCTIONS += (matmul_sizes, int4_ratios, decode_attention, attention_errors, starter, emulator, emulator_differences)
-FUNCTIONS += (referee, layers_cpu, ports)
+FUNCTIONS += (matmul_sizes, int4_ratios, int4_between, decode_attention, attention_errors, starter, emulator)
+FUNCTIONS += (emulator_differences, referee, layers_cpu, ports)
 FUNCTIONS += (llama_prize, llama, llama_steps, llama_kernels, llama_layer, llama_account)
 TABLES = {function.__name__.replace("_", "-"): function for function in FUNCTIONS}
 TABLES |= {  # those that one call makes

@@ -4,6 +4,7 @@
 // It computes C^T = B A^T: the 64 rows of a warpgroup's wgmma are rows of B, of which there are
 // many, and its columns are rows of A, which may be few.
 #pragma once
+#include <algorithm>
 #include <utility>
 
 #include "common/barriers.cuh"
@@ -134,13 +135,17 @@ __device__ void write_rows(bf16* buffer, const float* d, int warp) {
   }
 }
 
-// The epilogue: rounds a warpgroup's accumulators and stores them, 64 rows of C at a time (the last
-// 64 may overlap those before): to shared memory as TMA reads it, in swizzled rows, then by TMA,
-// which copies in the background. at: the warpgroup's first row of B, and of A.
+// Rows of C that a buffer of the epilogue has, 8 KB: 64 columns of each, or 32 if gated.
+template <int kTileN, bool kGated>
+constexpr int kBufferRows = std::min(kTileN, kGated ? 128 : 64);
+
+// The epilogue: rounds a warpgroup's accumulators and stores them, a buffer at a time (the last one
+// may overlap those before): to shared memory as TMA reads it, in swizzled rows, then by TMA, which
+// copies in the background. at: the warpgroup's first row of B, and of A.
 template <bool kGated, int kSums>
 __device__ void store_result(const CUtensorMap& map, bf16 (*buffers)[64 * 64], int& turn,
                              const float (&d)[kSums], Tile at) {
-  constexpr int kTileN = kSums * 2, kRows = kTileN < 64 ? kTileN : 64;
+  constexpr int kTileN = kSums * 2, kRows = kBufferRows<kTileN, kGated>;
   const int warpgroup = threadIdx.x / 128, thread = threadIdx.x % 128;
 #pragma unroll
   for (int i = 0; i < kTileN; i += kRows) {
@@ -306,7 +311,7 @@ inline bool is_hopper() { return device_attribute(cudaDevAttrComputeCapabilityMa
 
 template <int kTileN, bool kGated>
 const char* launch_multiply(const Problem& p, const Plan& plan, cudaStream_t stream) {
-  constexpr unsigned kRows = kTileN < 64 ? kTileN : 64, kShare = kGated ? 2 : 1;
+  constexpr unsigned kRows = kBufferRows<kTileN, kGated>, kShare = kGated ? 2 : 1;
   CUtensorMap a_map, b_map, c_map;
   const char* error = make_tensor_map(&a_map, p.a, p.m, p.k, kTileN / plan.cluster_m);
   if (!error) error = make_tensor_map(&b_map, p.b, p.n, p.k, kTileM / plan.cluster_n);
