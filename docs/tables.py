@@ -197,9 +197,9 @@ def int4_between() -> str:
     found: dict[int, list[float]] = {}
     for row in load("h200-int4-between"):
         found.setdefault(row["batch"], []).append(row["of_best"])
-    rows = [{"rows": n, "count": len(x), "mean": statistics.geometric_mean(x), "most": max(x)} for n, x in found.items()]
-    columns = {"rows of x": "{rows}", "sizes": "{count}", "mean": "{mean:.2f}", "worst": "{most:.2f}"}
-    return listed(sorted(rows, key=lambda row: row["rows"]), columns)
+    mean = statistics.geometric_mean
+    rows = [{"rows": n, "count": len(x), "mean": mean(x), "worst": max(x)} for n, x in sorted(found.items())]
+    return listed(rows, {"rows of x": "{rows}", "sizes": "{count}", "mean": "{mean:.2f}", "worst": "{worst:.2f}"})
 
 
 def decode_attention() -> str:
