@@ -8,6 +8,7 @@ from functools import partial
 
 import pytest
 import torch
+from torch._dynamo.exc import TorchRuntimeError
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.func import grad, hessian, jacrev, jvp, vmap
 from torch.utils._pytree import tree_leaves, tree_map
@@ -264,7 +265,13 @@ class Differentiable(Contract):
             names = [name for name in names if name != "jvp"] if "grad" in names else names
         ours, theirs, leaves = self.functions(self.inputs(device))
         compiled = torch.compile(lambda f, x: [TRANSFORMS[name](f, *x) for name in names], backend="aot_eager")
-        self.assert_close(compiled(ours, leaves), [TRANSFORMS[name](theirs, *leaves) for name in names])
+        try:
+            found = compiled(ours, leaves)
+        except TorchRuntimeError:  # torch 2.11: the second derivative of F.rms_norm on a GPU
+            with pytest.raises(TorchRuntimeError):
+                compiled(theirs, leaves)
+            pytest.skip("torch's own functions do not compile, either")
+        self.assert_close(found, [TRANSFORMS[name](theirs, *leaves) for name in names])
 
     def test_autocast(self, device):
         """Dtypes, values and gradients are those of torch's own functions; compiled, too."""
