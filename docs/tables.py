@@ -193,7 +193,7 @@ def int4_ratios() -> str:
 
 
 def int4_between() -> str:
-    """Our time over the better of F.linear and Humming, at sizes that no file names."""
+    """Our time over the better of F.linear and Humming, at sizes to which the plan was not fitted."""
     found: dict[int, list[float]] = {}
     for row in load("h200-int4-between"):
         found.setdefault(row["batch"], []).append(row["of_best"])

@@ -174,6 +174,7 @@ class TestAddRmsNorm(Differentiable):
     function, operator, reference = "add_rms_norm", "add_rms_norm.add_rms_norm", "reference"
     folder, leaves, rows, error = "add_rms_norm", (0, 1, 2), {0: 0, 1: 0}, 1e-5
     is_promoting = True
+    uncompiled = (("hessian", "cuda"),)  # of F.rms_norm: seen with torch 2.11
 
     def by_torch(self, *inputs):
         if torch.is_autocast_enabled("cuda"):  # everything becomes float32, as for F.rms_norm
