@@ -13,7 +13,7 @@ import torch
 
 import train
 from lab import build, cli
-from lab.train import loop, tasks
+from lab.train import loop, processes, tasks
 
 ROOT = Path(__file__).resolve().parent.parent
 RESIDUAL = ("--model", "residual", "--device", "cpu")
@@ -92,6 +92,13 @@ def test_several_processes(run, tmp_path):
     assert content["training"][0]["losses"] == pytest.approx(single["losses"], rel=2e-3)  # the file has four digits
     assert content["training"][0]["accuracies"] == pytest.approx(single["accuracies"], abs=0.01)
     assert told.count("epoch   0: loss") == 1
+
+
+def test_more_processes_than_gpus(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setenv("LOCAL_RANK", "2")
+    with pytest.raises(build.Failure, match=r"has no GPU.*--nproc-per-node 2.*--device cpu"):
+        processes.connect(argparse.Namespace(), on_gpus=True)
 
 
 def assert_equal(first, second):

@@ -9,11 +9,17 @@ from typing import NoReturn
 import torch
 import torch.distributed as dist
 
+from ..build import Failure
+
 
 def connect(args: argparse.Namespace, on_gpus: bool) -> None:
-    """From here on torch.distributed works: NCCL among GPUs, gloo among CPUs."""
+    """From here on torch.distributed works: NCCL among GPUs, gloo among CPUs. Failure if there are too few GPUs."""
     if on_gpus:
-        args.device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        number, gpus = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
+        if number >= gpus:
+            cure = f"start at most {gpus} (`--nproc-per-node {gpus}`), or take CPUs (`--device cpu`)"
+            raise Failure(f"process {number + 1} of this machine has no GPU: it has {gpus}, one for each; {cure}")
+        args.device = torch.device("cuda", number)
         torch.cuda.set_device(args.device)
     # After a restart by `torchrun --max-restarts` the store still has the addresses of the processes that ended,
     # and gloo would call them (torch 2.13 to 2.15): so each attempt has a prefix of its own.
