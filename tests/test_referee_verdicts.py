@@ -6,6 +6,8 @@ import dataclasses
 import mmap
 import os
 import signal
+import subprocess
+import sys
 import time
 from functools import partial
 from pathlib import Path
@@ -98,6 +100,35 @@ def test_a_crash_is_not_hidden():
     found = found_by(Operator("a choice", pick, inputs, reference), "garbage_values", "special_values")
     assert (found["garbage_values"].verdict, found["garbage_values"].inputs) == ("wrong", [1])
     assert (found["special_values"].verdict, found["special_values"].inputs) == ("crash", [2])
+
+
+def die(device):
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def fail(device):
+    raise RuntimeError("torch refuses")
+
+
+@pytest.mark.parametrize(("without", "verdict"), [(die, "not applicable"), (fail, "crash"), (None, "crash")])
+def test_a_crash_of_torchs_own(monkeypatch, without, verdict):
+    """Where torch dies without the operator, too, the operator is not to blame."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    check = dataclasses.replace(CHECKS["strides"], without=without)
+    x = lambda device: (torch.ones(3, device=device),)  # noqa: E731
+    operator = Operator("dies with views", lambda x: x * 2 if x.is_contiguous() else die("cpu"), x, lambda x: x * 2)
+    found = ask(operator, "cpu", check)
+    assert found.verdict == verdict
+    assert "SIGSEGV" in found.message
+
+
+@pytest.mark.thorough
+@pytest.mark.anywhere
+def test_a_package_of_torch():
+    """It is loaded, or the process dies; an error would make each crash the operator's."""
+    program = "from lab.referee.registry import CHECKS; import lab.referee; CHECKS['ahead_of_time'].without('cpu')"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode in (0, -signal.SIGSEGV), done.stderr
 
 
 @pytest.mark.parametrize(("factor", "verdict"), [(1.0, "right"), (2.0, "wrong")])

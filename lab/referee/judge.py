@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from .operator import Operator, SpecError, files_being_loaded
-from .processes import Ended, fork, may_fork, start
+from .processes import Ended, dies_alone, fork, may_fork, start
 from .registry import CHECKS, Check
 from .report import Finding, in_order, literal, reproducer
 from .trial import NotApplicable, Refused, Unclear, Wrong, first_line, is_raised_by_description, is_unclear
@@ -204,6 +204,8 @@ def _finding(operator: Operator, device: str, check: Check, ended: Ended) -> Fin
             verdict, message = "not applicable", f"the reference takes too much time or memory: {ended.problem}"
         elif is_slow and begun and time.monotonic() - begun[-1]["at"] < check.seconds / 2:
             verdict, message = "not applicable", f"too slow for {check.seconds} s: {len(begun)} cases were tried"
+        elif check.without and not is_slow and dies_alone(check.without, device, check.seconds):
+            verdict, message = "not applicable", f"torch dies without the operator, too; here {ended.problem}"
         elif trial:
             message += f", in {trial['function']}({trial['arguments']})"
         elif ended.problem.startswith("the process ended"):

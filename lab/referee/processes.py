@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -109,16 +110,32 @@ def _become_child(output, reader: int, may_use_cuda: bool) -> None:
         torch.set_num_threads(1)  # threads of OpenMP do not survive a fork; one thread needs none
 
 
+def _environment() -> dict[str, str]:
+    """That of a new Python, which then finds this package."""
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    return os.environ | {"PYTHONPATH": path.rstrip(os.pathsep)}
+
+
+def dies_alone(function: Callable[[str], None], device: str, seconds: float) -> bool:
+    """Whether function(device) ends a new Python by a signal."""
+    program = f"from {function.__module__} import {function.__name__} as work; work({device!r})"
+    options: dict[str, Any] = {"env": _environment(), "timeout": seconds, "check": False}
+    options |= dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+    try:
+        return subprocess.run([sys.executable, "-c", program], **options).returncode < 0
+    except subprocess.TimeoutExpired:
+        return False
+
+
 def start(arguments: list[str], seconds: float) -> Ended:
     """Run this package in a new Python process, which says its events into a pipe."""
     reader, writer = os.pipe()
-    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
     command = [sys.executable, "-m", PACKAGE, *arguments, "--events", str(writer)]
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
             command,
             pass_fds=[writer],
-            env=os.environ | {"PYTHONPATH": path},
+            env=_environment(),
             stdout=output,
             stderr=output,
             stdin=subprocess.DEVNULL,

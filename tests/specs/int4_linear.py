@@ -53,6 +53,7 @@ linear_before_norm = Operator(
     reference=before_norm_by_torch,
     inputs=before_norm_inputs,
     sizes={"rows": [(0, 0), (5, 0)]},
+    tolerance={torch.float32: 2**-6},  # squares of s, which holds two roundings to bfloat16
     wrong={
         r"residual is .*\[3, 192\], expected .*\[4, 192\]": {5: lambda residual: residual[:3]},
         r"norm_weight is .*\[191\], expected .*\[192\]": {6: lambda weight: weight[1:]},
