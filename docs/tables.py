@@ -186,7 +186,7 @@ def int4_ratios() -> str:
     counts = {64: "1 to 64", 128: "65 to 128", 300: "200 to 300", 2048: "512 to 2048"}
     for row in sorted(load("h200-int4") + load("h200-int4-between"), key=lambda row: row["batch"]):
         count = next(name for most, name in counts.items() if row["batch"] <= most)
-        for other in sorted(row.keys() - {"n", "k", "batch", "floor_us", "of_best", "int4_linear", "run"}):
+        for other in sorted(row.keys() - {"n", "k", "batch", "floor_us", "of_best", "int4_linear"}):
             found.setdefault((count, other), []).append(row["int4_linear"] / row[other])
     rows = [{"rows": x, "other": y, "low": min(ratios), "high": max(ratios)} for (x, y), ratios in found.items()]
     return pivot(rows, "rows of x", "{rows}", "over {other}", "{low:.2f} to {high:.2f}")
