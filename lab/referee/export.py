@@ -90,8 +90,8 @@ def ahead_of_time_is_the_same(operator: Operator, device: str, is_dynamic: bool)
 
 
 def load_package_of_torch(device: str) -> None:
-    """A sum, compiled by AOTInductor and loaded. This dies where Python or torch has a C++ runtime of its own within:
-    the package takes its locale from another one (seen with torch 2.11: std::regex, as the package reads the device).
+    """A sum, compiled by AOTInductor and loaded. This dies where g++ links its C++ runtime into each library: the
+    package's std::regex, which reads the device's name, then mixes two runtimes' locales (seen with torch 2.11).
     """
     from torch._inductor import aoti_compile_and_package, aoti_load_package
 
