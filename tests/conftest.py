@@ -37,6 +37,7 @@ def pytest_configure(config):
     threads = {"OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "PASSIVE", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
     # Each process would compile and load a library for each kind of vector instructions that this CPU has.
     os.environ |= threads | {"TORCHINDUCTOR_VEC_ISA_OK": "1"} | os.environ
+    config.option.loadscopereorder = False  # xdist then keeps the order of in_order()
     if "ADD2_TEST_BUILDS" in os.environ or not hasattr(config, "cache"):  # the latter with -p no:cacheprovider
         return
     folder = config.cache.mkdir("builds") / jit_cache.place()
@@ -63,7 +64,18 @@ def pytest_collection_modifyitems(config, items):
 
     left_out = [item for item in items if is_left_out(item)]
     config.hook.pytest_deselected(items=left_out)
-    items[:] = [item for item in items if item not in left_out]
+    items[:] = in_order([item for item in items if item not in left_out])
+
+
+def in_order(items):
+    """By file or class, as xdist gives them to its workers. First those whose tests need a fork, before another test
+    uses CUDA or starts autograd's threads, which do not survive it; then those with the most tests."""
+    scopes = {}
+    for item in items:
+        scopes.setdefault(item.nodeid.partition("[")[0].rpartition("::")[0], []).append(item)
+    forks = {scope: sum("forks" in item.fixturenames for item in found) for scope, found in scopes.items()}
+    order = sorted(scopes, key=lambda scope: (-forks[scope] / len(scopes[scope]), -len(scopes[scope])))
+    return [item for scope in order for item in sorted(scopes[scope], key=lambda x: "forks" not in x.fixturenames)]
 
 
 @pytest.hookimpl(optionalhook=True)
