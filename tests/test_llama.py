@@ -357,34 +357,57 @@ EIGHT = dict(hidden_size=4096, intermediate_size=14336, num_hidden_layers=2, num
 EIGHT |= dict(num_key_value_heads=8, head_dim=128, vocab_size=1024, max_position_embeddings=200)
 
 
-def test_one_kernel(cuda, nvcc, lesson):
+@pytest.mark.parametrize("starts", [[50], [50, 7]])
+def test_one_kernel(cuda, nvcc, lesson, starts):
     """Its logits and its cache are the graph's, within bfloat16's rounding; with barriers they have the same bits."""
     if torch.cuda.get_device_capability() != (9, 0):
         pytest.skip("needs compute capability 9.0")
-    model = make(lesson, cuda, config=lesson.llama.Config(**EIGHT), is_int4=True, is_last_int4=True)
-    graph, one = lesson.generate.Generator(model, 1, 100), lesson.one_kernel.OneKernelGenerator(model, 100)
-    least = lesson.one_kernel.OneKernelGenerator(model, 100, lambda x: x.argmin(-1), has_barriers=True)
-    text = prompts(100)[0]
+    model, count = make(lesson, cuda, config=lesson.llama.Config(**EIGHT), is_int4=True, is_last_int4=True), len(starts)
+    graph, one = lesson.generate.Generator(model, count, 100), lesson.one_kernel.OneKernelGenerator(model, count, 100)
+    least = lesson.one_kernel.OneKernelGenerator(model, count, 100, lambda x: x.argmin(-1), has_barriers=True)
+    texts, rows = prompts(*[100] * count), torch.arange(count)
     for generator in (graph, one, least):
-        generator.read([text[:50]])
-    for length in range(50, 100):  # from the second tile of tokens to the fourth, and to the cache's end
+        generator.read([text[:start] for text, start in zip(texts, starts, strict=True)])
+    for step in range(50):  # from the second tile of tokens to the fourth, and to the cache's end
+        lengths = [start + step for start in starts]
         for generator in (graph, one, least):
-            generator.tokens.fill_(text[length])
+            generator.tokens.copy_(torch.tensor([text[n] for text, n in zip(texts, lengths, strict=True)]))
             generator.replay()
-        assert error(one.logits, graph.logits) < 0.02
+        assert all(error(one.logits[row], graph.logits[row]) < 0.02 for row in rows)
         assert torch.equal(one.logits, least.logits)
-        assert one.logits[0, one.tokens] == one.logits.max()
-        assert least.logits[0, least.tokens] == one.logits.min()
-        assert one.cache.counts.flatten().tolist() == [length + 1, length + 2]
+        assert torch.equal(one.logits[rows, one.tokens], one.logits.amax(-1))
+        assert torch.equal(one.logits[rows, least.tokens], one.logits.amin(-1))
+        assert one.cache.counts.tolist() == [[n + 1 for n in lengths], [n + 2 for n in lengths]]
     for mine, right, same in zip(one.cache.tensors, graph.cache.tensors, least.cache.tensors, strict=True):
-        assert error(mine[:, :, :, 50:], right[:, :, :, 50:]) < 0.02
+        for row, start in enumerate(starts):
+            assert error(mine[:, row, :, start : start + 50], right[:, row, :, start : start + 50]) < 0.02
         assert torch.equal(mine, same)
+
+
+def test_rows_of_one_kernel(cuda, nvcc, lesson):
+    """A text writes the same tokens whatever its neighbour is, and its logits are those of one text alone."""
+    if torch.cuda.get_device_capability() != (9, 0):
+        pytest.skip("needs compute capability 9.0")
+    model = make(lesson, cuda, config=lesson.llama.Config(**EIGHT), is_int4=True, is_last_int4=True)
+    one, two = (lesson.one_kernel.OneKernelGenerator(model, count, 150) for count in (1, 2))
+    mine, first, second = prompts(70, 3, 90)
+    pairs = [[mine, first], [mine, second], [second, mine]]
+    written = [[*zip(*two.generate(pair, 40), strict=True)] for pair in pairs]
+    assert written[0][0] == written[1][0] == written[2][1]
+    one.read([mine])
+    two.read([first, mine])
+    for generator in (one, two):
+        generator.tokens.fill_(5)
+        generator.replay()
+    assert error(two.logits[1], one.logits[0]) < 0.02
 
 
 def test_one_kernel_refuses(lesson):
     """A model that the kernel does not compute, in a line that names what it expects."""
     with pytest.raises(ValueError, match=r"the model has sizes \(256, 512, 64\), expected \(4096, 14336, 128\)"):
-        lesson.one_kernel.OneKernelGenerator(make(lesson), 40)
+        lesson.one_kernel.OneKernelGenerator(make(lesson), 1, 40)
+    with pytest.raises(ValueError, match="one kernel: 3 texts, expected 1 or 2"):
+        lesson.one_kernel.OneKernelGenerator(make(lesson), 3, 40)
 
 
 @pytest.mark.thorough
@@ -406,7 +429,7 @@ def test_options_without_effect(lesson, monkeypatch, capsys):
     for options, text in (
         ("--last int4 --weights bf16", "--last int4 needs --weights int4"),
         ("--steps --profile", "--steps cannot be combined with --profile"),
-        ("--one-kernel --weights int4", "--one-kernel needs --weights int4 --last int4, one text"),
+        ("--one-kernel --weights int4", "--one-kernel needs --weights int4 --last int4, one text or two"),
         ("--checkpoint x --prompt x --size 8b", "--checkpoint cannot be combined with --size"),
         ("--temperature nan", "--temperature is nan, expected 0, or 0.001 to 1000"),
     ):

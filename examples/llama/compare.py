@@ -27,6 +27,7 @@ from lab import lesson  # of the workbench, only options and files
 
 CONFIG, CUDA, BF16, NEW = SIZES["8b"], torch.device("cuda"), torch.bfloat16, 128
 SHORT, LONG, PROMPT, MANY = (1, 512), (1, 4096), (0, 2048), [(16, 1024), (64, 1024)]  # batch and context; 0: to read it
+TWO = [(2, 512), (2, 4096)]
 
 
 class TorchInt4(nn.Module):
@@ -98,10 +99,10 @@ def measure_all(_) -> Iterator[dict]:
     yield from measure("ours, bf16", model, [SHORT, LONG, PROMPT])
     yield from measure("ours, 4 bits", load(CONFIG, True), [SHORT, LONG])
     quarter, who = load(CONFIG, True, True), "ours, 4 bits, also the last layer"
-    yield from measure(who, quarter, [SHORT, LONG, *MANY, PROMPT])
+    yield from measure(who, quarter, [SHORT, LONG, *TWO, *MANY, PROMPT])
     yield from measure(who, quarter, [(1, 32768)], dtype=torch.int8)
-    for batch, context in (SHORT, LONG):
-        ms = OneKernelGenerator(quarter, context + NEW).speed(context)
+    for batch, context in (SHORT, LONG, *TWO):
+        ms = OneKernelGenerator(quarter, batch, context + NEW).speed(context)
         yield make_row("ours, 4 bits, one kernel", batch, context, ms, cache=str(BF16))
     for module in (*set_norm(model).layers, model.norm):
         module.compile(dynamic=False)

@@ -1,5 +1,5 @@
-"""A step of a Llama in one kernel, which stays on the GPU for the whole step (persistent/step.cu): for one text, 4-bit
-weights in all layers, the sizes of an 8B model, and compute capability 9.0. docs/18_llama.md explains it."""
+"""A step of a Llama in one kernel, which stays on the GPU for the whole step (persistent/step.cu): for one text or two,
+4-bit weights in all layers, the sizes of an 8B model, and compute capability 9.0. docs/18_llama.md explains it."""
 
 import ctypes
 import functools
@@ -17,9 +17,10 @@ HIDDEN, INNER, HEAD, GROUP = 4096, 14336, 128, 4  # the kernel's sizes; GROUP: h
 
 
 @functools.cache
-def launcher() -> Callable:
-    """Compile the kernel. Returns its launcher."""
-    return operators.load_launcher("llama_step", SOURCE, "-arch=sm_90", function="launch_step")
+def launcher(texts: int) -> Callable:
+    """Compile the kernel for so many texts. Returns its launcher."""
+    flags = "-arch=sm_90", f"-DTEXTS={texts}"
+    return operators.load_launcher(f"llama_step_{texts}", SOURCE, *flags, function="launch_step")
 
 
 def units(layer: nn.Module) -> Tensor:
@@ -43,9 +44,11 @@ def _units_of(packed: Tensor, scale: Tensor, zero: Tensor) -> Tensor:
     return torch.cat([halves[0] | halves[1] << 4, *affine], 2)
 
 
-def check(model: Llama) -> None:
-    """ValueError for a model that the kernel does not compute."""
+def check(model: Llama, texts: int) -> None:
+    """ValueError for a model, or a number of texts, that the kernel does not compute."""
     config = model.config
+    if texts not in (1, 2):
+        raise ValueError(f"one kernel: {texts} texts, expected 1 or 2")
     layers = [model.last, *(x for each in model.layers for x in (*each.qkv, each.o, *each.gate_up, each.down))]
     sizes = (config.hidden_size, config.intermediate_size, config.head_dim)
     if sizes != (HIDDEN, INNER, HEAD) or config.num_attention_heads != GROUP * config.num_key_value_heads:
@@ -67,23 +70,25 @@ def check(model: Llama) -> None:
 class OneKernelGenerator(Generator):
     """A Generator whose step is one kernel. The model's own weights stay: prompts need them."""
 
-    def __init__(self, model: Llama, capacity: int, choose: Callable = greedy, has_barriers: bool = False) -> None:
+    def __init__(
+        self, model: Llama, batch: int, capacity: int, choose: Callable = greedy, has_barriers: bool = False
+    ) -> None:
         """has_barriers: all blocks wait for each other after each part of a step, for the ladder."""
-        check(model)
+        check(model, batch)
         self.has_barriers, device = has_barriers, model.embedding.device
         products = zip(*((x.qkv[0], x.o, x.gate_up[0], x.down) for x in model.layers), strict=True)
         self.weights = [torch.stack([units(layer) for layer in layers]) for layers in products]
         self.weights.append(units(model.last))
         norms = [x.weight for each in model.layers for x in (each.norm, each.norm_2)]
         self.norms = torch.stack([*norms, model.norm.weight])
-        self.logits = model.embedding.new_empty(1, model.config.vocab_size)
+        self.logits = model.embedding.new_empty(batch, model.config.vocab_size)
         blocks = torch.cuda.get_device_properties(device).multi_processor_count
         q_rows, key_heads = self.weights[0].shape[1] * ROWS, model.config.num_key_value_heads
         parts = key_heads * 16 * (GROUP * HEAD + 2 * GROUP)  # up to 16 blocks share a key head
         count = 3 * HIDDEN // 2 + q_rows // 2 + parts + INNER // 2 + 2 * blocks
-        self.words = torch.zeros(count, dtype=torch.int64, device=device)  # what blocks send each other
+        self.words = torch.zeros(batch * count, dtype=torch.int64, device=device)  # what blocks send each other
         self.state = torch.tensor([1, 0], dtype=torch.int32, device=device)
-        super().__init__(model, 1, capacity, choose=choose)
+        super().__init__(model, batch, capacity, choose=choose)
 
     @torch.no_grad()
     def step(self) -> None:
@@ -92,6 +97,6 @@ class OneKernelGenerator(Generator):
         tensors += [self.tokens, cache.counts, self.logits, self.words, self.state]
         sizes = [len(self.words), config.num_hidden_layers, config.num_attention_heads, config.num_key_value_heads]
         sizes += [config.vocab_size, self.capacity, ctypes.c_float(config.rms_norm_eps)]
-        operators.launch(launcher(), *tensors, *sizes, int(not self.has_barriers))
+        operators.launch(launcher(len(self.tokens)), *tensors, *sizes, int(not self.has_barriers))
         if self.choose is not greedy:  # the kernel has chosen the most probable token
             self.tokens.copy_(self.choose(self.logits))

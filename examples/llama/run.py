@@ -46,7 +46,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--temperature", type=float, default=0, help="0, the default: the most probable token")
     parser.add_argument("--seed", type=int, default=0, help="of random prompts and choices")
     parser.add_argument(
-        "--one-kernel", action="store_true", help="a step is one kernel: 8B, 4 bits, one text, H100 or H200"
+        "--one-kernel", action="store_true", help="a step is one kernel: 8B, 4 bits, one text or two, H100 or H200"
     )
     parser.add_argument("--profile", action="store_true", help="also the kernels of a step of this model")
     parser.add_argument("--steps", action="store_true", help="the ladder of the page, for --size and --context")
@@ -60,8 +60,8 @@ def options() -> argparse.Namespace:
         parser.error("--checkpoint and --prompt, which must not be empty, belong together")
     if args.last == "int4" and args.weights != "int4":
         parser.error("--last int4 needs --weights int4")
-    if args.one_kernel and (args.last != "int4" or args.batch > 1 or args.cache != "bf16"):
-        parser.error("--one-kernel needs --weights int4 --last int4, one text and a cache in bf16")
+    if args.one_kernel and (args.last != "int4" or args.batch > 2 or args.cache != "bf16"):
+        parser.error("--one-kernel needs --weights int4 --last int4, one text or two and a cache in bf16")
     if not 0.001 <= args.temperature <= 1000 and args.temperature != 0:
         parser.error(f"--temperature is {args.temperature}, expected 0, or 0.001 to 1000")
     if min(args.tokens, args.batch, args.context) < 1 or not 0 <= args.seed < 2**64:
@@ -112,7 +112,7 @@ def write(args: argparse.Namespace, device: torch.device) -> dict:
         read.check_unread()
     choose = sampler(args.temperature) if args.temperature else greedy
     if args.one_kernel:
-        generator = OneKernelGenerator(model, capacity, choose)
+        generator = OneKernelGenerator(model, args.batch, capacity, choose)
     else:
         generator = Generator(model, args.batch, capacity, torch.int8 if args.cache == "int8" else dtype, choose)
     torch.manual_seed(args.seed)

@@ -72,12 +72,12 @@ def ladder(config: Config, context: int) -> Iterator[dict]:
     set_norm(model, add_rms_norm.add_rms_norm, is_shared=True)
     yield time_step("norms within the products", overlaps=True)
     try:
-        check(model)
+        check(model, 1)
     except ValueError as error:
         print(error)
         return
     for name, has_barriers in (("one kernel, with barriers", True), ("numbers with tags", False)):
-        generator = OneKernelGenerator(model, context + 128, has_barriers=has_barriers)
+        generator = OneKernelGenerator(model, 1, context + 128, has_barriers=has_barriers)
         yield make_row(name, generator.speed(context))
         del generator
 

@@ -1,21 +1,25 @@
 // Attention in a step. Blocks of a key head share its tokens, in tiles that the producer copies
-// into the ring. Then each of them joins all parts of some columns.
+// into the ring; its warps share each tile. Then each block joins all blocks' parts of some
+// columns.
 #pragma once
+#include <float.h>
+
 #include "exchange.cuh"
 
 namespace persistent {
 
 // Which tokens a block attends to.
 struct Split {
-  int key_head, split, tiles, step;  // tiles: of all blocks
-  bool is_there;                     // else the block has no part in attention
+  int head, split, length, tiles, step;  // head: key head of a text; tiles: of all blocks
+  bool is_there;                         // else the block has no part in attention
 
-  __device__ Split(const Sizes& p, int length)
-      : key_head(blockIdx.x / p.splits),
+  __device__ explicit Split(const Step& p)
+      : head(blockIdx.x / p.splits),
         split(blockIdx.x % p.splits),
+        length(p.counts[min(head / p.key_heads, kTexts - 1)]),
         tiles(length / kTileTokens + 1),  // with the new token
         step(p.splits),
-        is_there(key_head < p.key_heads) {}
+        is_there(head < kTexts * p.key_heads) {}
   __device__ bool has_tile(int tile) const { return tile % step == split; }
 };
 
@@ -27,12 +31,13 @@ __device__ inline void receive_q(Consumer& c, const Split& work) {
   const int value = kGroupHeads + 1;
   const bool is_new = c.warp >= kGroupHeads;
   if (c.warp < kGroupHeads || (c.warp <= value && work.has_tile(work.tiles - 1))) {
-    const int head = is_new ? p.heads + work.key_head + (c.warp - kGroupHeads) * p.key_heads
-                            : work.key_head * kGroupHeads + c.warp;
+    const int text = work.head / p.key_heads, key_head = work.head % p.key_heads;
+    const int head = is_new ? p.heads + key_head + (c.warp - kGroupHeads) * p.key_heads
+                            : key_head * kGroupHeads + c.warp;
     const int64_t angle = int64_t{c.length} * (kHead / 2) + 2 * c.lane;
     const float2 cos = *reinterpret_cast<const float2*>(p.cos + angle);
     const float2 sin = *reinterpret_cast<const float2*>(p.sin + angle);
-    const Tagged* const from = p.q + head * (kHead / 2) + c.lane;
+    const Tagged* const from = p.q + (text * p.qkv_rows() + head * kHead) / 2 + c.lane;
     const Tagged found[2] = {load_relaxed(from), load_relaxed(from + 32)};  // both are under way
     uint32_t first = receive<kExchange>(found[0], from, c.tag);
     uint32_t second = receive<kExchange>(found[1], from + 32, c.tag);
@@ -44,7 +49,8 @@ __device__ inline void receive_q(Consumer& c, const Split& work) {
     if (is_new) {
       uint32_t* const fresh = c.shared.fresh[c.warp - kGroupHeads];
       Half* const cache = c.warp == value ? p.values : p.keys;
-      const int64_t row = (int64_t{c.layer} * p.key_heads + work.key_head) * p.capacity + c.length;
+      const int64_t heads = int64_t{c.layer} * kTexts * p.key_heads + work.head;
+      const int64_t row = heads * p.capacity + c.length;
       uint32_t* const to = reinterpret_cast<uint32_t*>(cache + row * kHead);
       fresh[c.lane] = to[c.lane] = first;
       fresh[c.lane + 32] = to[c.lane + 32] = second;
@@ -63,14 +69,14 @@ __device__ inline void receive_q(Consumer& c, const Split& work) {
 struct Tile {
   const char* stage;
   const Shared& shared;
-  int valid;    // tokens
-  int new_row;  // the new token's, or -1
+  int fresh;  // the new token, which comes from `shared`; kTileTokens if another tile has it
   int lane;
 
-  // Four columns of a token's key (0) or value (1).
+  // Four columns of a token's key (0) or value (1). What follows the new token counts nothing, but
+  // memory may hold anything there, and 0 * NaN would be NaN: it gets the new token's.
   __device__ float4 columns(int token, int which) const {
     const void* row = stage + which * kTileBytes + token * (kHead * 2);
-    if (token == new_row) row = shared.fresh[which];
+    if (token >= fresh) row = shared.fresh[which];
     return floats(static_cast<const uint2*>(row)[lane]);
   }
 };
@@ -91,84 +97,103 @@ __device__ inline void halve(float (&x)[8], int lane, int apart) {
   }
 }
 
-// Scores of two tokens for each warp, and four heads.
-__device__ inline void score(float (&scores)[kGroupHeads][kTileTokens], const Tile& tile,
-                             const float4 (&q)[kGroupHeads], int warp) {
-  static_assert(kTileTokens == 2 * kWarps && kGroupHeads == 4);
-  float x[8];
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const float4 key = tile.columns(2 * warp + i, 0);
-    for (int j = 0; j < kGroupHeads; ++j) x[i * kGroupHeads + j] = dot(key, q[j]);
-  }
-  halve<4>(x, tile.lane, 16);
-  halve<2>(x, tile.lane, 8);
-  halve<1>(x, tile.lane, 4);
-  for (int i = 1; i < 4; i *= 2) x[0] += __shfl_xor_sync(~0u, x[0], i);
-  const int token = 2 * warp + tile.lane / 16;
-  if (tile.lane % 4 == 0) scores[tile.lane / 4 % 4][token] = token < tile.valid ? x[0] : -INFINITY;
-}
-
-// A warp's part of a head: some tokens of each tile, four columns for each lane.
+// A warp's part: two heads, four tokens of each tile, and a softmax of its own. So warps wait for
+// no other warp from tile to tile. A lane has four columns, and the score of one token and head:
+// head lane / 16, token lane / 4 % 4.
 struct Part {
-  static constexpr int kShares = kWarps / kGroupHeads, kTokens = kTileTokens / kShares;
-  int head, share;  // all warps of a head know its maximum and its sum
-  float most = -INFINITY, sum = 0;
-  float4 out = {0, 0, 0, 0};
+  static constexpr int kHeads = 2, kShares = kWarps * kHeads / kGroupHeads;
+  static constexpr int kTokens = kTileTokens / kShares;
+  static_assert(kHeads * kTokens == 8);
+  static constexpr float kNone = -FLT_MAX;  // before any score. -INFINITY - -INFINITY is NaN
+  int head, token;                          // the first ones
+  float most = kNone, sum = 0;              // of the lane's head; sum: of the lane's tokens
+  float4 out[kHeads] = {};
 
-  __device__ explicit Part(int warp) : head(warp / kShares), share(warp % kShares) {}
-  __device__ void add(const Tile& tile, const float (&scores)[kGroupHeads][kTileTokens]) {
-    const float score = scores[head][tile.lane];
+  __device__ explicit Part(int warp)
+      : head(warp / kShares * kHeads), token(warp % kShares * kTokens) {}
+  __device__ void add(const Tile& tile, const float4 (&q)[kHeads]) {
+    float x[kHeads * kTokens];
+#pragma unroll
+    for (int i = 0; i < kTokens; ++i) {
+      const float4 key = tile.columns(token + i, 0);
+      for (int j = 0; j < kHeads; ++j) x[j * kTokens + i] = dot(key, q[j]);
+    }
+    halve<4>(x, tile.lane, 16);
+    halve<2>(x, tile.lane, 8);
+    halve<1>(x, tile.lane, 4);
+    for (int i = 1; i < 4; i *= 2) x[0] += __shfl_xor_sync(~0u, x[0], i);
+    const float score = token + tile.lane / 4 % kTokens <= tile.fresh ? x[0] : -INFINITY;
     float largest = fmaxf(most, score);
-    for (int i = 1; i < 32; i *= 2) largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, i));
+    for (int i = 4; i < 16; i *= 2) largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, i));
     const float factor = exp_2(most - largest), weight = exp_2(score - largest);
     most = largest;
     sum = sum * factor + weight;
-    out = {out.x * factor, out.y * factor, out.z * factor, out.w * factor};
+#pragma unroll
+    for (int j = 0; j < kHeads; ++j) {
+      const float f = __shfl_sync(~0u, factor, 16 * j);
+      out[j] = {out[j].x * f, out[j].y * f, out[j].z * f, out[j].w * f};
+    }
 #pragma unroll
     for (int i = 0; i < kTokens; ++i) {
-      const int token = share * kTokens + i;
-      const float w = __shfl_sync(~0u, weight, token);
-      float4 v = tile.columns(token, 1);
-      if (token >= tile.valid) v = {0, 0, 0, 0};  // 0 * NaN would be NaN
-      out = {out.x + w * v.x, out.y + w * v.y, out.z + w * v.z, out.w + w * v.w};
+      const float4 v = tile.columns(token + i, 1);
+      for (int j = 0; j < kHeads; ++j) {
+        const float w = __shfl_sync(~0u, weight, 16 * j + 4 * i);
+        out[j] = {out[j].x + w * v.x, out[j].y + w * v.y, out[j].z + w * v.z, out[j].w + w * v.w};
+      }
     }
   }
 };
 
-// Attention over the block's tiles. Sends numerators, maxima and sums.
+// Joins the parts of the block's warps, a thread for each head and column. Sends numerators, maxima
+// and sums.
+__device__ inline void join_warps(Consumer& c, const Part& part, Tagged* to) {
+  constexpr int kShares = Part::kShares, kColumns = Part::kHeads * kHead;  // of a warp's part
+  float* const outs = c.shared.sums[0];                                    // both buffers
+  static_assert(kWarps * kColumns * sizeof(float) <= sizeof(c.shared.sums));
+  float sum = part.sum;
+  for (int i = 4; i < 16; i *= 2) sum += __shfl_xor_sync(~0u, sum, i);
+  if (c.lane % 16 == 0)
+    c.shared.softmax[part.head + c.lane / 16][c.warp % kShares] = {part.most, sum};
+  for (int j = 0; j < Part::kHeads; ++j)
+    reinterpret_cast<float4*>(outs + c.warp * kColumns + j * kHead)[c.lane] = part.out[j];
+  c.sync();
+  static_assert(kConsumers == kGroupColumns);
+  const int head = c.thread / kHead;
+  const float* const mine = outs + head / Part::kHeads * kShares * kColumns + c.thread % kColumns;
+  float2 softmax[kShares];
+  float most = Part::kNone, out = 0;
+  for (int i = 0; i < kShares; ++i) {
+    softmax[i] = c.shared.softmax[head][i];
+    most = fmaxf(most, softmax[i].x);
+  }
+  sum = 0;
+  for (int i = 0; i < kShares; ++i) {
+    const float factor = exp_2(softmax[i].x - most);
+    sum += factor * softmax[i].y;
+    out += factor * mine[i * kColumns];
+  }
+  send(to + c.thread, __float_as_uint(out), c.tag);
+  if (c.thread % kHead == 0) {
+    send(to + kGroupColumns + head * 2, __float_as_uint(most), c.tag);
+    send(to + kGroupColumns + head * 2 + 1, __float_as_uint(sum), c.tag);
+  }
+  c.sync();  // `sums` may change now
+}
+
+// Attention over the block's tiles.
 template <Exchange kExchange>
 __device__ inline void attend(Consumer& c, const Split& work) {
   receive_q<kExchange>(c, work);
-  float4 q[kGroupHeads];
-  for (int i = 0; i < kGroupHeads; ++i)
-    q[i] = reinterpret_cast<const float4*>(c.shared.q[i])[c.lane];
   Part part(c.warp);
-  int which = 0;  // two buffers of scores, so one barrier is enough
-  for (int i = work.split; i < work.tiles; i += work.step, which ^= 1) {
-    const int last = c.length % kTileTokens;
-    const bool is_last = i == work.tiles - 1;
-    const Tile tile = {c.stage(), c.shared, is_last ? last + 1 : kTileTokens, is_last ? last : -1,
-                       c.lane};
-    score(c.shared.scores[which], tile, q, c.warp);
-    c.sync();
-    part.add(tile, c.shared.scores[which]);
+  float4 q[Part::kHeads];
+  for (int i = 0; i < Part::kHeads; ++i)
+    q[i] = reinterpret_cast<const float4*>(c.shared.q[part.head + i])[c.lane];
+  for (int i = work.split; i < work.tiles; i += work.step) {
+    const int fresh = i == work.tiles - 1 ? c.length % kTileTokens : kTileTokens;
+    part.add({c.stage(), c.shared, fresh, c.lane}, q);
     c.release();
   }
-  for (int i = 1; i < 32; i *= 2) part.sum += __shfl_xor_sync(~0u, part.sum, i);
-  Tagged* const to = c.step.parts + (work.key_head * c.step.splits + work.split) * c.step.part();
-  if (part.share == 0 && c.lane == 0) {
-    send(to + kGroupColumns + part.head * 2, __float_as_uint(part.most), c.tag);
-    send(to + kGroupColumns + part.head * 2 + 1, __float_as_uint(part.sum), c.tag);
-  }
-  float* const all = c.next_sums();
-  reinterpret_cast<float4*>(all + c.warp * kHead)[c.lane] = part.out;
-  c.sync();
-  static_assert(kConsumers == kGroupColumns && kWarps * kHead <= kWarps * kWarpFloats);
-  float sum = 0;
-  for (int i = 0; i < Part::kShares; ++i)
-    sum += all[(c.thread / kHead * Part::kShares + i) * kHead + c.thread % kHead];
-  send(to + c.thread, __float_as_uint(sum), c.tag);
+  join_warps(c, part, c.step.parts + (work.head * c.step.splits + work.split) * c.step.part());
 }
 
 // Joins all blocks' parts of some columns of a key head, and sends the result.
@@ -180,7 +205,8 @@ __device__ inline void join(Consumer& c, const Split& work) {
   static_assert(3 * kGroupColumns <= kWarps * kWarpFloats);
   {  // one number for each thread
     const int part = c.thread / columns, column = work.split * columns + c.thread % columns;
-    const Tagged* const from = c.step.parts + (work.key_head * splits + part) * c.step.part();
+    const int index = work.head * splits + part;
+    const Tagged* const from = c.step.parts + index * c.step.part();
     const Tagged* const softmax = from + kGroupColumns + column / kHead * 2;
     const Tagged found[3] = {load_relaxed(from + column), load_relaxed(softmax),
                              load_relaxed(softmax + 1)};
@@ -199,7 +225,7 @@ __device__ inline void join(Consumer& c, const Split& work) {
   }
   out = __fdividef(out, sum);
   const float next = __shfl_down_sync(~0u, out, 1);
-  const int first = work.key_head * kGroupColumns + work.split * columns;
+  const int first = work.head * kGroupColumns + work.split * columns;
   if (c.thread % 2 == 0) send(c.step.attended + (first + c.thread) / 2, pack(out, next), c.tag);
 }
 

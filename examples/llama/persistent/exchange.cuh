@@ -43,7 +43,7 @@ __device__ inline uint2 receive_four(ulonglong2 x, const Tagged* from, uint32_t 
 struct Consumer {
   const Step& step;
   Shared& shared;
-  int layer = 0, length;  // length: of the cache
+  int layer = 0, length;  // length: of the text that this block attends to, in the cache
   uint32_t tag = 0;       // of this layer
   unsigned barriers = 0;  // that all blocks have passed
   int buffer = 0;         // of sums: the next one. Two, so one barrier of the block is enough.

@@ -9,13 +9,14 @@
 
 namespace persistent {
 
-// x of a warp: groups warp, warp + kWarps ... Four groups share the registers: group s has columns
-// 2 s % 8 (hi) and 2 s % 8 + 1 (lo) of the second factor, so its sums come to lanes with t = s % 4.
+// x of a warp: groups warp, warp + kWarps ..., of each text. Four of them share the registers, a
+// slot each: slot i has columns 2 i (hi) and 2 i + 1 (lo) of the second factor, so its sums come to
+// lanes with t = i. The texts of a group have neighbouring slots.
 template <int kGroups>
 struct Activations {
-  static constexpr int kSets = (kGroups + 3) / 4;
+  static constexpr int kSets = (kGroups * kTexts + 3) / 4;
   uint32_t b[kSets][4][2];  // four steps of 32 columns
-  float scale[kSets];       // of the group whose sums come to this lane
+  float scale[kSets];       // of the group and text whose sums come to this lane
   int sum[kSets];           // of its x, times 16: a zero multiplies it
 };
 
@@ -44,9 +45,10 @@ __device__ inline Quantized quantize(float4 x) {
           most * (1 / (16 * kMost)), 16 * __reduce_add_sync(~0u, sum)};
 }
 
-// Turns x, four columns of each group for a lane, into what mma.sync wants. scratch: of the warp.
+// Turns a text's x, four columns of each group for a lane, into what mma.sync wants. Text 0 comes
+// first. scratch: of the warp.
 template <int kGroups>
-__device__ inline void prepare(Activations<kGroups>& x, const float4 (&columns)[kGroups],
+__device__ inline void prepare(Activations<kGroups>& x, const float4 (&columns)[kGroups], int text,
                                uint32_t* scratch, const Consumer& c) {
   uint32_t* const to = scratch + c.lane % 4 * 8 + c.lane / 4;
   const uint32_t* const from = scratch + c.g % 2 * 32 + c.t * 8;
@@ -55,9 +57,10 @@ __device__ inline void prepare(Activations<kGroups>& x, const float4 (&columns)[
 #pragma unroll
     for (int s = first; s < first + 2 && s < kGroups; ++s) {
       const Quantized q = quantize(columns[s]);
-      if (s % 4 == 0 || c.t == s % 4) {
-        x.scale[s / 4] = q.scale;
-        x.sum[s / 4] = q.sum;
+      const int set = (s * kTexts + text) / 4, slot = (s * kTexts + text) % 4;
+      if (slot == 0 || c.t == slot) {
+        x.scale[set] = q.scale;
+        x.sum[set] = q.sum;
       }
       to[(s - first) * 64] = q.hi;
       to[(s - first) * 64 + 32] = q.lo;
@@ -65,10 +68,11 @@ __device__ inline void prepare(Activations<kGroups>& x, const float4 (&columns)[
     __syncwarp();
 #pragma unroll
     for (int s = first; s < first + 2 && s < kGroups; ++s) {
-      if (s % 4 == 0 || c.g / 2 == s % 4) {
+      const int set = (s * kTexts + text) / 4, slot = (s * kTexts + text) % 4;
+      if (slot == 0 || c.g / 2 == slot) {
         const auto* words = reinterpret_cast<const uint4*>(from + (s - first) * 64);
         const uint4 low = words[0], high = words[1];
-        auto& b = x.b[s / 4];
+        auto& b = x.b[set];
         b[0][0] = low.x, b[0][1] = low.y, b[1][0] = low.z, b[1][1] = low.w;
         b[2][0] = high.x, b[2][1] = high.y, b[3][0] = high.z, b[3][1] = high.w;
       }
@@ -89,24 +93,32 @@ struct Product {
   Tagged* y;
 };
 
-// Waits for x, and applies the norm's weight. Its other factor is the same for all columns: it
-// multiplies the sums, later.
-template <Exchange kExchange, int kGroups>
-__device__ inline Activations<kGroups> receive_x(Consumer& c, const Product& p) {
-  constexpr int kStep = kStageColumns;  // from a group of this warp to its next one
-  const int column = c.warp * kColumns + c.lane * 4;
-  uint2 norm[kGroups], words[kGroups];
-#pragma unroll
-  for (int s = 0; s < kGroups; ++s) {
-    if (p.norm) norm[s] = *reinterpret_cast<const uint2*>(p.norm + column + s * kStep);
-  }
+// Some columns of a text's x, on their way.
+template <int kGroups>
+struct Incoming {
+  static constexpr int kStep = kStageColumns / 2;  // from a group of this warp to its next one
+  const Tagged* from;
   ulonglong2 found[kGroups];
-  const Tagged* const from = p.x + column / 2;
+
+  __device__ Incoming(const Tagged* x, int text, const Consumer& c)
+      : from(x + text * kGroups * kStep + (c.warp * kColumns + c.lane * 4) / 2) {
 #pragma unroll
-  for (int s = 0; s < kGroups; ++s) found[s] = load_two_relaxed(from + s * kStep / 2);
+    for (int s = 0; s < kGroups; ++s) found[s] = load_two_relaxed(from + s * kStep);
+  }
+};
+
+// Waits for a text's x, and applies the norm's weight. Its other factor is the same for all
+// columns: it multiplies the sums, later. All numbers are there before any is used: with a wait
+// between them a step took 2% longer, and one of two texts 5%.
+template <Exchange kExchange, int kGroups>
+__device__ inline void receive_x(Activations<kGroups>& x, const Incoming<kGroups>& incoming,
+                                 const uint2 (&norm)[kGroups], int text, uint32_t* scratch,
+                                 Consumer& c, const Product& p) {
+  uint2 words[kGroups];
 #pragma unroll
   for (int s = 0; s < kGroups; ++s)
-    words[s] = receive_four<kExchange>(found[s], from + s * kStep / 2, c.tag);
+    words[s] =
+        receive_four<kExchange>(incoming.found[s], incoming.from + s * incoming.kStep, c.tag);
   __syncwarp();
   float4 columns[kGroups];
   float squares = 0;
@@ -120,12 +132,32 @@ __device__ inline Activations<kGroups> receive_x(Consumer& c, const Product& p) 
     }
     columns[s] = v;
   }
-  Activations<kGroups> x;
-  prepare(x, columns, reinterpret_cast<uint32_t*>(c.shared.sums[c.buffer] + c.warp * kWarpFloats),
-          c);
+  prepare(x, columns, text, scratch, c);
   if (p.norm) {
     for (int i = 1; i < 32; i *= 2) squares += __shfl_xor_sync(~0u, squares, i);
-    if (c.lane == 0) c.shared.squares[c.warp] = squares;
+    if (c.lane == 0) c.shared.squares[text][c.warp] = squares;
+  }
+}
+
+// All texts' x. Those of two texts are under way at once if there are registers for it.
+template <Exchange kExchange, int kGroups>
+__device__ inline Activations<kGroups> receive_all(Consumer& c, const Product& p) {
+  Activations<kGroups> x;
+  auto* const scratch = reinterpret_cast<uint32_t*>(c.shared.sums[c.buffer] + c.warp * kWarpFloats);
+  uint2 norm[kGroups];
+#pragma unroll
+  for (int s = 0; s < kGroups; ++s) {
+    const int column = s * kStageColumns + c.warp * kColumns + c.lane * 4;
+    if (p.norm) norm[s] = *reinterpret_cast<const uint2*>(p.norm + column);
+  }
+  if constexpr (kTexts == 2 && kGroups <= 2) {
+    const Incoming<kGroups> first(p.x, 0, c), second(p.x, 1, c);
+    receive_x<kExchange>(x, first, norm, 0, scratch, c, p);
+    receive_x<kExchange>(x, second, norm, 1, scratch, c, p);
+  } else {
+#pragma unroll
+    for (int text = 0; text < kTexts; ++text)
+      receive_x<kExchange>(x, Incoming<kGroups>(p.x, text, c), norm, text, scratch, c, p);
   }
   return x;
 }
@@ -140,6 +172,7 @@ __device__ inline void add_unit(float2& sums, Consumer& c, const Activations<kGr
   const float2 scales = floats(load_shared<uint32_t>(unit + kScales + c.g * 4));
   const int zeros = load_shared<uint16_t>(unit + kZeros + c.g * 2);
   c.release();
+  const int set = s * kTexts / 4;
   int lower[4] = {}, upper[4] = {};
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
@@ -148,33 +181,35 @@ __device__ inline void add_unit(float2& sums, Consumer& c, const Activations<kGr
       a[0][j] = words[4 * i + j] & 0x0f0f0f0f;
       a[1][j] = words[4 * i + j] & 0xf0f0f0f0;
     }
-    multiply_bytes(lower, a[0], x.b[s / 4][i][0], x.b[s / 4][i][1]);
-    multiply_bytes(upper, a[1], x.b[s / 4][2 + i][0], x.b[s / 4][2 + i][1]);
+    multiply_bytes(lower, a[0], x.b[set][i][0], x.b[set][i][1]);
+    multiply_bytes(upper, a[1], x.b[set][2 + i][0], x.b[set][2 + i][1]);
   }
   int both[4];  // hi and lo of the even row, and of the odd one
   for (int i = 0; i < 4; ++i) both[i] = 16 * lower[i] + upper[i];
-  const int even = 256 * both[0] + both[1] - (zeros & 0xff) * x.sum[s / 4];
-  const int odd = 256 * both[2] + both[3] - (zeros >> 8) * x.sum[s / 4];
-  if (c.t == s % 4) {
-    sums.x += scales.x * x.scale[s / 4] * static_cast<float>(even);
-    sums.y += scales.y * x.scale[s / 4] * static_cast<float>(odd);
+  const int even = 256 * both[0] + both[1] - (zeros & 0xff) * x.sum[set];
+  const int odd = 256 * both[2] + both[3] - (zeros >> 8) * x.sum[set];
+  if (c.t / kTexts == s % (4 / kTexts)) {  // this lane has a text of this group
+    sums.x += scales.x * x.scale[set] * static_cast<float>(even);
+    sums.y += scales.y * x.scale[set] * static_cast<float>(odd);
   }
 }
 
-// Joins the warps' sums of some strips, eight threads for each pair of rows; applies the norm's
-// factor; stores or sends.
+// Joins the warps' sums of some strips, a few threads for each pair of rows of each text; applies
+// the norm's factor; stores or sends.
 __device__ inline void finish(Consumer& c, const float* all, const Product& p, int first,
                               int strips, float columns, uint32_t tag) {
-  const int pair = c.thread / 8, part = c.thread % 8, strip = pair / 8, row = pair % 8 * 2;
+  constexpr int kParts = 8 / kTexts;  // threads for a pair of rows
+  const int part = c.thread % kParts, strip = c.thread / kParts / 8 / kTexts;
+  const int text = c.thread / kParts / 8 % kTexts, row = c.thread / kParts % 8 * 2;
   if (strip >= strips) return;  // all of a warp's threads, or none
   float2 y = {0, 0};
   float squares = 0;
-  for (int w = part * (kWarps / 8); w < (part + 1) * (kWarps / 8); ++w) {
-    const float* const sums = all + w * kWarpFloats + strip * 20 + row;
+  for (int w = part * (kWarps / kParts); w < (part + 1) * (kWarps / kParts); ++w) {
+    const float* const sums = all + w * kWarpFloats + text * kTextFloats + strip * 20 + row;
     y = {y.x + sums[0], y.y + sums[1]};
-    squares += c.shared.squares[w];
+    squares += c.shared.squares[text][w];
   }
-  for (int i = 1; i < 8; i *= 2) {
+  for (int i = 1; i < kParts; i *= 2) {
     y.x += __shfl_xor_sync(~0u, y.x, i);
     y.y += __shfl_xor_sync(~0u, y.y, i);
     squares += __shfl_xor_sync(~0u, squares, i);
@@ -183,23 +218,23 @@ __device__ inline void finish(Consumer& c, const float* all, const Product& p, i
     const float factor = rsqrtf(squares / columns + c.step.eps);
     y = {y.x * factor, y.y * factor};
   }
-  const int index = (first_row(first + strip) + row) / 2;
+  const int token = first_row(first + strip) + row, index = (text * p.rows + token) / 2;
   if (p.epilogue == Epilogue::kGate) {
     const float one = __fdividef(y.x, 1 + __expf(-y.x)) * y.y;
-    const float next = __shfl_down_sync(~0u, one, 8);
-    if (part == 0 && pair % 2 == 0) send(p.y + index / 2, pack(one, next), tag);
+    const float next = __shfl_down_sync(~0u, one, kParts);
+    if (part == 0 && row % 4 == 0) send(p.y + index / 2, pack(one, next), tag);
     return;
   }
   if (part != 0) return;
   if (p.epilogue == Epilogue::kAddToResidual) {
-    float2& x = *reinterpret_cast<float2*>(c.shared.residual + (first + strip) * kRows + row);
+    float2& x = *reinterpret_cast<float2*>(c.shared.residual[text] + (first + strip) * kRows + row);
     y = x = {x.x + y.x, x.y + y.y};
   }
   if (p.epilogue == Epilogue::kLogits) {
     c.step.logits[index] = bits<__nv_bfloat162>(pack(y.x, y.y));
-    float2& best = c.shared.best[pair];
-    if (y.x > best.x) best = {y.x, __int_as_float(2 * index)};
-    if (y.y > best.x) best = {y.y, __int_as_float(2 * index + 1)};
+    float2& best = c.shared.best[text][strip * 8 + row / 2];
+    if (y.x > best.x) best = {y.x, __int_as_float(token)};
+    if (y.y > best.x) best = {y.y, __int_as_float(token + 1)};
   } else {
     send(p.y + index, pack(y.x, y.y), tag);
   }
@@ -207,7 +242,7 @@ __device__ inline void finish(Consumer& c, const float* all, const Product& p, i
 
 template <Exchange kExchange, int kGroups>
 __device__ inline void multiply(Consumer& c, const Product& p, uint32_t tag) {
-  const Activations<kGroups> x = receive_x<kExchange, kGroups>(c, p);
+  const Activations<kGroups> x = receive_all<kExchange, kGroups>(c, p);
   const int strips = strips_of(p.rows);
   for (int first = 0; first < strips; first += kChunk) {
     const int count = min(kChunk, strips - first);
@@ -217,12 +252,12 @@ __device__ inline void multiply(Consumer& c, const Product& p, uint32_t tag) {
       float2 sums = {0, 0};
 #pragma unroll
       for (int s = 0; s < kGroups; ++s) add_unit(sums, c, x, s);
-      for (int j = 1; j < min(kGroups, 4); j *= 2) {
+      for (int j = kTexts; j < min(kGroups * kTexts, 4); j *= 2) {
         sums.x += __shfl_xor_sync(~0u, sums.x, j);
         sums.y += __shfl_xor_sync(~0u, sums.y, j);
       }
-      if (c.t == 0)
-        *reinterpret_cast<float2*>(all + c.warp * kWarpFloats + i * 20 + 2 * c.g) = sums;
+      float* const to = all + c.warp * kWarpFloats + c.t * kTextFloats + i * 20 + 2 * c.g;
+      if (c.t < kTexts) *reinterpret_cast<float2*>(to) = sums;
     }
     c.sync();
     finish(c, all, p, first, count, kGroups * kStageColumns, tag);

@@ -8,6 +8,8 @@
 
 namespace persistent {
 
+constexpr int kTexts = TEXTS;  // of a step
+static_assert(kTexts == 1 || kTexts == 2);
 constexpr int kWarps = 16, kConsumers = 32 * kWarps;  // and one more warp, the producer
 constexpr int kThreads = kConsumers + 32;
 
@@ -16,11 +18,13 @@ constexpr int kThreads = kConsumers + 32;
 constexpr int kRows = 16, kColumns = 128;
 constexpr int kScales = kRows * kColumns / 2, kZeros = kScales + kRows * 2, kUnit = kZeros + kRows;
 // A stage: a unit for each consumer warp, of the same rows. Or some tokens' keys and values.
-constexpr int kStage = kWarps * kUnit, kStages = 12, kStageColumns = kWarps * kColumns;
+constexpr int kStage = kWarps * kUnit, kStageColumns = kWarps * kColumns;
+constexpr int kStages = kTexts == 1 ? 12 : 11;  // the sums of two texts need more room
 constexpr int kInFlight = 2;  // stages under way: all other loads wait behind them
 
 constexpr int kChunk = 7;                 // strips of 16 rows whose sums are joined together
-constexpr int kWarpFloats = kChunk * 20;  // a warp's sums; 20: fewer banks meet than with 16
+constexpr int kTextFloats = kChunk * 20;  // a warp's sums; 20: fewer banks meet than with 16
+constexpr int kWarpFloats = kTexts * kTextFloats;
 constexpr int kScratchWords =
     2 * kColumns / 2;  // for two groups of columns: lies where sums will be
 static_assert(kScratchWords <= kWarpFloats && kChunk * 64 <= kConsumers);
@@ -49,15 +53,15 @@ struct Sizes {
 struct Step : Sizes {
   const char *qkv, *o, *gate_up, *down, *last;  // units [layer, rows / 16, columns / 128]
   const Half *embedding, *norms;                // [vocabulary, hidden], [2 layers + 1, hidden]
-  Half *keys, *values;                          // [layer, key head, capacity, kHead]
+  Half *keys, *values;                          // [layer, text, key head, capacity, kHead]
   const float *cos, *sin;                       // [positions, kHead / 2]
-  int64_t* token;                               // the newest one; then the next one
-  int32_t* counts;                              // tokens in the cache, and that + 1
+  int64_t* token;                               // [text], the newest one; then the next one
+  int32_t* counts;                              // [2, text], tokens in the cache, and that + 1
   uint32_t* number;                             // of this step, from 1 on
-  __nv_bfloat162* logits;
-  unsigned* arrived;  // blocks, at all barriers so far
-  // What blocks send each other: the residual stream after o and after down; q, k, v; parts of
-  // attention, and its result; silu(gate) * up; the best token of each block.
+  __nv_bfloat162* logits;                       // [text, vocabulary]
+  unsigned* arrived;                            // blocks, at all barriers so far
+  // What blocks send each other, for each text: the residual stream after o and after down; q, k,
+  // v; parts of attention, and its result; silu(gate) * up; the best token of each block.
   Tagged *x, *x_2, *q, *parts, *attended, *inner_x, *best;
 };
 
@@ -71,11 +75,11 @@ struct Shared {
   char ring[kStages][kStage];
   float sums[2][kWarps * kWarpFloats];
   float q[kGroupHeads][kHead];
-  float scores[2][kGroupHeads][kTileTokens];
-  uint32_t fresh[2][kHead / 2];  // the new token's key and value
-  float residual[kMostResidual];
-  float squares[kWarps];
-  float2 best[kConsumers / 8];  // logit, and token (as bits), of each pair of rows
+  float2 softmax[kGroupHeads][kWarps / 2];  // maximum and sum of each warp's part of attention
+  uint32_t fresh[2][kHead / 2];             // the new token's key and value
+  float residual[kTexts][kMostResidual];
+  float squares[kTexts][kWarps];
+  float2 best[kTexts][kConsumers / 8];  // logit, and token (as bits), of each pair of rows
   uint64_t full[kStages], empty[kStages];
 };
 

@@ -1,7 +1,7 @@
-// A decoding step of a Llama with 4-bit weights in one kernel, for one text. A block for each
-// multiprocessor; in each, a producer warp copies the block's part of all weights into a ring,
-// layer after layer, and never waits for results; consumer warps compute. docs/18_llama.md explains
-// it.
+// A decoding step of a Llama with 4-bit weights in one kernel, for one text or two (TEXTS, which
+// the compiler gets). A block for each multiprocessor; in each, a producer warp copies the block's
+// part of all weights into a ring, layer after layer, and never waits for results; consumer warps
+// compute. docs/18_llama.md explains it.
 #include <algorithm>
 
 #include "attention.cuh"
@@ -46,7 +46,7 @@ struct Producer {
     }
   }
   __device__ void copy_cache(const Step& p, const Split& work, int layer) {
-    const int64_t first = (int64_t{layer} * p.key_heads + work.key_head) * p.capacity;
+    const int64_t first = (int64_t{layer} * kTexts * p.key_heads + work.head) * p.capacity;
     for (int tile = work.split; tile < work.tiles; tile += work.step) {
       const int token = tile * kTileTokens;
       const int bytes = min(kTileTokens, p.capacity - token) * kHead * 2;
@@ -58,8 +58,8 @@ struct Producer {
   }
 };
 
-__device__ inline void produce(const Step& p, Shared& shared, int length) {
-  const Split work(p, length);
+__device__ inline void produce(const Step& p, Shared& shared) {
+  const Split work(p);
   Producer producer = {shared};
 #pragma unroll 1
   for (int layer = 0; layer < p.layers; ++layer) {
@@ -87,19 +87,22 @@ __device__ inline float2 best_of_warp(float2 x) {
   return x;
 }
 
-// The most probable token becomes the next one: each block sends its best, block 0 compares them.
+// The most probable token of each text becomes the next one: each block sends its best, block 0
+// compares them. A warp for each text.
 __device__ inline void choose(Consumer& c) {
   const Step& p = c.step;
   c.sync();
-  if (c.warp != 0) return;
+  const int text = c.warp;
+  if (text >= kTexts) return;
   static_assert(kConsumers / 8 == 64);
-  const float2 of_block = best_of_warp(better(c.shared.best[c.lane], c.shared.best[c.lane + 32]));
-  Tagged* const to = p.best + 2 * blockIdx.x;
+  const float2* const best_of_block = c.shared.best[text];
+  const float2 of_block = best_of_warp(better(best_of_block[c.lane], best_of_block[c.lane + 32]));
+  Tagged* const to = p.best + 2 * (text * gridDim.x + blockIdx.x);
   if (c.lane < 2) send(to + c.lane, __float_as_uint(c.lane ? of_block.y : of_block.x), c.tag);
   if (blockIdx.x != 0) return;
   float2 best = of_block;
   for (int i = c.lane; i < gridDim.x; i += 32) {
-    const Tagged* const from = p.best + 2 * i;
+    const Tagged* const from = p.best + 2 * (text * gridDim.x + i);
     const uint32_t x = receive<Exchange::kTags>(load_relaxed(from), from, c.tag);
     const uint32_t y = receive<Exchange::kTags>(load_relaxed(from + 1), from + 1, c.tag);
     best = better(best, {__uint_as_float(x), __uint_as_float(y)});
@@ -107,28 +110,31 @@ __device__ inline void choose(Consumer& c) {
   __syncwarp();
   best = best_of_warp(best);
   if (c.lane != 0) return;
-  *p.token = __float_as_int(best.y);
-  p.counts[0] = c.length + 1;
-  p.counts[1] = c.length + 2;
-  *p.number += 1;
+  p.token[text] = __float_as_int(best.y);
+  const int length = p.counts[text];
+  p.counts[text] = length + 1;
+  p.counts[kTexts + text] = length + 2;
+  if (text == 0) *p.number += 1;
 }
 
 template <Exchange kExchange>
-__device__ inline void consume(const Step& p, Shared& shared, int length) {
+__device__ inline void consume(const Step& p, Shared& shared) {
   const int barriers = 6 * p.layers + 2;  // of a step
   Consumer c = {p, shared};
-  c.length = length;
   const uint32_t number = *p.number;
   c.barriers = (number - 1) * barriers;
-  const Split work(p, length);
-  const Half* const embedded = p.embedding + *p.token * p.hidden;
+  const Split work(p);
+  c.length = work.length;
   c.tag = number * 256;
-  // The residual stream of the block's rows begins with the embedding.
-  for (int i = 2 * c.thread; i < strips_of(p.hidden) * kRows; i += 2 * kConsumers) {
-    const int row = first_row(i / kRows) + i % kRows;
-    const uint32_t x = *reinterpret_cast<const uint32_t*>(embedded + row);
-    *reinterpret_cast<float2*>(shared.residual + i) = floats(x);
-    send(p.x_2 + row / 2, x, c.tag);
+  // The residual stream of the block's rows begins with the embedding. A warp for each text.
+  if (c.warp < kTexts) {
+    const Half* const embedded = p.embedding + p.token[c.warp] * p.hidden;
+    for (int i = 2 * c.lane; i < strips_of(p.hidden) * kRows; i += 64) {
+      const int row = first_row(i / kRows) + i % kRows;
+      const uint32_t x = *reinterpret_cast<const uint32_t*>(embedded + row);
+      *reinterpret_cast<float2*>(shared.residual[c.warp] + i) = floats(x);
+      send(p.x_2 + (c.warp * p.hidden + row) / 2, x, c.tag);
+    }
   }
   grid_barrier<kExchange>(c);
 #pragma unroll 1
@@ -143,7 +149,9 @@ __device__ inline void consume(const Step& p, Shared& shared, int length) {
       Product product = {p.qkv_rows(), Epilogue::kSend, p.x_2, norm, p.q};
       if (is_end) {
         product = {p.vocabulary, Epilogue::kLogits, p.x_2, norm, nullptr};
-        if (c.thread < kConsumers / 8) shared.best[c.thread] = {-INFINITY, 0};
+        if (c.thread < kConsumers / 8) {
+          for (auto& best : shared.best) best[c.thread] = {-INFINITY, 0};
+        }
       }
       if (part == 1) product = {p.hidden, Epilogue::kAddToResidual, p.attended, nullptr, p.x};
       if (part == 2) product = {2 * p.inner, Epilogue::kGate, p.x, norm + p.hidden, p.inner_x};
@@ -175,28 +183,27 @@ __global__ void __launch_bounds__(kThreads, 1) decode(const __grid_constant__ St
     fence_barrier_init();
   }
   __syncthreads();
-  const int length = p.counts[0];
   if (threadIdx.x < kConsumers)
-    consume<kExchange>(p, shared, length);
+    consume<kExchange>(p, shared);
   else if (threadIdx.x == kConsumers)
-    produce(p, shared, length);
+    produce(p, shared);
 }
 
 // Numbers that blocks send each other, in this order.
 struct Words {
   int64_t x, q, parts, inner, best;
   explicit Words(const Sizes& p, int blocks)
-      : x(p.hidden / 2),
-        q(p.qkv_rows() / 2),
-        parts(int64_t{p.key_heads} * p.splits * p.part()),
-        inner(p.inner / 2),
-        best(2 * blocks) {}
+      : x(kTexts * p.hidden / 2),
+        q(kTexts * p.qkv_rows() / 2),
+        parts(int64_t{kTexts} * p.key_heads * p.splits * p.part()),
+        inner(kTexts * p.inner / 2),
+        best(kTexts * 2 * blocks) {}
   int64_t all() const { return 3 * x + q + parts + inner + best; }
 };
 
 int splits_of(const Sizes& p, int blocks) {
   for (const int splits : {16, 8, 4}) {
-    if (p.key_heads * splits <= blocks) return splits;
+    if (kTexts * p.key_heads * splits <= blocks) return splits;
   }
   return 0;
 }
