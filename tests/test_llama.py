@@ -410,6 +410,30 @@ def test_one_kernel_refuses(lesson):
         lesson.one_kernel.OneKernelGenerator(make(lesson), 3, 40)
 
 
+def test_one_kernel_refuses_layers(lesson, monkeypatch):
+    """Layers of the right sizes that the kernel would compute wrongly. (Small sizes, so that it is fast.)"""
+    for name, size in ("HIDDEN", 256), ("INNER", 512), ("HEAD", 64):
+        monkeypatch.setattr(lesson.one_kernel, name, size)
+    config = lesson.llama.Config(**SMALL | {"num_key_value_heads": 1})
+
+    def refusal(dtype=torch.bfloat16, is_last_int4=True, change=lambda layer: None):
+        model = make(lesson, dtype=dtype, config=config, is_int4=True, is_last_int4=is_last_int4)
+        change(model.layers[-1])
+        with pytest.raises(ValueError, match="one kernel: ") as found:
+            lesson.one_kernel.OneKernelGenerator(model, 1, 40)
+        return str(found.value)
+
+    def add_bias(layer):
+        layer.o.bias = torch.nn.Parameter(torch.zeros(256))
+
+    assert "expected 4 bits in all layers" in refusal(is_last_int4=False)
+    assert "expected products without a bias" in refusal(change=add_bias)
+    assert "silu(gate) * up within the product" in refusal(
+        change=lambda layer: setattr(layer.gate_up[0], "gated", False)
+    )
+    assert "torch.bfloat16 on cpu, expected bfloat16 on a GPU" in refusal()
+
+
 @pytest.mark.thorough
 @pytest.mark.anywhere
 def test_program(run, tmp_path):
@@ -423,6 +447,8 @@ def test_program(run, tmp_path):
     if not torch.cuda.is_available():
         told = run(FOLDER / "run.py", "--profile", "--weights", "float32", status=1).stderr
         assert "--profile: they need a GPU" in told
+        told = run(FOLDER / "run.py", "--one-kernel", "--weights", "int4", "--last", "int4", status=1).stderr
+        assert "--one-kernel, --steps, --profile: they need a GPU" in told
 
 
 def test_options_without_effect(lesson, monkeypatch, capsys):

@@ -27,9 +27,9 @@ def units(layer: nn.Module) -> Tensor:
     """The weight of an Int4Linear in the kernel's order: uint8 [N/16, K/128, 1072], on the same device.
 
     A unit has 16 rows and 128 columns: 1024 bytes of codes, 16 scales of bfloat16, 16 zeros. A byte has the code of
-    column c in its lower and that of column c + 64 in its upper half. Row 2 g + i and column 32 v + 16 h + 4 t + j are
-    byte j of word 2 h + i of lane 4 g + t of the v-th 512 bytes: a lane finds its part of two products there. N is a
-    multiple of 16, K one of 128.
+    column c in its lower and that of column c + 64 in its upper half. Row 2 g + i and column c = 32 v + 16 h + 4 t + j
+    are byte j of word 2 h + i of lane 4 g + t of the v-th 512 bytes: a lane finds its part of two products there. N is
+    a multiple of 16, K one of 128.
     """
     parts = layer.packed.split(SPLIT_ROWS // 64), layer.scale.split(SPLIT_ROWS, 1), layer.zero.split(SPLIT_ROWS, 1)
     return torch.cat([_units_of(*part) for part in zip(*parts, strict=True)])
@@ -63,8 +63,14 @@ def check(model: Llama, texts: int) -> None:
         raise ValueError(
             "one kernel: expected 4 bits in all layers, also the last one; q, k, v as one, gate and up as one"
         )
-    if model.embedding.dtype != torch.bfloat16 or torch.cuda.get_device_capability(model.embedding.device) != (9, 0):
-        raise ValueError("one kernel: expected bfloat16 on a GPU of compute capability 9.0")
+    if any(x.bias is not None for x in layers) or not all(each.gate_up[0].gated for each in model.layers):
+        raise ValueError("one kernel: expected products without a bias; silu(gate) * up within the product of both")
+    device = model.embedding.device
+    if model.embedding.dtype != torch.bfloat16 or not model.embedding.is_cuda:
+        raise ValueError(f"one kernel: {model.embedding.dtype} on {device}, expected bfloat16 on a GPU")
+    found = torch.cuda.get_device_properties(device)
+    if (found.major, found.minor) != (9, 0) or found.multi_processor_count < HIDDEN // ROWS // 4:
+        raise ValueError(f"one kernel: {found.name}, expected compute capability 9.0 and 64 multiprocessors or more")
 
 
 class OneKernelGenerator(Generator):

@@ -105,7 +105,7 @@ def write(args: argparse.Namespace, device: torch.device) -> dict:
     else:
         config, read, tokenizer = SIZES[args.size], None, None
         prompts = torch.randint(config.vocab_size, (args.batch, args.context)).tolist()
-    capacity = max(len(prompts[0]) + args.tokens - 1, 1)  # the last token is not read any more
+    capacity = max(len(prompts[0]) + args.tokens - 1 + args.profile, 1)  # only a profiled step reads the last token
     config.check_length(capacity)
     model = Llama(config, Loader(device, dtype, is_int4, is_int4 and args.last == "int4", read=read))
     if read:
@@ -146,8 +146,10 @@ def main() -> None:
     is_gpu = torch.cuda.is_available() and operators.has_toolkit() and args.weights != "float32"
     device = torch.device("cuda" if is_gpu else "cpu")
     args.weights = args.weights or ("bf16" if is_gpu else "float32")
-    if (args.steps or args.profile) and not is_gpu:
-        raise ValueError("--steps, --profile: they need a GPU that torch sees, and nvcc (ask `python3 -m lab.doctor`)")
+    if (args.one_kernel or args.steps or args.profile) and not is_gpu:
+        raise ValueError(
+            "--one-kernel, --steps, --profile: they need a GPU that torch sees, and nvcc (ask `python3 -m lab.doctor`)"
+        )
     build()
     if not args.checkpoint:
         check(device)

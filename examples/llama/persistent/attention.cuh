@@ -1,6 +1,6 @@
-// Attention in a step. Blocks of a key head share its tokens, in tiles that the producer copies
-// into the ring; its warps share each tile. Then each block joins all blocks' parts of some
-// columns.
+// Attention in a step. Some blocks share the tokens of a key head, in tiles that the producer
+// copies into the ring, and the warps of a block share each tile. Then each block takes some
+// columns, and joins what all blocks of its key head have sent for them.
 #pragma once
 #include <float.h>
 
@@ -24,7 +24,8 @@ struct Split {
 };
 
 // q of four heads, rotated and scaled, comes into shared memory. The block that gets the new
-// token's tile also rotates its key, and writes key and value into the cache. A warp for each.
+// token's tile also rotates its key, and writes key and value into the cache. One warp for each of
+// these vectors: four of q, a key, a value.
 template <Exchange kExchange>
 __device__ inline void receive_q(Consumer& c, const Split& work) {
   const Step& p = c.step;
@@ -72,8 +73,9 @@ struct Tile {
   int fresh;  // the new token, which comes from `shared`; kTileTokens if another tile has it
   int lane;
 
-  // Four columns of a token's key (0) or value (1). What follows the new token counts nothing, but
-  // memory may hold anything there, and 0 * NaN would be NaN: it gets the new token's.
+  // Four columns of a token's key (0) or value (1). Rows after the new token may hold anything,
+  // even NaN, and a weight of 0 would not help: 0 * NaN is NaN. So they are read as the new token's
+  // row.
   __device__ float4 columns(int token, int which) const {
     const void* row = stage + which * kTileBytes + token * (kHead * 2);
     if (token >= fresh) row = shared.fresh[which];
@@ -85,8 +87,8 @@ __device__ inline float dot(float4 a, float4 b) {
   return a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w;
 }
 
-// Adds a half of 2 kCount sums of each lane to those of the lane that is `apart`: it keeps the
-// others.
+// Each lane has 2 kCount sums. It sends one half of them to the lane whose number differs in the
+// bit `apart`, and adds what it gets to the half that it keeps.
 template <int kCount>
 __device__ inline void halve(float (&x)[8], int lane, int apart) {
 #pragma unroll
@@ -148,7 +150,7 @@ struct Part {
 // and sums.
 __device__ inline void join_warps(Consumer& c, const Part& part, Tagged* to) {
   constexpr int kShares = Part::kShares, kColumns = Part::kHeads * kHead;  // of a warp's part
-  float* const outs = c.shared.sums[0];                                    // both buffers
+  float* const outs = c.shared.sums[0];                                    // spans both buffers
   static_assert(kWarps * kColumns * sizeof(float) <= sizeof(c.shared.sums));
   float sum = part.sum;
   for (int i = 4; i < 16; i *= 2) sum += __shfl_xor_sync(~0u, sum, i);

@@ -6,8 +6,8 @@
 
 namespace persistent {
 
-// kBarriers: without looking at tags, all blocks meet after each part of a step. It is slower, and
-// a rung of the page.
+// kBarriers: instead, all blocks meet after each part of a step. It is slower: a rung of the page's
+// ladder.
 enum class Exchange { kTags, kBarriers };
 
 constexpr int kMostTries = 1 << 22;  // some seconds: then another block has failed
@@ -19,7 +19,8 @@ __device__ inline bool has_tag(Tagged x, uint32_t tag) {
   return static_cast<uint32_t>(x >> 32) == tag;
 }
 
-// Waits for a number, of which the first load has found `x`: several loads may be under way.
+// Waits for a number. x: what a first load has found; so a caller can start several loads before it
+// waits.
 template <Exchange kExchange>
 __device__ inline uint32_t receive(Tagged x, const Tagged* from, uint32_t tag) {
   for (int i = 0; kExchange == Exchange::kTags && !has_tag(x, tag); ++i) {

@@ -9,9 +9,10 @@
 
 namespace persistent {
 
-// x of a warp: groups warp, warp + kWarps ..., of each text. Four of them share the registers, a
-// slot each: slot i has columns 2 i (hi) and 2 i + 1 (lo) of the second factor, so its sums come to
-// lanes with t = i. The texts of a group have neighbouring slots.
+// x of a warp: groups warp, warp + kWarps ..., of each text. The registers of one second factor
+// have four slots: slot i is its columns 2 i (hi) and 2 i + 1 (lo), so its sums come to lanes with
+// t = i. With one text, group s of the warp has slot s % 4; with two, text i of it has (2 s + i)
+// % 4.
 template <int kGroups>
 struct Activations {
   static constexpr int kSets = (kGroups * kTexts + 3) / 4;
@@ -26,21 +27,21 @@ struct Quantized {
   int sum;
 };
 
-// Four columns for each lane. 16: codes in upper halves count 16 times, and the others get that
-// factor later.
+// Four columns for each lane. 16: codes in upper halves count 16 times, and the sums of those in
+// lower halves are multiplied by 16 later. So all sums are 16 times too large.
 __device__ inline Quantized quantize(float4 x) {
   constexpr float kMost = 127 * 256;                 // hi is at most 127
-  constexpr float kTwoTo23 = 12582912, kHalf = 128;  // 1.5 x 2^23: the last bit counts as one
+  constexpr float kInteger = 12582912, kHalf = 128;  // 1.5 x 2^23: the last bit counts as one
   const float mine = fmaxf(fmaxf(fabsf(x.x), fabsf(x.y)), fmaxf(fabsf(x.z), fabsf(x.w)));
   const float most = __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(mine)));
   const float factor = most > 1e-30f ? __fdividef(kMost, most) : 0;
   uint32_t r[4];  // the lower 16 bits: a number + 128, so that lo is signed
-  r[0] = __float_as_uint(fmaf(x.x, factor, kTwoTo23 + kHalf));
-  r[1] = __float_as_uint(fmaf(x.y, factor, kTwoTo23 + kHalf));
-  r[2] = __float_as_uint(fmaf(x.z, factor, kTwoTo23 + kHalf));
-  r[3] = __float_as_uint(fmaf(x.w, factor, kTwoTo23 + kHalf));
+  r[0] = __float_as_uint(fmaf(x.x, factor, kInteger + kHalf));
+  r[1] = __float_as_uint(fmaf(x.y, factor, kInteger + kHalf));
+  r[2] = __float_as_uint(fmaf(x.z, factor, kInteger + kHalf));
+  r[3] = __float_as_uint(fmaf(x.w, factor, kInteger + kHalf));
   const uint32_t two = __byte_perm(r[0], r[1], 0x5140), others = __byte_perm(r[2], r[3], 0x5140);
-  const int sum = r[0] + r[1] + r[2] + r[3] - 4 * __float_as_uint(kTwoTo23 + kHalf);
+  const int sum = r[0] + r[1] + r[2] + r[3] - 4 * __float_as_uint(kInteger + kHalf);
   return {__byte_perm(two, others, 0x7632), __byte_perm(two, others, 0x5410) ^ 0x80808080,
           most * (1 / (16 * kMost)), 16 * __reduce_add_sync(~0u, sum)};
 }
@@ -109,7 +110,7 @@ struct Incoming {
 
 // Waits for a text's x, and applies the norm's weight. Its other factor is the same for all
 // columns: it multiplies the sums, later. Lanes leave the waits one by one, so they meet before any
-// number is used: with a wait between two uses a step took 2% longer, and one of two texts 5%.
+// number is used: with a wait between two uses a step took 2% longer, and a step of two texts 5%.
 template <Exchange kExchange, int kGroups>
 __device__ inline void receive_x(Activations<kGroups>& x, const Incoming<kGroups>& incoming,
                                  const uint2 (&norm)[kGroups], int text, uint32_t* scratch,
@@ -194,7 +195,7 @@ __device__ inline void add_unit(float2& sums, Consumer& c, const Activations<kGr
   }
 }
 
-// Joins the warps' sums of some strips, a few threads for each pair of rows of each text; applies
+// Joins the warps' sums of some strips, kParts threads for each pair of rows of each text; applies
 // the norm's factor; stores or sends.
 __device__ inline void finish(Consumer& c, const float* all, const Product& p, int first,
                               int strips, float columns, uint32_t tag) {

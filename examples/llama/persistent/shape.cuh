@@ -20,13 +20,13 @@ constexpr int kScales = kRows * kColumns / 2, kZeros = kScales + kRows * 2, kUni
 // A stage: a unit for each consumer warp, of the same rows. Or some tokens' keys and values.
 constexpr int kStage = kWarps * kUnit, kStageColumns = kWarps * kColumns;
 constexpr int kStages = kTexts == 1 ? 12 : 11;  // the sums of two texts need more room
-constexpr int kInFlight = 2;  // stages under way: all other loads wait behind them
+constexpr int kInFlight = 2;  // stages under way: other loads seem to wait behind them
 
-constexpr int kChunk = 7;                 // strips of 16 rows whose sums are joined together
-constexpr int kTextFloats = kChunk * 20;  // a warp's sums; 20: fewer banks meet than with 16
+constexpr int kChunk = 7;  // strips of 16 rows whose sums are joined together
+// A warp's sums. 20: with 16, more reads would meet in a bank.
+constexpr int kTextFloats = kChunk * 20;
 constexpr int kWarpFloats = kTexts * kTextFloats;
-constexpr int kScratchWords =
-    2 * kColumns / 2;  // for two groups of columns: lies where sums will be
+constexpr int kScratchWords = kColumns;  // for two groups of columns, where the sums will be
 static_assert(kScratchWords <= kWarpFloats && kChunk * 64 <= kConsumers);
 
 constexpr int kHead = 128, kGroupHeads = 4, kTileTokens = 32;
@@ -38,7 +38,7 @@ constexpr int kMostResidual = 64;  // rows of the residual stream that a block o
 
 using Half = __nv_bfloat16;
 
-// Two numbers of bfloat16, or one of float, with a tag: which layer of which step has sent it.
+// Two numbers of bfloat16, or one of float, with a tag: for which layer of which step.
 using Tagged = uint64_t;
 
 struct Sizes {
@@ -65,7 +65,8 @@ struct Step : Sizes {
   Tagged *x, *x_2, *q, *parts, *attended, *inner_x, *best;
 };
 
-// Strip i of this block: 16 rows of a weight. All blocks have as many, or one less.
+// A strip is 16 rows of a weight. How many of them this block has: as many as all others, or one
+// less. first_row(i): of its strip i.
 __device__ inline int strips_of(int rows) {
   return divide_up(rows / kRows - static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x));
 }
