@@ -255,14 +255,9 @@ def llama_prize(language: int = 0) -> str:
 
 def llama() -> str:
     """Tokens per second of each contestant, for each batch and context."""
-    columns = {(1, 512): "1 x 512", (1, 4096): "1 x 4096", (1, 32768): "1 x 32768, int8"}
-    columns |= {
-        (2, 512): "2 x 512",
-        (2, 4096): "2 x 4096",
-        (16, 1024): "16 x 1024",
-        (64, 1024): "64 x 1024",
-        (0, 2048): "prompt of 2048, ms",
-    }
+    points = [(1, 512), (1, 4096), (1, 32768), (2, 512), (2, 4096), (16, 1024), (64, 1024), (0, 2048)]
+    columns = {point: "{} x {}".format(*point) for point in points}
+    columns |= {(1, 32768): "1 x 32768, int8", (0, 2048): "prompt of 2048, ms"}
     rows = [row for row in load("h200-llama") if "batch" in row]
     for row in rows:
         row |= {"column": columns[row["batch"], row["context"]], "speed": row["tokens_per_s" if row["batch"] else "ms"]}

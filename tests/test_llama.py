@@ -416,8 +416,8 @@ def test_one_kernel_refuses_layers(lesson, monkeypatch):
         monkeypatch.setattr(lesson.one_kernel, name, size)
     config = lesson.llama.Config(**SMALL | {"num_key_value_heads": 1})
 
-    def refusal(dtype=torch.bfloat16, is_last_int4=True, change=lambda layer: None):
-        model = make(lesson, dtype=dtype, config=config, is_int4=True, is_last_int4=is_last_int4)
+    def refusal(is_last_int4=True, change=lambda layer: None):
+        model = make(lesson, dtype=torch.bfloat16, config=config, is_int4=True, is_last_int4=is_last_int4)
         change(model.layers[-1])
         with pytest.raises(ValueError, match="one kernel: ") as found:
             lesson.one_kernel.OneKernelGenerator(model, 1, 40)

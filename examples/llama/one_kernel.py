@@ -68,7 +68,7 @@ def check(model: Llama, texts: int) -> None:
     device = model.embedding.device
     if model.embedding.dtype != torch.bfloat16 or not model.embedding.is_cuda:
         raise ValueError(f"one kernel: {model.embedding.dtype} on {device}, expected bfloat16 on a GPU")
-    found = torch.cuda.get_device_properties(device)
+    found = torch.cuda.get_device_properties(device)  # a block keeps up to 64 rows of the residual stream
     if (found.major, found.minor) != (9, 0) or found.multi_processor_count < HIDDEN // ROWS // 4:
         raise ValueError(f"one kernel: {found.name}, expected compute capability 9.0 and 64 multiprocessors or more")
 

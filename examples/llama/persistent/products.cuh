@@ -11,14 +11,17 @@ namespace persistent {
 
 // x of a warp: groups warp, warp + kWarps ..., of each text. The registers of one second factor
 // have four slots: slot i is its columns 2 i (hi) and 2 i + 1 (lo), so its sums come to lanes with
-// t = i. With one text, group s of the warp has slot s % 4; with two, text i of it has (2 s + i)
-// % 4.
+// t = i. The texts of a group are neighbours.
 template <int kGroups>
 struct Activations {
   static constexpr int kSets = (kGroups * kTexts + 3) / 4;
   uint32_t b[kSets][4][2];  // four steps of 32 columns
   float scale[kSets];       // of the group and text whose sums come to this lane
   int sum[kSets];           // of its x, times 16: a zero multiplies it
+
+  // Where a text of group s of the warp is.
+  static __device__ constexpr int set(int s, int text) { return (s * kTexts + text) / 4; }
+  static __device__ constexpr int slot(int s, int text) { return (s * kTexts + text) % 4; }
 };
 
 struct Quantized {
@@ -58,7 +61,7 @@ __device__ inline void prepare(Activations<kGroups>& x, const float4 (&columns)[
 #pragma unroll
     for (int s = first; s < first + 2 && s < kGroups; ++s) {
       const Quantized q = quantize(columns[s]);
-      const int set = (s * kTexts + text) / 4, slot = (s * kTexts + text) % 4;
+      const int set = x.set(s, text), slot = x.slot(s, text);
       if (slot == 0 || c.t == slot) {
         x.scale[set] = q.scale;
         x.sum[set] = q.sum;
@@ -69,7 +72,7 @@ __device__ inline void prepare(Activations<kGroups>& x, const float4 (&columns)[
     __syncwarp();
 #pragma unroll
     for (int s = first; s < first + 2 && s < kGroups; ++s) {
-      const int set = (s * kTexts + text) / 4, slot = (s * kTexts + text) % 4;
+      const int set = x.set(s, text), slot = x.slot(s, text);
       if (slot == 0 || c.g / 2 == slot) {
         const auto* words = reinterpret_cast<const uint4*>(from + (s - first) * 64);
         const uint4 low = words[0], high = words[1];
@@ -173,7 +176,7 @@ __device__ inline void add_unit(float2& sums, Consumer& c, const Activations<kGr
   const float2 scales = floats(load_shared<uint32_t>(unit + kScales + c.g * 4));
   const int zeros = load_shared<uint16_t>(unit + kZeros + c.g * 2);
   c.release();
-  const int set = s * kTexts / 4;
+  const int set = x.set(s, 0);  // of all texts
   int lower[4] = {}, upper[4] = {};
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
