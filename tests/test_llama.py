@@ -357,14 +357,20 @@ EIGHT = dict(hidden_size=4096, intermediate_size=14336, num_hidden_layers=2, num
 EIGHT |= dict(num_key_value_heads=8, head_dim=128, vocab_size=1024, max_position_embeddings=200)
 
 
-@pytest.mark.parametrize("starts", [[50], [50, 7]])
-def test_one_kernel(cuda, nvcc, lesson, starts):
-    """Its logits and its cache are the graph's, within bfloat16's rounding; with barriers they have the same bits."""
+@pytest.fixture
+def eight(cuda, nvcc, lesson):
+    """Two layers of an 8B model in 4 bits, where one kernel computes them."""
     if torch.cuda.get_device_capability() != (9, 0):
         pytest.skip("needs compute capability 9.0")
-    model, count = make(lesson, cuda, config=lesson.llama.Config(**EIGHT), is_int4=True, is_last_int4=True), len(starts)
-    graph, one = lesson.generate.Generator(model, count, 100), lesson.one_kernel.OneKernelGenerator(model, count, 100)
-    least = lesson.one_kernel.OneKernelGenerator(model, count, 100, lambda x: x.argmin(-1), has_barriers=True)
+    return make(lesson, cuda, config=lesson.llama.Config(**EIGHT), is_int4=True, is_last_int4=True)
+
+
+@pytest.mark.parametrize("starts", [[50], [50, 7]])
+def test_one_kernel(eight, lesson, starts):
+    """Its logits and its cache are the graph's, within bfloat16's rounding; with barriers they have the same bits."""
+    count = len(starts)
+    graph, one = lesson.generate.Generator(eight, count, 100), lesson.one_kernel.OneKernelGenerator(eight, count, 100)
+    least = lesson.one_kernel.OneKernelGenerator(eight, count, 100, lambda x: x.argmin(-1), has_barriers=True)
     texts, rows = prompts(*[100] * count), torch.arange(count)
     for generator in (graph, one, least):
         generator.read([text[:start] for text, start in zip(texts, starts, strict=True)])
@@ -384,12 +390,9 @@ def test_one_kernel(cuda, nvcc, lesson, starts):
         assert torch.equal(mine, same)
 
 
-def test_rows_of_one_kernel(cuda, nvcc, lesson):
+def test_rows_of_one_kernel(eight, lesson):
     """A text writes the same tokens whatever its neighbour is, and its logits are those of one text alone."""
-    if torch.cuda.get_device_capability() != (9, 0):
-        pytest.skip("needs compute capability 9.0")
-    model = make(lesson, cuda, config=lesson.llama.Config(**EIGHT), is_int4=True, is_last_int4=True)
-    one, two = (lesson.one_kernel.OneKernelGenerator(model, count, 150) for count in (1, 2))
+    one, two = (lesson.one_kernel.OneKernelGenerator(eight, count, 150) for count in (1, 2))
     mine, first, second = prompts(70, 3, 90)
     pairs = [[mine, first], [mine, second], [second, mine]]
     written = [[*zip(*two.generate(pair, 40), strict=True)] for pair in pairs]
@@ -400,6 +403,49 @@ def test_rows_of_one_kernel(cuda, nvcc, lesson):
         generator.tokens.fill_(5)
         generator.replay()
     assert error(two.logits[1], one.logits[0]) < 0.02
+
+
+def test_full_cache_of_one_kernel(eight, lesson):
+    """A step too many changes the last token of its own text, and nothing else."""
+    two = lesson.one_kernel.OneKernelGenerator(eight, 2, 64)
+    two.read(prompts(64, 20))
+    before = [x.clone() for x in two.cache.tensors]
+    two.replay()
+    for old, new in zip(before, two.cache.tensors, strict=True):
+        changed = (old != new).any(-1).any(2)  # [layer, text, token]
+        assert changed.nonzero()[:, 1:].unique(dim=0).tolist() == [[0, 63], [1, 20]]
+    assert two.logits.isfinite().all()
+
+
+def test_counter_of_barriers_wraps(eight, lesson):
+    """32 bits are less than the arrivals of a long text's steps."""
+    with_tags = lesson.one_kernel.OneKernelGenerator(eight, 1, 150)
+    with_barriers = lesson.one_kernel.OneKernelGenerator(eight, 1, 150, has_barriers=True)
+    blocks = torch.cuda.get_device_properties(eight.embedding.device).multi_processor_count
+    of_step = (6 * EIGHT["num_hidden_layers"] + 2) * blocks
+    for generator in (with_tags, with_barriers):
+        generator.read(prompts(70))
+    for times in range(1, 250):  # that it has wrapped: each time at another place of a step
+        passed = times * 2**32 // of_step - 1  # steps
+        with_barriers.state.copy_(torch.tensor([passed + 1, passed * of_step - times * 2**32]))
+        for _ in range(3):
+            for generator in (with_tags, with_barriers):
+                generator.replay()
+            assert torch.equal(with_tags.logits, with_barriers.logits)
+        assert with_barriers.state.tolist() == [passed + 4, (passed + 3) * of_step - times * 2**32]
+
+
+@pytest.mark.parametrize("where", ["attention", "silu"])
+def test_one_kernel_keeps_nan(eight, lesson, where):
+    """A NaN among the numbers of a product without a norm reaches its own text's logits."""
+    if where == "silu":
+        eight.layers[1].gate_up[0].scale[3, 100] = math.nan
+    two = lesson.one_kernel.OneKernelGenerator(eight, 2, 64)
+    two.cache.set_lengths([30, 30])
+    if where == "attention":
+        two.cache.tensors[1][1, 0, 2, 7, 5] = math.nan
+    two.replay()
+    assert two.logits.isnan().all(1).tolist() == [True, where == "silu"]
 
 
 def test_one_kernel_refuses(lesson):

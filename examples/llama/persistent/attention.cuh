@@ -10,13 +10,15 @@ namespace persistent {
 
 // Which tokens a block attends to.
 struct Split {
-  int head, split, length, tiles, step;  // head: key head of a text; tiles: of all blocks
-  bool is_there;                         // else the block has no part in attention
+  int head, split;  // head: key head of a text
+  int length;       // tokens in the cache. If it is full, the new token takes the last one's place
+  int tiles, step;  // tiles: of all blocks
+  bool is_there;    // else the block has no part in attention
 
   __device__ explicit Split(const Step& p)
       : head(blockIdx.x / p.splits),
         split(blockIdx.x % p.splits),
-        length(p.counts[min(head / p.key_heads, kTexts - 1)]),
+        length(min(p.counts[min(head / p.key_heads, kTexts - 1)], p.capacity - 1)),
         tiles(length / kTileTokens + 1),  // with the new token
         step(p.splits),
         is_there(head < kTexts * p.key_heads) {}
@@ -35,7 +37,7 @@ __device__ inline void receive_q(Consumer& c, const Split& work) {
     const int text = work.head / p.key_heads, key_head = work.head % p.key_heads;
     const int head = is_new ? p.heads + key_head + (c.warp - kGroupHeads) * p.key_heads
                             : key_head * kGroupHeads + c.warp;
-    const int64_t angle = int64_t{c.length} * (kHead / 2) + 2 * c.lane;
+    const int64_t angle = int64_t{work.length} * (kHead / 2) + 2 * c.lane;
     const float2 cos = *reinterpret_cast<const float2*>(p.cos + angle);
     const float2 sin = *reinterpret_cast<const float2*>(p.sin + angle);
     const Tagged* const from = p.q + (text * p.qkv_rows() + head * kHead) / 2 + c.lane;
@@ -51,7 +53,7 @@ __device__ inline void receive_q(Consumer& c, const Split& work) {
       uint32_t* const fresh = c.shared.fresh[c.warp - kGroupHeads];
       Half* const cache = c.warp == value ? p.values : p.keys;
       const int64_t heads = int64_t{c.layer} * kTexts * p.key_heads + work.head;
-      const int64_t row = heads * p.capacity + c.length;
+      const int64_t row = heads * p.capacity + work.length;
       uint32_t* const to = reinterpret_cast<uint32_t*>(cache + row * kHead);
       fresh[c.lane] = to[c.lane] = first;
       fresh[c.lane + 32] = to[c.lane + 32] = second;
@@ -191,7 +193,7 @@ __device__ inline void attend(Consumer& c, const Split& work) {
   for (int i = 0; i < Part::kHeads; ++i)
     q[i] = reinterpret_cast<const float4*>(c.shared.q[part.head + i])[c.lane];
   for (int i = work.split; i < work.tiles; i += work.step) {
-    const int fresh = i == work.tiles - 1 ? c.length % kTileTokens : kTileTokens;
+    const int fresh = i == work.tiles - 1 ? work.length % kTileTokens : kTileTokens;
     part.add({c.stage(), c.shared, fresh, c.lane}, q);
     c.release();
   }

@@ -44,7 +44,7 @@ __device__ inline uint2 receive_four(ulonglong2 x, const Tagged* from, uint32_t 
 struct Consumer {
   const Step& step;
   Shared& shared;
-  int layer = 0, length;  // length: of the text that this block attends to, in the cache
+  int layer = 0;
   uint32_t tag = 0;       // of this layer
   unsigned barriers = 0;  // that all blocks have passed
   int buffer = 0;         // of sums: the next one. Two, so one barrier of the block is enough.
@@ -70,7 +70,8 @@ struct Consumer {
   }
 };
 
-// All blocks have sent what they had to.
+// All blocks have sent what they had to. The counter may wrap: what counts is how far it is from
+// what this barrier waits for.
 template <Exchange kExchange>
 __device__ inline void grid_barrier(Consumer& c) {
   if (kExchange == Exchange::kTags) return;
@@ -78,7 +79,8 @@ __device__ inline void grid_barrier(Consumer& c) {
   ++c.barriers;
   if (c.thread == 0) {
     count_up(c.step.arrived);
-    for (int i = 0; load_counter(c.step.arrived) < c.barriers * gridDim.x; ++i) {
+    const unsigned all = c.barriers * gridDim.x;
+    for (int i = 0; static_cast<int>(load_counter(c.step.arrived) - all) < 0; ++i) {
       if (i == kMostTries) __trap();
     }
   }

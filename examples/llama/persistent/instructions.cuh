@@ -46,6 +46,13 @@ __device__ inline void load_bulk_once(void* to, const void* from, int bytes, uin
                    "l"(from), "r"(bytes), "r"(address(barrier)), "l"(policy) : "memory"));
 }
 
+// max.NaN: NaN if one of them is. (fmaxf() returns the other one.)
+__device__ inline float max_or_nan(float x, float y) {
+  float most;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(most) : "f"(x), "f"(y));
+  return most;
+}
+
 // mma: c += a * b. a: 16 x 32 bytes without sign, b: 32 x 8 bytes with sign.
 __device__ inline void multiply_bytes(int (&c)[4], const uint32_t (&a)[4], uint32_t b0,
                                       uint32_t b1) {

@@ -35,7 +35,8 @@ struct Quantized {
 __device__ inline Quantized quantize(float4 x) {
   constexpr float kMost = 127 * 256;                 // hi is at most 127
   constexpr float kInteger = 12582912, kHalf = 128;  // 1.5 x 2^23: the last bit counts as one
-  const float mine = fmaxf(fmaxf(fabsf(x.x), fabsf(x.y)), fmaxf(fabsf(x.z), fabsf(x.w)));
+  const float mine = max_or_nan(max_or_nan(fabsf(x.x), fabsf(x.y)),  // so a NaN is not lost
+                                max_or_nan(fabsf(x.z), fabsf(x.w)));
   const float most = __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(mine)));
   const float factor = most > 1e-30f ? __fdividef(kMost, most) : 0;
   uint32_t r[4];  // the lower 16 bits: a number + 128, so that lo is signed

@@ -124,7 +124,6 @@ __device__ inline void consume(const Step& p, Shared& shared) {
   const uint32_t number = *p.number;
   c.barriers = (number - 1) * barriers;
   const Split work(p);
-  c.length = work.length;
   c.tag = number * 256;
   // The residual stream of the block's rows begins with the embedding. A warp for each text.
   if (c.warp < kTexts) {
@@ -141,9 +140,6 @@ __device__ inline void consume(const Step& p, Shared& shared) {
   for (c.layer = 0;; ++c.layer) {
     const Half* const norm = p.norms + 2 * c.layer * p.hidden;
     const bool is_end = c.layer == p.layers;
-    const int line = (2 * c.layer + 2) * p.hidden + blockIdx.x * 64;  // 128 bytes of the next norms
-    if (c.thread == 0 && blockIdx.x * 64 < 2 * p.hidden && line < (2 * p.layers + 1) * p.hidden)
-      prefetch(p.norms + line);
 #pragma unroll 1
     for (int part = 0; part < 3; ++part) {  // q, k, v, or the last layer; o; gate and up: one code
       Product product = {p.qkv_rows(), Epilogue::kSend, p.x_2, norm, p.q};
