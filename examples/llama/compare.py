@@ -16,14 +16,14 @@ from types import SimpleNamespace
 import torch
 from generate import Generator
 from llama import Cache, Llama, build, operators
-from one_kernel import OneKernelGenerator
+from one_kernel import KERNELS, OneKernelGenerator
 from plain import TorchCache, set_norm
 from run import SIZES
 from steps import load
 from torch import Tensor, nn
 from torch._inductor import config as inductor
 
-from lab import lesson  # of the workbench, only options and files
+from lab import lesson, sources  # of the workbench, only options and files
 
 CONFIG, CUDA, BF16, NEW = SIZES["8b"], torch.device("cuda"), torch.bfloat16, 128
 SHORT, LONG, PROMPT, MANY = (1, 512), (1, 4096), (0, 2048), [(16, 1024), (64, 1024)]  # batch and context; 0: to read it
@@ -94,7 +94,8 @@ def measure_transformers() -> dict:
 
 
 @torch.no_grad()
-def measure_all(_) -> Iterator[dict]:
+def measure_all(environment: dict) -> Iterator[dict]:
+    environment["sources"] |= sources.state([KERNELS])
     model = load(CONFIG)
     yield from measure("ours, bf16", model, [SHORT, LONG, PROMPT])
     yield from measure("ours, 4 bits", load(CONFIG, True), [SHORT, LONG])

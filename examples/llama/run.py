@@ -18,7 +18,7 @@ from generate import Generator, check_logits, greedy, sampler
 from llama import Cache, Config, Llama, add_rms_norm, build, operators
 from load import Checkpoint, Loader
 from model_config import read_config
-from one_kernel import OneKernelGenerator
+from one_kernel import KERNELS, OneKernelGenerator
 from plain import TorchCache, set_norm
 from steps import kernels, ladder
 
@@ -161,7 +161,7 @@ def main() -> None:
         for kernel in row.get("kernels", []):
             print("{us:9.1f} us  {calls:4d} x  {part:16}{kernel}".format(**kernel))
     if args.json:
-        files.write(args.json, files.to_json({"environment": cli.environment(device), "results": results}))
+        files.write(args.json, files.to_json({"environment": cli.environment(device, [KERNELS]), "results": results}))
 
 
 if __name__ == "__main__":
