@@ -3,6 +3,7 @@
 import ast
 import builtins
 import dataclasses
+import importlib
 import mmap
 import os
 import signal
@@ -20,6 +21,7 @@ from lab.referee.gradients import gradient_is_right
 from lab.referee.judge import ask, ask_opcheck, attempt
 from lab.referee.memory import memory_does_not_grow
 from lab.referee.modes import modes_see_it
+from lab.referee.processes import dies_alone
 from lab.referee.registry import CHECKS
 from lab.referee.report import reproducer
 from lab.referee.trial import elements_with
@@ -120,6 +122,31 @@ def test_a_crash_of_torchs_own(monkeypatch, without, verdict):
     found = ask(operator, "cpu", check)
     assert found.verdict == verdict
     assert "SIGSEGV" in found.message
+
+
+def test_an_exit_is_not_excused(monkeypatch):
+    """That torch dies without the operator, too, does not tell why the operator ends the process."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    check = dataclasses.replace(CHECKS["strides"], without=die)
+    x = lambda device: (torch.ones(3, device=device),)  # noqa: E731
+    operator = Operator("exits", lambda x: x * 2 if x.is_contiguous() else os._exit(3), x, lambda x: x * 2)
+    found = ask(operator, "cpu", check)
+    assert (found.verdict, "exit status 3" in found.message) == ("crash", True)
+
+
+def test_what_a_process_starts_ends_with_it(monkeypatch, tmp_path):
+    """Also where torch alone is tried: a compiler that it has started does not run on."""
+    program = "import subprocess, time\ndef hang(file):\n    child = subprocess.Popen(['sleep', '100'])\n"
+    program += "    open(file, 'w').write(str(child.pid))\n    time.sleep(100)\n"
+    (tmp_path / "hanging.py").write_text(program)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert not dies_alone(importlib.import_module("hanging").hang, str(tmp_path / "pid"), 3)
+    status = Path("/proc", (tmp_path / "pid").read_text(), "status")
+    limit = time.monotonic() + 10  # to be killed takes a moment
+    while (runs := status.exists() and "State:\tZ" not in status.read_text()) and time.monotonic() < limit:
+        time.sleep(0.01)
+    assert not runs
 
 
 @pytest.mark.thorough

@@ -11,8 +11,8 @@ from generate import Generator, greedy
 from llama import Llama, int4_linear, operators
 from torch import Tensor, nn
 
-SOURCE = Path(__file__).resolve().parent / "persistent" / "step.cu"
 KERNELS = "examples/llama/persistent"  # a measurement notes the state of these files
+SOURCE = Path(__file__).resolve().parents[2] / KERNELS / "step.cu"
 ROWS, COLUMNS, SPLIT_ROWS = 16, 128, 1024  # of a unit; rows that are packed anew at a time
 HIDDEN, INNER, HEAD, GROUP = 4096, 14336, 128, 4  # the kernel's sizes; GROUP: heads of a key head
 

@@ -188,7 +188,7 @@ def attempt(each, operator: Operator, device: str) -> tuple[str, str, bool]:
 
 def _told(ended: Ended) -> str:
     lines = [line.strip() for line in ended.output.splitlines() if line.strip()]
-    return f"{ended.problem}; {lines[-1]}" if lines and "died" not in ended.problem else ended.problem
+    return f"{ended.problem}; {lines[-1]}" if lines and not ended.died else ended.problem
 
 
 def _finding(operator: Operator, device: str, check: Check, ended: Ended) -> Finding:
@@ -204,7 +204,7 @@ def _finding(operator: Operator, device: str, check: Check, ended: Ended) -> Fin
             verdict, message = "not applicable", f"the reference takes too much time or memory: {ended.problem}"
         elif is_slow and begun and time.monotonic() - begun[-1]["at"] < check.seconds / 2:
             verdict, message = "not applicable", f"too slow for {check.seconds} s: {len(begun)} cases were tried"
-        elif check.without and not is_slow and dies_alone(check.without, device, check.seconds):
+        elif check.without and ended.died and dies_alone(check.without, device, check.seconds):
             verdict, message = "not applicable", f"torch dies without the operator, too; here {ended.problem}"
         elif trial:
             message += f", in {trial['function']}({trial['arguments']})"

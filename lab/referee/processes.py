@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -34,6 +33,11 @@ class Ended:
     events: list[dict] = field(default_factory=list)
     problem: str = ""
     output: str = ""
+
+    @property
+    def died(self) -> bool:
+        """Whether a signal ended it before its time was over."""
+        return self.problem.startswith("the process died")
 
 
 def may_fork(device: str) -> bool:
@@ -119,21 +123,19 @@ def _environment() -> dict[str, str]:
 def dies_alone(function: Callable[[str], None], device: str, seconds: float) -> bool:
     """Whether function(device) ends a new Python by a signal."""
     program = f"from {function.__module__} import {function.__name__} as work; work({device!r})"
-    options: dict[str, Any] = {"env": _environment(), "timeout": seconds, "check": False}
-    options |= dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
-    try:
-        return subprocess.run([sys.executable, "-c", program], **options).returncode < 0
-    except subprocess.TimeoutExpired:
-        return False
+    return _start(["-c", program], seconds).died
 
 
 def start(arguments: list[str], seconds: float) -> Ended:
     """Run this package in a new Python process, which says its events into a pipe."""
+    return _start(["-m", PACKAGE, *arguments], seconds)
+
+
+def _start(arguments: list[str], seconds: float) -> Ended:
     reader, writer = os.pipe()
-    command = [sys.executable, "-m", PACKAGE, *arguments, "--events", str(writer)]
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
-            command,
+            [sys.executable, *arguments, "--events", str(writer)],
             pass_fds=[writer],
             env=_environment(),
             stdout=output,
