@@ -6,6 +6,7 @@ python3 -m lab.doctor
 
 import shutil
 import sys
+import sysconfig
 from pathlib import Path
 
 import torch
@@ -43,17 +44,27 @@ def _cuda_home() -> str:
     return home
 
 
+def _python_h() -> str:
+    """torch.compile needs it on a CPU, as do extensions with pybind11. The builds of add2 do not."""
+    header = Path(sysconfig.get_path("include"), "Python.h")
+    if not header.exists():
+        cure = "`sudo apt-get install python3-dev`, or a Python that has its headers"
+        raise RuntimeError(f"there is no {header}, which torch.compile needs on a CPU; {cure}")
+    return str(header)
+
+
 CHECKS = {
     "torch": lambda: f"{torch.__version__}, CUDA {torch.version.cuda or 'none'}, Python {sys.version.split()[0]}",
     "GPU": _gpu,
     "nvcc": _nvcc,
     "CUDA_HOME": _cuda_home,
     "C++": toolchain.host_compiler,
+    "Python.h": _python_h,
     "ninja": lambda: toolchain.require("ninja"),
     "cmake": _cmake,
     "setuptools": toolchain.check_setuptools,
 }
-NOTES = ("CUDA_HOME", "cmake")
+NOTES = ("CUDA_HOME", "Python.h", "cmake")
 
 status = 0
 for subject, check in CHECKS.items():

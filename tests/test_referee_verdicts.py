@@ -134,6 +134,14 @@ def test_an_exit_is_not_excused(monkeypatch):
     assert (found.verdict, "exit status 3" in found.message) == ("crash", True)
 
 
+def test_without_a_compiler(monkeypatch):
+    """That torch cannot compile here says nothing of the operator."""
+    monkeypatch.setattr(torch._inductor.config.cpp, "cxx", ("no-such-compiler",))
+    found = ask(Operator("double", doubled, three, doubled), "cpu", CHECKS["compiled"])
+    assert found.verdict == "not applicable"
+    assert "no C++ compiler" in found.message
+
+
 def test_what_a_process_starts_ends_with_it(monkeypatch, tmp_path):
     """Also where torch alone is tried: a compiler that it has started does not run on."""
     program = "import subprocess, time\ndef hang(file):\n    child = subprocess.Popen(['sleep', '100'])\n"

@@ -53,8 +53,12 @@ def check_options(parser: argparse.ArgumentParser, args: argparse.Namespace) -> 
         parser.error(f"--device {args.device}: expected cpu, cuda or cuda:1")
     if kind == "cuda" and not torch.cuda.is_available():
         parser.error(f"--device {args.device} cannot be used: torch finds no GPU; try --device cpu")
-    if args.json and not Path(args.json).resolve().parent.is_dir():
-        parser.error(f"--json {args.json}: no such folder")
+    if args.json:
+        path = Path(args.json).resolve()
+        if not path.parent.is_dir():
+            parser.error(f"--json {args.json}: no such folder")
+        if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+            parser.error(f"--json {args.json}: cannot be written")
 
 
 def serve(args: argparse.Namespace) -> int:

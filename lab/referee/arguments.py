@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from .gradients import function_of, leaves_of, loss
-from .operator import Operator, copies, get, places_of_tensors, put
+from .operator import Operator, copies, first_line, get, places_of_tensors, put
 from .registry import Trials, check, trial
 from .trial import (
     NotApplicable,
@@ -22,7 +22,6 @@ from .trial import (
     expected,
     expected_or_none,
     filled,
-    first_line,
     floating,
     is_integer,
     require,

@@ -9,14 +9,13 @@ import torch
 from torch import Tensor
 
 from .gradients import function_of, leaves_of, weight
-from .operator import Operator, copies, get, places_of_tensors, put
+from .operator import Operator, copies, first_line, get, places_of_tensors, put
 from .registry import Trials, check, trial
 from .trial import (
     NotApplicable,
     Refused,
     compare,
     filled,
-    first_line,
     floating,
     groups_of,
     other_values,

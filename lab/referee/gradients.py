@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from .operator import Operator, copies, get, places_of_tensors
+from .operator import Operator, copies, first_line, get, places_of_tensors
 from .registry import Trials, check, trial
 from .trial import (
     NotApplicable,
@@ -20,7 +20,6 @@ from .trial import (
     compare_values,
     expected_or_none,
     filled,
-    first_line,
     floating,
     groups_of,
     is_affordable,

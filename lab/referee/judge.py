@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 
-from .operator import Operator, SpecError, files_being_loaded
+from .operator import Operator, SpecError, files_being_loaded, first_line
 from .processes import Ended, dies_alone, fork, may_fork, start
 from .registry import CHECKS, Check
 from .report import Finding, in_order, literal, reproducer
-from .trial import NotApplicable, Refused, Unclear, Wrong, first_line, is_raised_by_description, is_unclear
+from .trial import NotApplicable, Refused, Unclear, Wrong, is_raised_by_description, is_unclear
 
 SUBJECTS = ("values", "arguments", "memory", "writing", "gradients", "derivatives", "tracing", "export", "modes")
 for _subject in (*SUBJECTS, "state", "gpu"):
@@ -26,6 +26,7 @@ MEMORY = ("after_results", "unwritten", "uninitialized", "writes")
 UNSTABLE = (*MEMORY, "random_numbers", "repeated", "kept_results", "stale", "values")
 # If the plain call crashes, only these are asked: they may say why.
 WHY_CRASH = ("neighbours", "page_ends", "after_results", "unwritten")
+NO_COMPILER = ("InvalidCxxCompiler", "CppCompileError")  # torch's names for these errors
 Progress = Callable[[Check | None, Finding | None], None]
 
 
@@ -67,6 +68,8 @@ def judge(
 
 
 def _chosen(names: Sequence[str] | None, device: str, compile: bool) -> list[Check]:
+    if "opcheck" in (names or ()):
+        raise SpecError("opcheck is torch's own check, and runs where all checks do: leave out --check")
     if unknown := sorted(set(names or ()) - set(CHECKS)):
         raise SpecError(f"no such check: {', '.join(unknown)}; there are {', '.join(CHECKS)}")
     kind = device.split(":")[0]
@@ -178,6 +181,9 @@ def attempt(each, operator: Operator, device: str) -> tuple[str, str, bool]:
     except Unclear as error:
         return "error", str(error), False
     except Exception as error:
+        if any(words in f"{type(error).__name__}: {error}" for words in NO_COMPILER):
+            cure = "torch's compiler finds no C++ compiler or no Python.h; `python3 -m lab.doctor` names the cure"
+            return "not applicable", f"{cure}: {first_line(error)}", False
         if not is_unclear(error):
             return "refused", first_line(error), False
         if is_raised_by_description(operator, error):

@@ -25,6 +25,13 @@ class SpecError(Exception):
     """The description of an operator is wrong, so the operator cannot be judged."""
 
 
+def first_line(error: BaseException) -> str:
+    """The kind of an error, and the first line of its words, with the next one if it only announces that."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    words = " ".join(lines[: 1 + lines[0].endswith(":")]) if lines else ""
+    return f"{type(error).__name__}: {words}"[:200]
+
+
 def get(inputs: Sequence, place: Place):
     for i in place:
         inputs = inputs[i]
@@ -128,6 +135,13 @@ class Operator:
         for name, value in (("call", self.call), ("reference", self.reference)):
             if value is not None and not callable(value):
                 raise SpecError(f"{self.title}: {name} is {value!r}, expected a function")
+        for name, right in (("gradients", Sequence), ("sizes", Mapping), ("bounds", Mapping), ("wrong", Mapping)):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, right):
+                example = "the numbers of inputs, (0, 1)" if right is Sequence else "a dict"
+                raise SpecError(f"{self.title}: {name} is {value!r}, expected {example}")
+        if strange := [x for x in self.tolerance if not isinstance(x, torch.dtype)]:
+            raise SpecError(f"{self.title}: tolerance has {strange[0]!r}, expected a dtype such as torch.float32")
 
     @functools.cached_property
     def packet(self):
@@ -177,6 +191,7 @@ class Operator:
         """Which inputs are written, and which of them are returned, by a call and by the reference."""
         reference = self.reference
         inputs = self._must_work("inputs(device)", lambda: self.fresh(device))
+        self._check_numbers(inputs)
         places = places_of_tensors(inputs)
         addresses = {get(inputs, place).untyped_storage().data_ptr(): place for place in places}
         found = self._must_work("call(*inputs)", lambda: self._written_addresses(inputs))
@@ -197,12 +212,29 @@ class Operator:
             "returned_by_reference": returned_by_reference,
         }
 
+    def _check_numbers(self, inputs: Sequence) -> None:
+        """SpecError if the description names an input, or a dimension of one, that is not there."""
+        named = [("gradients", i) for i in self.gradients] + [("bounds", i) for i in self.bounds]
+        named += [("wrong", i) for changes in self.wrong.values() for i in changes]
+        named += [("sizes", i) for places in (self.sizes or {}).values() for i, _ in places]
+        for what, i in named:
+            if not isinstance(i, int) or not 0 <= i < len(inputs):
+                raise SpecError(f"{self.title}: {what} names input {i!r}; there are {len(inputs)}, from 0 on")
+        for i in self.gradients:
+            tensors = [x for x in tree_leaves(inputs[i]) if isinstance(x, Tensor)]
+            if not any(x.is_floating_point() or x.is_complex() for x in tensors):
+                raise SpecError(f"{self.title}: gradients names input {i}, which has no floating-point tensor")
+        for i, dim in (place for places in (self.sizes or {}).values() for place in places):
+            found = [x.dim() for x in tree_leaves(inputs[i]) if isinstance(x, Tensor)]
+            if not found or not -min(found) <= dim < min(found):
+                what = f"a tensor of {min(found)} dimensions" if found else "no tensor"
+                raise SpecError(f"{self.title}: sizes names dimension {dim} of input {i}, which is {what}")
+
     def _must_work(self, what: str, function: Callable):
         try:
             return function()
         except Exception as error:
-            words = str(error).strip().splitlines()[:1]
-            raise SpecError(f"{self.title}: {what} fails: {type(error).__name__}: {' '.join(words)}") from error
+            raise SpecError(f"{self.title}: {what} fails: {first_line(error)}") from error
 
     def _written_addresses(self, inputs: list) -> list[int]:
         found = []

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from .operator import Operator, Place, copies, get, places_of_tensors, put
+from .operator import Operator, Place, copies, first_line, get, places_of_tensors, put
 
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
@@ -288,11 +288,6 @@ def resized_or_not(operator: Operator, device: str, group: str | None, size: int
 def write_unseen(x: Tensor, values: Tensor) -> None:
     """Write as a kernel does: torch's version counter stays."""
     x.data.copy_(values)
-
-
-def first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0] if lines else ''}"[:200]
 
 
 UNCLEAR_TYPES = (AttributeError, KeyError, NameError, ZeroDivisionError, RecursionError, SystemError, UnicodeError)
