@@ -36,6 +36,9 @@ def main() -> int:
             return show_list(answers)
         word = args.exercise or (answers.next() or "1" if args.run is start else answers.last())
         return args.run(exercises.find(word), answers, args)
+    except BrokenPipeError:  # of `| head`, which has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still to be written
+        return 141  # as a shell says of a program that SIGPIPE has ended
     except (exercises.Mistake, OSError) as error:
         print(f"practice.py: error: {error}", file=sys.stderr)
         return 2
@@ -121,6 +124,9 @@ def check(exercise: exercises.Exercise, answers: Answers, args: argparse.Namespa
     if not answer.exists():
         first = "" if args.file else f"; first: {answers.command('start', exercise.number)}"
         raise exercises.Mistake(f"{shown(answer)} does not exist{first}")
+    if answer.is_dir() != exercise.skeleton.is_dir():
+        kinds = ("a folder", "a file")[:: 1 if answer.is_dir() else -1]
+        raise exercises.Mistake(f"{shown(answer)} is {kinds[0]}, expected {kinds[1]}")
     print(f"{exercise.number}. {exercise.title}", flush=True)
     status = run_apart(lambda: grade(exercise, answer, args))
     if status > 1:
@@ -165,7 +171,13 @@ def grade(exercise: exercises.Exercise, answer: Path, args: argparse.Namespace) 
                 lines += on_gpu.describe(on_gpu.measure(grader, answer, exercise.solution))
     except torch.OutOfMemoryError:
         lines.append("not timed: the GPU has too little free memory; --cpu leaves this out")
+    except UnicodeDecodeError as error:
+        print(f"practice.py: error: {shown(answer)} is no text in UTF-8: {error}", file=sys.stderr)
+        return 2
     except NotYet as found:
+        if found.kind == "machine":
+            print(f"practice.py: error: {found}", file=sys.stderr)
+            return 2
         print("\n" + "\n".join("  " + line for line in str(found).splitlines()))
         if found.kind in ("values", "nan"):
             print(f"  (The same inputs again: python3 practice.py check {exercise.number} --seed {seed})")

@@ -47,6 +47,8 @@ def measure_build(args: argparse.Namespace) -> tuple[dict, int]:
     device = cli.choose_device(args, built.library)
     environment = cli.environment(device)
     print(cli.describe(environment, [built]))
+    if args.clocks and device.type == "cpu":
+        print("--clocks: on a CPU there is only the clock of the host")
     calls = bench.calls()
     if args.kernels and device.type == "cpu":
         print(kernels.count(args.dtypes))
@@ -127,22 +129,26 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
 def sizes(text: str) -> list[int]:
     """Numbers of elements: '1000', '1000,2^20', and by powers of two '2^10..2^20'."""
     found = []
-    for part in text.split(","):
-        first, _, last = part.partition("..")
-        n, end = size(first), size(last or first)
-        if not 1 <= n <= end <= 2**40:
-            raise ValueError
-        while n <= end:
-            found.append(n)
-            n *= 2
+    try:
+        for part in text.split(","):
+            first, dots, last = part.partition("..")
+            n, end = size(first), size(last if dots else first)
+            if not 1 <= n <= end <= 2**40:
+                raise ValueError
+            while n <= end:
+                found.append(n)
+                n *= 2
+    except ValueError:
+        what = "expected numbers of elements, 1 to 2^40: 1000,2^20 or 2^10..2^28"
+        raise argparse.ArgumentTypeError(f"{text!r}: {what}") from None
     return found
 
 
 def size(text: str) -> int:
-    base, _, exponent = text.partition("^")
-    if int(exponent or 1) > 40:  # sizes() allows no more; Python would compute 9^999999999 for hours
+    base, power, exponent = text.partition("^")
+    if power and int(exponent) > 40:  # sizes() allows no more; Python would compute 9^999999999 for hours
         raise ValueError
-    return int(base) ** int(exponent or 1)
+    return int(base) ** int(exponent) if power else int(base)
 
 
 if __name__ == "__main__":

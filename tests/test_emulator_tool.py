@@ -199,7 +199,28 @@ def test_command_line_runs_a_launcher(emulator_cache, capsys):
 def test_nothing_launched_is_said(emulator_cache, capsys):
     """There is no kernel 9, and the launcher does not say so. (A launcher may also compute on the host.)"""
     arguments = ("launch_4_bytes", "9", "float32[3,2]:out", "float32[2,3]", "2", "3")
-    assert "nothing was launched" in call(capsys, TRANSPOSE, *arguments)[1]
+    status, output, _ = call(capsys, TRANSPOSE, *arguments)
+    assert status == 1
+    assert "nothing was launched\nFAULT: argument 2: 6 elements were never written" in output
+
+
+def test_results_without_a_kernel(emulator_cache, tmp_path):
+    """A result that the host computes or copies is written; without `watch` nobody asks; an error says enough."""
+    (tmp_path / "host.cu").write_text(
+        """extern "C" void on_host(float* y, const float* x, int n) { for (int i = 0; i < n; ++i) y[i] = x[i]; }
+        extern "C" void copied(float* y, const float* x, int n) { cudaMemcpy(y, x, n * 4, cudaMemcpyDeviceToDevice); }
+        __global__ void some(float* y, int n) { if (threadIdx.x < n) y[threadIdx.x] = 1; }
+        extern "C" void launched(float* y, const float*, int n) { some<<<1, 32>>>(y, n); }
+        extern "C" const char* refused(float*, const float*, int) { return "too small"; }"""
+    )
+    kernels = emulator.load(tmp_path / "host.cu")
+    for name in ("on_host", "copied", "launched", "refused"):
+        for n, watch in (5, True), (5, False), (4, False):
+            report = emulator.run(getattr(kernels, name), emulator.out(torch.zeros(5)), torch.ones(5), n, watch=watch)
+            assert report.unwritten == [], (name, n, watch)
+            assert report.error == ("too small" if name == "refused" else None)
+    report = emulator.run(kernels.launched, emulator.out(torch.zeros(5)), torch.ones(5), 4)
+    assert [each.first for each in report.unwritten] == [[(4,)]]
 
 
 def test_a_file_is_asked_for(capsys):
@@ -222,7 +243,10 @@ def test_command_line_runs_a_kernel(emulator_cache, capsys):
         (["none.cu"], "none.cu is not a file"),
         ([TRANSPOSE, "nothing"], "nothing is no launcher or kernel of these files; they have: launch_4_bytes("),
         ([TRANSPOSE, "launch_4_bytes", "1"], "takes 6 arguments, found 1"),
+        ([TRANSPOSE, "launch_4_bytes", "1"], "(a stream behind them is added)"),
         ([TRANSPOSE, "launch_4_bytes", "float31[2]"], "float31 is no dtype of torch"),
+        ([TRANSPOSE, "launch_4_bytes", "float32[9,99999999999]"], "899,999,999,991 elements; expected at most 64 GB"),
+        ([shutil.which("true")], "is no text in UTF-8"),
         ([TRANSPOSE, "launch_4_bytes", "float32[2]:in"], ":in is unknown; expected one of :out"),
         ([TRANSPOSE, "launch_4_bytes", "x"], "x is no argument; expected a number"),
         ([TRANSPOSE, "launch_4_bytes<<<1, 2>>>"], "launch_4_bytes is a launcher: call it without <<<1, 2>>>"),
@@ -235,3 +259,12 @@ def test_mistakes_on_the_command_line_are_one_line(emulator_cache, capsys, argum
     assert error.startswith("emulator: ")
     assert message in error
     assert error.count("\n") == 1
+
+
+def test_a_folder_that_cannot_be_written(monkeypatch, capsys):
+    """For what is compiled. Not even root writes there."""
+    monkeypatch.setenv("EMULATOR_CACHE", "/proc/x")
+    status, output, error = call(capsys, TRANSPOSE)
+    assert (status, output) == (2, "")
+    assert error.startswith("emulator: cannot write /proc/x: ")
+    assert "set EMULATOR_CACHE to a folder that can be written" in error

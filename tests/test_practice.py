@@ -437,6 +437,28 @@ class TestProgram:
         assert message in told
         assert not practice.folder.exists()
 
+    def test_an_answer_that_is_no_text(self, practice, tmp_path):
+        (tmp_path / "answer.cu").write_bytes(b"// \xff")
+        told = practice("check", "1", "--file", tmp_path / "answer.cu", status=2).stderr
+        assert "answer.cu is no text in UTF-8" in told
+        assert "is a folder, expected a file" in practice("check", "1", "--file", tmp_path, status=2).stderr
+
+    @pytest.mark.parametrize(
+        "exercise", [next(x for x in EXERCISES if x.solution.suffix == end) for end in (".cu", ".cpp")]
+    )
+    def test_a_machine_that_cannot_grade(self, practice, exercise):
+        """Nothing is said of the answer, and no check is counted."""
+        told = practice("check", exercise.number, "--file", exercise.solution, status=2, CXX="no-such-compiler")
+        assert "practice.py: error: no-such-compiler is not installed" in told.stderr
+        assert "Not yet" not in told.stdout
+
+    def test_of_a_pipe_that_is_closed(self):
+        """As that of `practice.py list | head -1`."""
+        command = [sys.executable, str(ROOT / "practice.py"), "list"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            process.stdout.close()
+            assert process.stderr.read() == b""
+
     def test_a_damaged_record(self, practice):
         practice.folder.mkdir(parents=True)
         (practice.folder / "progress.json").write_text("{")

@@ -81,6 +81,8 @@ def compile_answer(answer: Path, launcher: str) -> Callable:
     try:
         kernels = emulator.load(answer)
         return getattr(kernels, launcher)
+    except emulator.CannotBuild as error:
+        raise NotYet("machine", str(error)) from None
     except emulator.BuildError as error:
         raise NotYet("compile", f"{answer.name} does not compile.", short_errors(str(error), answer)) from None
     except AttributeError:

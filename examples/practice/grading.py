@@ -22,7 +22,10 @@ SECTOR = 32  # bytes
 
 
 class NotYet(Exception):
-    """An answer does not pass. kind: of the failure, as in a grader's THINK; what is wrong; where; a question."""
+    """An answer does not pass. kind: of the failure, as in a grader's THINK; what is wrong; where; a question.
+
+    The kind "machine": the answer cannot be graded here, because a compiler is missing, for example.
+    """
 
     def __init__(self, kind: str, what: str, where: str = "", think: str = ""):
         super().__init__(what)

@@ -128,7 +128,7 @@ def load_library(answer: Path) -> None:
         try:
             done = subprocess.run(command, capture_output=True, text=True)
         except FileNotFoundError:
-            raise NotYet("compile", f"{compiler} is not installed: sudo apt-get install g++, or set CXX.") from None
+            raise NotYet("machine", f"{compiler} is not installed: sudo apt-get install g++, or set CXX") from None
         if done.returncode:
             think = "Read the first error; the others often follow from it."
             raise NotYet("compile", f"{answer.name} does not compile.", short_errors(done.stderr, answer), think)

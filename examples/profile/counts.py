@@ -145,7 +145,10 @@ def profile(path: Path) -> None:
 
 def read_ncu(path: Path) -> tuple[dict, list[dict]]:
     """The machine, and for each launch its kernel and its metrics."""
-    text = path.read_text()
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        sys.exit(f"{path} cannot be read: {error}")
     machine = json.loads(text.splitlines()[0][1:]) if text.startswith("#") else {}
     begin = text.find('"ID"')
     if begin < 0:

@@ -26,6 +26,7 @@ from .run import ORDERS, Bound, Function, Kernels, Out
 
 TENSOR = re.compile(r"(\w+)\[([\d,\s]*)\](?::(\w+))?")
 LAUNCH = re.compile(r"([\w:]+)\s*<<<([^<>]*)>>>")
+MOST_BYTES = 1 << 36
 FILLS = ("out", "zeros", "ones", "arange", "random")
 
 
@@ -40,11 +41,12 @@ def make_tensor(dtype: str, sizes: str, fill: str | None) -> torch.Tensor | Out:
     if fill not in (None, *FILLS):
         raise Mistake(f":{fill} is unknown; expected one of {', '.join(f':{name}' for name in FILLS)}")
     shape = [int(size) for size in sizes.replace(" ", "").split(",") if size]
+    if (count := torch.Size(shape).numel()) * kind.itemsize > MOST_BYTES:
+        raise Mistake(f"{dtype}[{sizes}] has {count:,} elements; expected at most {MOST_BYTES >> 30} GB")
     if fill == "out":
         return out(torch.zeros(shape, dtype=kind))
     if fill in ("zeros", "ones"):
         return getattr(torch, fill)(shape, dtype=kind)
-    count = torch.Size(shape).numel()
     if fill == "arange":
         return torch.arange(count).to(kind).view(shape)
     if kind.is_floating_point:

@@ -64,16 +64,20 @@ class BuildError(RuntimeError):
     """The compiler's words, or why there is none."""
 
 
+class CannotBuild(BuildError):
+    """This machine compiles nothing: it has no compiler, or no folder for what it makes."""
+
+
 def compiler() -> str:
     """The path of the C++ compiler: CXX, or g++."""
     name = os.environ.get("CXX", "g++")
     cure = "the emulator needs GCC's g++ 12 or newer on Linux: `sudo apt-get install g++`, or set CXX"
     if sys.platform != "linux":
-        raise BuildError(f"this is {sys.platform}; {cure}")
+        raise CannotBuild(f"this is {sys.platform}; {cure}")
     if not (found := shutil.which(name)):
-        raise BuildError(f"{name} is not installed; {cure}")
+        raise CannotBuild(f"{name} is not installed; {cure}")
     if "clang" in _first_line(found):
-        raise BuildError(f"{name} is clang, whose sanitizers differ; {cure}")
+        raise CannotBuild(f"{name} is clang, whose sanitizers differ; {cure}")
     return found
 
 
@@ -86,8 +90,19 @@ def cache() -> Path:
     """The folder of compiled libraries: EMULATOR_CACHE, or one in the user's cache folder."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     folder = Path(os.environ.get("EMULATOR_CACHE") or Path(home, "cuda-emulator"))
-    folder.mkdir(parents=True, exist_ok=True)
+    with _writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+@contextlib.contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """An error that this causes names its cure."""
+    try:
+        yield
+    except OSError as error:
+        cure = "set EMULATOR_CACHE to a folder that can be written"
+        raise CannotBuild(f"cannot write {path}: {error.strerror}; {cure}") from None
 
 
 def runtime() -> Path:
@@ -137,6 +152,10 @@ def build(sources: Sequence[Path], flags: Sequence[str] = ()) -> Path:
     for source in sources:
         if not source.is_file():
             raise BuildError(f"{source} is not a file")
+        try:
+            source.read_text("utf-8")
+        except UnicodeDecodeError as error:
+            raise BuildError(f"{source} is no text in UTF-8: {error}") from None
     ours = runtime()
     flags = _for_gcc(flags)
     header = precompiled(flags)
@@ -228,7 +247,9 @@ def _write(path: Path, text: str) -> None:
 
 @contextlib.contextmanager
 def _lock(path: Path) -> Iterator[None]:
-    with path.open("w") as file:
+    with _writing(path):
+        file = path.open("w")
+    with file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 

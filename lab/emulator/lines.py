@@ -6,7 +6,7 @@ import subprocess
 from bisect import bisect_right
 from pathlib import Path
 
-from .build import HERE, BuildError, compiler
+from .build import HERE, CannotBuild, compiler
 
 Place = tuple[str, int]  # file, line
 
@@ -88,7 +88,7 @@ def tool(name: str) -> str:
     path = subprocess.run([compiler(), f"-print-prog-name={name}"], capture_output=True, text=True).stdout.strip()
     if found := shutil.which(path or name):
         return found
-    raise BuildError(f"{name} is not installed; it comes with binutils, as the linker does")
+    raise CannotBuild(f"{name} is not installed; it comes with binutils, as the linker does")
 
 
 def load_address(library: Path) -> int:

@@ -169,6 +169,8 @@ def run(
         report.error = emulator().emulator_error_text(result).decode()
     else:
         report.result = result
+    if not watch or (report.error and not report.launches):  # the launcher has refused its arguments
+        report.unwritten = []
     return report
 
 
@@ -184,10 +186,12 @@ def fill_in(function: Function, arguments: tuple) -> list:
     if function.name == "main" and len(letters) == 2 and all(isinstance(value, str) for value in values):
         texts = [b"main", *(value.encode() for value in values)]
         values = [len(texts), (ctypes.c_char_p * (len(texts) + 1))(*texts, None)]
-    if len(values) == len(letters) - 1 and letters[-1:] in ("s", "p") and not function.is_kernel:
+    has_stream = letters[-1:] in ("s", "p") and not function.is_kernel
+    if has_stream and len(values) == len(letters) - 1:
         values.append(None)
     if len(values) != len(letters):
-        raise TypeError(f"{function} takes {len(letters)} arguments, found {len(arguments)}")
+        added = " (a stream behind them is added)" if has_stream else ""
+        raise TypeError(f"{function} takes {len(letters)} arguments, found {len(arguments)}{added}")
     return values
 
 
@@ -327,11 +331,12 @@ def read_results(function: Function, watched: Watched) -> Report:
         addresses |= {position[0] for position in each.get("positions", ())}
     lines.look_up(addresses)
     report = Report(launches=[make_launch(each, lines) for each in found["launches"]])
-    if found["launches"] and not found["was_ended"]:  # by a fault, after which nothing else was written
+    is_reference = not found["launches"] and any(each["kind"] == "host access" for each in found["faults"])
+    if not is_reference and not found["was_ended"]:  # by a fault, after which nothing else was written
         report.unwritten = watched.unwritten()
     for each in found["faults"]:
-        if each["kind"] == "host access" and each["label"] >= 0 and not found["launches"]:
-            continue  # a function for the CPU, such as a reference
+        if is_reference and each["kind"] == "host access" and each["label"] >= 0:
+            continue  # a function for the CPU
         if (fault := make_fault(each, lines, watched)) is not None:
             (report.notes if each["is_note"] else report.faults).append(fault)
     drop_symptoms(report)
