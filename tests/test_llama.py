@@ -201,7 +201,7 @@ def test_checkpoints(lesson, device, tmp_path, monkeypatch):
         ({"config.json": b"null"}, "config.json has None, expected an object"),
         ({"config.json": b"\xff"}, "config.json: 'utf-8' codec can't decode byte 0xff"),
         ({"config.json": b"[" * 100000}, "config.json: "),
-        ({"prompt": b"a large b"}, "the prompt has token 512, expected less than vocab_size, 512"),
+        ({"prompt": b"a large b"}, "the prompt has token 512, expected 0 to 511 (vocab_size is 512)"),
     ]:
         folder = tmp_path / str(len([*tmp_path.iterdir()]))
         folder.mkdir()
@@ -320,12 +320,25 @@ def test_first_step_waits(cuda, lesson):
     assert generator.cache.counts.tolist() == [[1, 1], [2, 2]]
 
 
+def test_other_gpu(lesson):
+    """The model's GPU need not be the current one."""
+    if torch.cuda.device_count() < 2:
+        pytest.skip("needs two GPUs")
+    texts, generator = prompts(5, 30), lesson.generate.Generator(make(lesson, "cuda:1"), 2, 60)
+    written = [*generator.generate(texts, 20)]
+    generator.replay = generator.step  # without the graph
+    assert written == [*generator.generate(texts, 20)]
+    assert torch.cuda.current_device() == 0
+
+
 def test_full_context(lesson):
     """Refused before anything is written; what just fits is right."""
     model = make(lesson)
     generator = lesson.generate.Generator(model, 1, 40)
     with pytest.raises(ValueError, match="30 tokens and 12 new ones: the cache has room for 40"):
         generator.generate(prompts(30), 12)
+    with pytest.raises(ValueError, match="the prompt has token -1, expected 0 to 511"):
+        generator.generate([[5, -1, 7]], 3)
     assert not generator.cache.tensors[0].any()
     with pytest.raises(ValueError, match="201 tokens: the model was made for 200"):
         lesson.generate.Generator(model, 1, 201)
@@ -448,6 +461,16 @@ def test_one_kernel_keeps_nan(eight, lesson, where):
     assert two.logits.isnan().all(1).tolist() == [True, where == "silu"]
 
 
+def test_one_kernel_keeps_large_numbers(eight, lesson):
+    """Of the upper half of bfloat16's exponents, too: then the norm's sum of squares overflows, and its result is 0."""
+    graph, one = lesson.generate.Generator(eight, 2, 64), lesson.one_kernel.OneKernelGenerator(eight, 2, 64)
+    for generator in (graph, one):
+        generator.cache.set_lengths([1, 1])
+        generator.cache.tensors[1][1, 0, 2, 0] = 3e38
+        generator.replay()
+        assert generator.logits.eq(0).all(1).tolist() == [True, False]
+
+
 def test_one_kernel_refuses(lesson):
     """A model that the kernel does not compute, in a line that names what it expects."""
     with pytest.raises(ValueError, match=r"the model has sizes \(256, 512, 64\), expected \(4096, 14336, 128\)"):
@@ -474,6 +497,7 @@ def test_one_kernel_refuses_layers(lesson, monkeypatch):
 
     assert "expected 4 bits in all layers" in refusal(is_last_int4=False)
     assert "expected products without a bias" in refusal(change=add_bias)
+    assert "a zero is 33, expected at most 32" in refusal(change=lambda layer: layer.o.zero[1].fill_(33))
     assert "silu(gate) * up within the product" in refusal(
         change=lambda layer: setattr(layer.gate_up[0], "gated", False)
     )

@@ -90,8 +90,14 @@ def test_rename(project, monkeypatch, capsys):
         rename("my_op", STARTER)
     rename("first_name")
     capsys.readouterr()
+    wheel, library = project / "first_name-0.1.0.whl", project / "src/first_name/_C.abi3.so"
+    for path in (wheel, library):  # what was built under that name
+        path.write_bytes(b"PK\0first_name")
     rename(name := "softmax2")
     said = capsys.readouterr().out
+    assert wheel.read_bytes() == b"PK\0first_name"
+    assert list(project.rglob("*.so")) == []
+    wheel.unlink()
     after = contents(project)
     for path, text in after.items():  # every file that has the name was named, and no other one
         count = text.count("softmax2")

@@ -47,13 +47,13 @@ class Generator:
         self.tokens = torch.zeros(batch, dtype=torch.int64, device=device)  # the last one of each row
         self.replay, self.behind = self.step, 0  # behind: steps in the GPU's queue when the host waits for a token
         if device.type == "cuda":
-            stream = torch.cuda.Stream()
-            stream.wait_stream(torch.cuda.current_stream())  # what is above has been queued there
-            with torch.cuda.stream(stream):
+            stream = torch.cuda.Stream(device)
+            stream.wait_stream(torch.cuda.current_stream(device))  # what is above has been queued there
+            with torch.cuda.stream(stream):  # its device becomes the current one
                 self.step()  # once without a graph: libraries allocate their workspaces, torch.compile compiles
             stream.synchronize()
             self.graph = torch.cuda.CUDAGraph(keep_graph=True)  # steps.py edits it
-            with torch.cuda.graph(self.graph):
+            with torch.cuda.graph(self.graph, stream=stream):
                 self.step()
             self.replay, self.behind = self.graph.replay, 2
 
@@ -74,7 +74,7 @@ class Generator:
 
     def write(self, count: int) -> Iterator[list[int]]:
         """Yield the token of each row, count times. The first one is there; each other takes a step."""
-        is_cuda = self.tokens.is_cuda
+        is_cuda, device = self.tokens.is_cuda, self.tokens.device
         copies = torch.empty(count, len(self.tokens), dtype=torch.int64, pin_memory=is_cuda)
         events: list[torch.cuda.Event] = []
         for i in range(count + self.behind):
@@ -83,7 +83,7 @@ class Generator:
             if i < count:
                 copies[i].copy_(self.tokens, non_blocking=True)
                 if is_cuda:
-                    events.append(torch.cuda.current_stream().record_event())
+                    events.append(torch.cuda.current_stream(device).record_event())
             if i >= self.behind:
                 if is_cuda:
                     events.pop(0).synchronize()
@@ -94,8 +94,9 @@ class Generator:
         longest = max(map(len, prompts))
         if len(prompts) != len(self.tokens) or not all(prompts):
             raise ValueError(f"expected {len(self.tokens)} prompts, none of them empty")
-        if (token := max(map(max, prompts))) >= (size := self.model.config.vocab_size):
-            raise ValueError(f"the prompt has token {token}, expected less than vocab_size, {size}")
+        size = self.model.config.vocab_size
+        if wrong := [token for prompt in prompts for token in prompt if not 0 <= token < size]:
+            raise ValueError(f"the prompt has token {wrong[0]}, expected 0 to {size - 1} (vocab_size is {size})")
         if longest + count - 1 > self.capacity:  # the last token is not read any more
             raise ValueError(f"{longest} tokens and {count} new ones: the cache has room for {self.capacity}")
         self.read(prompts)

@@ -15,6 +15,7 @@ KERNELS = "examples/llama/persistent"  # a measurement notes the state of these 
 SOURCE = Path(__file__).resolve().parents[2] / KERNELS / "step.cu"
 ROWS, COLUMNS, SPLIT_ROWS = 16, 128, 1024  # of a unit; rows that are packed anew at a time
 HIDDEN, INNER, HEAD, GROUP = 4096, 14336, 128, 4  # the kernel's sizes; GROUP: heads of a key head
+MOST_ZERO = 32  # 32 x 16 x 128 columns x 32512, the largest x, is less than 2^31
 
 
 @functools.cache
@@ -66,6 +67,8 @@ def check(model: Llama, texts: int) -> None:
         )
     if any(x.bias is not None for x in layers) or not all(each.gate_up[0].gated for each in model.layers):
         raise ValueError("one kernel: expected products without a bias; silu(gate) * up within the product of both")
+    if (zero := max(int(x.zero.max()) for x in layers)) > MOST_ZERO:
+        raise ValueError(f"one kernel: a zero is {zero}, expected at most {MOST_ZERO}: its products have 32 bits")
     device = model.embedding.device
     if model.embedding.dtype != torch.bfloat16 or not model.embedding.is_cuda:
         raise ValueError(f"one kernel: {model.embedding.dtype} on {device}, expected bfloat16 on a GPU")

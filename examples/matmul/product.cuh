@@ -117,11 +117,12 @@ __device__ inline uint32_t gated_pair(const float* d) {
 // transposes: a thread holds neighbours of a column of C.
 template <bool kGated, int kRows>
 __device__ void write_rows(bf16* buffer, const float* d, int warp) {
+  static_assert(kRows % (kGated ? 8 : 16) == 0);
   const int block = threadIdx.x % 32 / 8, line = threadIdx.x % 8;
 #pragma unroll
   for (int row = 0; row < kRows; row += kGated ? 32 : 16, d += kGated ? 16 : 8) {
-    if constexpr (kGated) {  // of 16 rows that are left, the first two matrices twice
-      const int blocks = kRows - row < 32 ? 2 : 4;
+    if constexpr (kGated) {  // where fewer than 32 rows are left, the first matrices once more
+      const int blocks = row + 32 > kRows ? (kRows - row) / 8 : 4;
       uint32_t x[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) x[i] = gated_pair(d + i % blocks * 4);

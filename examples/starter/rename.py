@@ -12,7 +12,8 @@ import torch
 OLD = "squared_relu"
 ROOT = Path(__file__).resolve().parent
 FOLDERS = (".", ".github/workflows", "csrc", f"src/{OLD}", "tests")
-FILES = [p for folder in FOLDERS for p in sorted((ROOT / folder).iterdir()) if p.is_file() and p.suffix != ".so"]
+FILES = [p for folder in FOLDERS for p in sorted((ROOT / folder).iterdir()) if p.is_file()]
+FILES = [p for p in FILES if b"\0" not in p.read_bytes()]  # no library, and no wheel
 
 
 def refuse(why: str) -> None:
@@ -49,6 +50,8 @@ def rename(new: str) -> None:
             print(f"  {count:3} times in {target.relative_to(ROOT)}".replace(OLD, new))
     (ROOT / "src" / OLD).rename(ROOT / "src" / new)
     shutil.rmtree(ROOT / "build", ignore_errors=True)  # built under the old name
+    for library in (ROOT / "src" / new).glob("*.so"):
+        library.unlink()
     print("Yours to write: the holder in LICENSE, `description` in pyproject.toml, the first lines of README.md.")
     print("Lines have other lengths now. CI checks the format: ruff format . && clang-format -i csrc/*")
 

@@ -38,7 +38,8 @@ __device__ inline Quantized quantize(float4 x) {
   const float mine = max_or_nan(max_or_nan(fabsf(x.x), fabsf(x.y)),  // so a NaN is not lost
                                 max_or_nan(fabsf(x.z), fabsf(x.w)));
   const float most = __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(mine)));
-  const float factor = most > 1e-30f ? __fdividef(kMost, most) : 0;
+  // A quarter of both: __fdividef() by more than 2^126 is 0.
+  const float factor = most > 1e-30f ? __fdividef(kMost / 4, most / 4) : 0;
   uint32_t r[4];  // the lower 16 bits: a number + 128, so that lo is signed
   r[0] = __float_as_uint(fmaf(x.x, factor, kInteger + kHalf));
   r[1] = __float_as_uint(fmaf(x.y, factor, kInteger + kHalf));
@@ -207,19 +208,20 @@ __device__ inline void finish(Consumer& c, const float* all, const Product& p, i
   const int part = c.thread % kParts, strip = c.thread / kParts / 8 / kTexts;
   const int text = c.thread / kParts / 8 % kTexts, row = c.thread / kParts % 8 * 2;
   if (strip >= strips) return;  // all of a warp's threads, or none
+  const int first_warp = part * (kWarps / kParts), end = first_warp + kWarps / kParts;
   float2 y = {0, 0};
-  float squares = 0;
-  for (int w = part * (kWarps / kParts); w < (part + 1) * (kWarps / kParts); ++w) {
+  for (int w = first_warp; w < end; ++w) {
     const float* const sums = all + w * kWarpFloats + text * kTextFloats + strip * 20 + row;
     y = {y.x + sums[0], y.y + sums[1]};
-    squares += c.shared.squares[text][w];
   }
   for (int i = 1; i < kParts; i *= 2) {
     y.x += __shfl_xor_sync(~0u, y.x, i);
     y.y += __shfl_xor_sync(~0u, y.y, i);
-    squares += __shfl_xor_sync(~0u, squares, i);
   }
   if (p.norm) {
+    float squares = 0;
+    for (int w = first_warp; w < end; ++w) squares += c.shared.squares[text][w];
+    for (int i = 1; i < kParts; i *= 2) squares += __shfl_xor_sync(~0u, squares, i);
     const float factor = rsqrtf(squares / columns + c.step.eps);
     y = {y.x * factor, y.y * factor};
   }
