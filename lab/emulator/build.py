@@ -28,7 +28,7 @@ WATCH = ["-fsanitize=thread,bounds,object-size,alignment", "-fsanitize-coverage=
 WATCH += ["--param", "tsan-distinguish-volatile=1", "-fno-tree-sra", "-fno-reorder-blocks", "-fno-thread-jumps"]
 WATCH += ["-fno-strict-aliasing", "-fno-threadsafe-statics", "-fno-optimize-sibling-calls", "-fvisibility=hidden"]
 COMPILE = ["-O1", "-g1", "-w", "-fPIC", "-fno-allocation-dce", "-fno-builtin-malloc", "-fno-builtin-free", *WATCH]
-WRAPPED = ["abort", "__assert_fail", "malloc", "free"]
+WRAPPED = ["exit", "abort", "__assert_fail", "malloc", "free"]
 WRAPPED += ["_Znwm", "_Znam", "_ZdlPv", "_ZdaPv", "_ZdlPvm", "_ZdaPvm"]  # operator new, new[], delete, delete[]
 LINK = ["-shared", *(f"-Wl,--wrap={name}" for name in WRAPPED)]
 # Of nvcc, and of no use here. The second ones take a value of their own.

@@ -3,6 +3,7 @@
 import ctypes
 import functools
 import json
+import re
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from . import build, faults
 from .lines import Lines, Place
 from .report import Counts, Fault, Launch, Line, Report, Unwritten
 
+CONSTRUCTOR = re.compile(r"\b(\w+)(<.*>)?::\1$")
 ORDERS = {"forward": 0, "backward": 1, "random": 2}
 LETTERS: dict[str, Any] = {
     "b": ctypes.c_int8, "B": ctypes.c_uint8, "h": ctypes.c_int16, "H": ctypes.c_uint16, "i": ctypes.c_int32,
@@ -230,10 +232,15 @@ def call(function: Function, values: list) -> object:
     if not function.call:
         raise TypeError(f"{function} takes or returns a class; expected numbers, pointers, structs")
     arguments, result = held_arguments(function, values), (kind or ctypes.c_int64)()
-    address = ctypes.c_void_p(function.address)
+    address, (has_ended, status) = ctypes.c_void_p(function.address), (ctypes.c_int(), ctypes.c_int())
     error = emulator().emulator_call(
-        ctypes.c_void_p(function.call), address, pointers_to(arguments), ctypes.byref(result)
-    )
+        ctypes.c_void_p(function.call), address, pointers_to(arguments), ctypes.byref(result),
+        ctypes.byref(has_ended), ctypes.byref(status),
+    )  # fmt: skip
+    if has_ended and status.value < 0:
+        return b"it has aborted"
+    if has_ended:
+        return status.value if function.name == "main" else f"it has called exit({status.value})".encode()
     return error or (result.value if kind else None)
 
 
@@ -373,6 +380,8 @@ def lines_of(fault: Fault) -> frozenset:
 
 def make_launch(facts: dict, lines: Lines) -> Launch:
     kernel = lines.kernel(facts["kernel"]) or facts["text"]
+    if CONSTRUCTOR.search(kernel):  # which has made an argument, before the kernel began
+        kernel = facts["text"] or kernel
     launch = Launch(kernel=kernel, shared=facts["shared"], most_requests=facts["most_requests"])
     launch.grid, launch.block = tuple(facts["grid"]), tuple(facts["block"])
     by_line: dict[tuple[str, int], Line] = {}

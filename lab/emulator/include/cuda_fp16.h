@@ -34,6 +34,20 @@ EMULATOR_INLINE __half __uint2half_rn(unsigned x) { return __half(x); }
 EMULATOR_INLINE __half __ll2half_rn(long long x) { return __half(x); }
 EMULATOR_INLINE int __half2int_rn(__half x) { return __float2int_rn(x.emulator_wide()); }
 EMULATOR_INLINE int __half2int_rz(__half x) { return __float2int_rz(x.emulator_wide()); }
+EMULATOR_INLINE unsigned __half2uint_rn(__half x) { return __float2uint_rn(x.emulator_wide()); }
+EMULATOR_INLINE unsigned __half2uint_rz(__half x) { return __float2uint_rz(x.emulator_wide()); }
+EMULATOR_INLINE long long __half2ll_rn(__half x) { return __float2ll_rn(x.emulator_wide()); }
+EMULATOR_INLINE short __half2short_rn(__half x) {
+  return short(max(-32768, min(32767, __half2int_rn(x))));
+}
+EMULATOR_INLINE short __half2short_rz(__half x) {
+  return short(max(-32768, min(32767, __half2int_rz(x))));
+}
+EMULATOR_INLINE unsigned short __half2ushort_rn(__half x) {
+  return (unsigned short)min(65535u, __half2uint_rn(x));
+}
+EMULATOR_INLINE __half __short2half_rn(short x) { return __half(int(x)); }
+EMULATOR_INLINE __half __ushort2half_rn(unsigned short x) { return __half(int(x)); }
 EMULATOR_INLINE short __half_as_short(__half x) { return short(x.emulator_bits); }
 EMULATOR_INLINE unsigned short __half_as_ushort(__half x) { return x.emulator_bits; }
 EMULATOR_INLINE __half __short_as_half(short x) { return __half::emulator_from((unsigned short)x); }
@@ -49,6 +63,8 @@ EMULATOR_INLINE __half2 __halves2half2(__half x, __half y) { return {x, y}; }
 EMULATOR_INLINE __half __low2half(__half2 x) { return x.x; }
 EMULATOR_INLINE __half __high2half(__half2 x) { return x.y; }
 EMULATOR_INLINE __half2 __low2half2(__half2 x) { return {x.x, x.x}; }
+EMULATOR_INLINE __half2 __lows2half2(__half2 x, __half2 y) { return {x.x, y.x}; }
+EMULATOR_INLINE __half2 __highs2half2(__half2 x, __half2 y) { return {x.y, y.y}; }
 EMULATOR_INLINE __half2 __high2half2(__half2 x) { return {x.y, x.y}; }
 
 EMULATOR_INLINE __half atomicAdd(__half* address, __half x) {

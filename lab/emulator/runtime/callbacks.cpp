@@ -163,6 +163,7 @@ EMULATOR_API void __wrap___assert_fail(const char* text, const char* file, unsig
                                        const char* function) {
   if (!machine.current) {
     fprintf(stderr, "%s:%u: %s: Assertion `%s' failed.\n", file, line, function, text);
+    end_launcher(-1);
     abort();
   }
   Fault fault = fault_here("assert", CALLER);
@@ -173,6 +174,9 @@ EMULATOR_API void __wrap___assert_fail(const char* text, const char* file, unsig
 }
 
 EMULATOR_API void __wrap_abort() {
-  if (!machine.current) abort();
+  if (!machine.current) {
+    end_launcher(-1);
+    abort();
+  }
   report_and_kill(fault_here("trap", CALLER));
 }

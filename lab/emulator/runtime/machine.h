@@ -124,6 +124,7 @@ struct Machine {
   uint64_t stuck = 0;     // steps since a thread ended or a barrier opened
   uint64_t barriers = 0;  // since a thread ended
   bool is_hanging = false;
+  bool is_busy = false;  // the emulator itself works for long, so the threads do not hang
   int error = 0, sticky_error = 0;
   bool is_over = false;          // a fault has ended the launch
   bool was_ended = false;        // of any launch of this run
@@ -144,6 +145,9 @@ inline void count_step() {
   if (--machine.steps_left <= 0) pause_thread();
 }
 Index block_index(uint64_t linear);
+
+// python.cpp
+void end_launcher(int status);  // -1: it has aborted; returns if none runs in this thread
 
 // launch.cpp
 void begin_kernel(const void* pc);         // its first thread begins

@@ -331,7 +331,8 @@ bool multiply(const Running& call) {
 
 bool load_matrix(const Running& call) {
   const std::string& name = call.statement.opcode;
-  if (!starts_with(name, "ldmatrix.sync.aligned.m8n8.") || !has(name, ".b16")) return false;
+  if (!starts_with(name, "ldmatrix.sync.aligned.") || !has(name, ".m8n8") || !has(name, ".b16"))
+    return false;
   MatrixRegisters registers = {};
   registers.count = call.statement.parts[0].size();
   registers.is_transposed = has(name, ".trans");

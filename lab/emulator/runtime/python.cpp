@@ -1,4 +1,7 @@
 // The functions that Python calls: a run begins, tensors are named, the results are a text of JSON.
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -183,10 +186,42 @@ EMULATOR_API const char* emulator_exports() {  // and forgets them
   return text.c_str();
 }
 
-// Returns what a launcher has thrown, or null.
+// Where a launcher goes on that calls exit() or abort(): these must not end Python, which has the
+// report. As in a program of its own, the destructors of its local variables do not run.
+static struct {
+  jmp_buf place;
+  bool is_open = false;
+  pthread_t thread;
+  int status;
+} way_out;
+
+void emulator::end_launcher(int status) {
+  if (!way_out.is_open || !pthread_equal(way_out.thread, pthread_self())) return;
+  fflush(nullptr);
+  way_out.status = status;
+  longjmp(way_out.place, 1);
+}
+
+EMULATOR_API void __wrap_exit(int status) {
+  end_launcher(status & 255);
+  exit(status);
+}
+
+// Returns what a launcher has thrown, or null. has_ended: by exit(), with this status, or by
+// abort(), with -1.
 EMULATOR_API const char* emulator_call(Call* call, const void* function, void** arguments,
-                                       void* result) {
-  return call(function, arguments, result);
+                                       void* result, int* has_ended, int* status) {
+  way_out.is_open = true;
+  way_out.thread = pthread_self();
+  if (setjmp(way_out.place)) {
+    way_out.is_open = false;
+    *has_ended = 1;
+    *status = way_out.status;
+    return nullptr;
+  }
+  const char* error = call(function, arguments, result);
+  way_out.is_open = false;
+  return error;
 }
 
 // Returns CUDA's error.

@@ -1,5 +1,6 @@
 // The places in the code that touch memory, and the memory that they may touch.
 #include <link.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -117,12 +118,18 @@ void remove_region(uintptr_t begin) {
   }
 }
 
+static Cell* new_cells(size_t count) {
+  if (void* cells = calloc(count, sizeof(Cell))) return static_cast<Cell*>(cells);
+  fprintf(stderr, "emulator: no memory to watch %zu pieces of an array; make the array smaller\n",
+          count);
+  exit(2);
+}
+
 void prepare_cells(Region& region) {
   free(region.cells);
   region.watched = region.bytes;
   const size_t count = (region.watched >> region.shift) + 1;
-  region.cells = static_cast<Cell*>(calloc(count, sizeof(Cell)));
-  if (!region.cells) abort();
+  region.cells = new_cells(count);
 }
 
 // The region from which the address is least far.
@@ -155,12 +162,19 @@ void split_cells(Region& region, unsigned shift) {
   const Cell* old = region.cells;
   const unsigned was = region.shift;
   const size_t count = (region.watched >> shift) + 1, old_count = (region.watched >> was) + 1;
-  region.cells = static_cast<Cell*>(calloc(count, sizeof(Cell)));
-  if (!region.cells) abort();
-  for (size_t i = 0; i < count; ++i)
-    region.cells[i] = old[std::min(i >> (was - shift), old_count - 1)];
+  static const Cell kNew = {};
+  machine.is_busy = true;
+  region.cells = new_cells(count);
+  // calloc takes memory only for what is written, so cells that nobody has touched stay as they
+  // are.
+  for (size_t i = 0; i < old_count; ++i) {
+    if (memcmp(&old[i], &kNew, sizeof(Cell)) == 0) continue;
+    const size_t end = i + 1 == old_count ? count : std::min(count, (i + 1) << (was - shift));
+    for (size_t j = i << (was - shift); j < end; ++j) region.cells[j] = old[i];
+  }
   region.shift = shift;
   free(const_cast<Cell*>(old));
+  machine.is_busy = false;
 }
 
 }  // namespace emulator

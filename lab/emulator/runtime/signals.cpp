@@ -53,7 +53,7 @@ static void divert(ucontext_t& context) {
 static void on_signal(int number, siginfo_t* info, void* data) {
   if (number == SIGVTALRM) {
     const uint64_t steps = machine.turns * (kMostSteps + 1) + machine.steps_left;
-    const bool is_stuck = machine.current && steps == steps_at_tick;
+    const bool is_stuck = machine.current && !machine.is_busy && steps == steps_at_tick;
     steps_at_tick = steps;
     if (!is_stuck) return;
   } else if (!machine.current) {  // not in a kernel: as without us

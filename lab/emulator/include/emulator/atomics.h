@@ -58,3 +58,19 @@ template <typename T>
 EMULATOR_INLINE T atomicCAS(T* address, emulator::same<T> compare, emulator::same<T> x) {
   return emulator::atomic<T>(address, emulator::kCompareAndSwap, x, compare);
 }
+template <typename T>
+EMULATOR_INLINE T atomicCAS_block(T* address, emulator::same<T> compare, emulator::same<T> x) {
+  return atomicCAS(address, compare, x);
+}
+template <typename T>
+EMULATOR_INLINE T atomicCAS_system(T* address, emulator::same<T> compare, emulator::same<T> x) {
+  return atomicCAS(address, compare, x);
+}
+template <typename T>
+EMULATOR_INLINE T atomicSub_block(T* address, emulator::same<T> x) {
+  return atomicSub(address, x);
+}
+template <typename T>
+EMULATOR_INLINE T atomicSub_system(T* address, emulator::same<T> x) {
+  return atomicSub(address, x);
+}

@@ -27,19 +27,48 @@ max(A a, B b) {
   else
     return T(a) < T(b) ? T(b) : T(a);
 }
-inline int umin(unsigned a, unsigned b) { return a < b ? a : b; }
-inline int umax(unsigned a, unsigned b) { return a < b ? b : a; }
+inline unsigned umin(unsigned a, unsigned b) { return a < b ? a : b; }
+inline unsigned umax(unsigned a, unsigned b) { return a < b ? b : a; }
+inline long long llmin(long long a, long long b) { return a < b ? a : b; }
+inline long long llmax(long long a, long long b) { return a < b ? b : a; }
+inline unsigned long long ullmin(unsigned long long a, unsigned long long b) {
+  return a < b ? a : b;
+}
+inline unsigned long long ullmax(unsigned long long a, unsigned long long b) {
+  return a < b ? b : a;
+}
 
 // ---- Floating point.
 inline float rsqrtf(float x) { return 1 / sqrtf(x); }
 inline double rsqrt(double x) { return 1 / sqrt(x); }
 inline float fdividef(float x, float y) { return x / y; }
-inline float sinpif(float x) { return sinf(float(M_PI) * x); }
-inline float cospif(float x) { return cosf(float(M_PI) * x); }
+// A period of sin(pi x) is 2: what is left of x is exact, so large x are right, too.
+inline double sinpi(double x) { return sin(M_PI * fmod(x, 2)); }
+inline double cospi(double x) { return cos(M_PI * fmod(x, 2)); }
+inline float sinpif(float x) { return float(sinpi(x)); }
+inline float cospif(float x) { return float(cospi(x)); }
+inline void sincospi(double x, double* sine, double* cosine) {
+  *sine = sinpi(x);
+  *cosine = cospi(x);
+}
+inline void sincospif(float x, float* sine, float* cosine) {
+  *sine = sinpif(x);
+  *cosine = cospif(x);
+}
 inline float normcdff(float x) { return 0.5f * erfcf(-x * float(M_SQRT1_2)); }
 inline double normcdf(double x) { return 0.5 * erfc(-x * M_SQRT1_2); }
 inline float rcbrtf(float x) { return 1 / cbrtf(x); }
+inline double rcbrt(double x) { return 1 / cbrt(x); }
 inline float rhypotf(float x, float y) { return 1 / hypotf(x, y); }
+inline double rhypot(double x, double y) { return 1 / hypot(x, y); }
+inline double norm3d(double x, double y, double z) { return sqrt(x * x + y * y + z * z); }
+inline double rnorm3d(double x, double y, double z) { return 1 / norm3d(x, y, z); }
+inline double norm4d(double x, double y, double z, double w) { return hypot(norm3d(x, y, z), w); }
+inline double rnorm4d(double x, double y, double z, double w) { return 1 / norm4d(x, y, z, w); }
+inline float norm3df(float x, float y, float z) { return float(norm3d(x, y, z)); }
+inline float rnorm3df(float x, float y, float z) { return float(rnorm3d(x, y, z)); }
+inline float norm4df(float x, float y, float z, float w) { return float(norm4d(x, y, z, w)); }
+inline float rnorm4df(float x, float y, float z, float w) { return float(rnorm4d(x, y, z, w)); }
 
 inline float __expf(float x) { return expf(x); }
 inline float __exp10f(float x) { return powf(10, x); }
@@ -106,6 +135,8 @@ inline float __ll2float_rn(long long x) { return float(x); }
 inline float __ull2float_rn(unsigned long long x) { return float(x); }
 inline double __int2double_rn(int x) { return x; }
 inline double __ll2double_rn(long long x) { return double(x); }
+inline double __uint2double_rn(unsigned x) { return x; }
+inline double __ull2double_rn(unsigned long long x) { return double(x); }
 inline float __double2float_rn(double x) { return float(x); }
 
 EMULATOR_INLINE int __float_as_int(float x) {
@@ -155,6 +186,13 @@ EMULATOR_INLINE unsigned __funnelshift_l(unsigned low, unsigned high, unsigned b
 EMULATOR_INLINE unsigned __funnelshift_r(unsigned low, unsigned high, unsigned bits) {
   return unsigned((uint64_t(high) << 32 | low) >> (bits & 31));
 }
+// lc, rc: a shift by 32 or more counts as one by 32.
+EMULATOR_INLINE unsigned __funnelshift_lc(unsigned low, unsigned high, unsigned bits) {
+  return bits >= 32 ? low : __funnelshift_l(low, high, bits);
+}
+EMULATOR_INLINE unsigned __funnelshift_rc(unsigned low, unsigned high, unsigned bits) {
+  return bits >= 32 ? high : __funnelshift_r(low, high, bits);
+}
 EMULATOR_INLINE int __mul24(int x, int y) { return (x << 8 >> 8) * (y << 8 >> 8); }
 EMULATOR_INLINE unsigned __umul24(unsigned x, unsigned y) {
   return (x & 0xffffff) * (y & 0xffffff);
@@ -179,6 +217,13 @@ inline unsigned __dp4a(unsigned x, unsigned y, unsigned sum) {
 }
 EMULATOR_INLINE unsigned __sad(int x, int y, unsigned sum) { return sum + unsigned(abs(x - y)); }
 EMULATOR_INLINE int __hadd(int x, int y) { return int((int64_t(x) + y) >> 1); }
+EMULATOR_INLINE int __rhadd(int x, int y) { return int((int64_t(x) + y + 1) >> 1); }
+EMULATOR_INLINE unsigned __uhadd(unsigned x, unsigned y) {
+  return unsigned((uint64_t(x) + y) >> 1);
+}
+EMULATOR_INLINE unsigned __urhadd(unsigned x, unsigned y) {
+  return unsigned((uint64_t(x) + y + 1) >> 1);
+}
 EMULATOR_INLINE unsigned __usad(unsigned x, unsigned y, unsigned sum) {
   return sum + (x > y ? x - y : y - x);
 }

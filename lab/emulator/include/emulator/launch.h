@@ -48,8 +48,9 @@ struct Configuration {
   }
 };
 
-// The arguments are evaluated once, as for a GPU; each thread gets a copy of them. (std::tuple
-// would do, if its functions were not watched.)
+// The arguments are evaluated once, as for a GPU; each thread gets a copy of their bytes, so a
+// class's own copy constructor runs on the host only. (std::tuple would do, if its functions were
+// not watched.)
 template <size_t kIndex, typename T>
 struct Argument {
   T value;
@@ -69,9 +70,11 @@ struct Body {
   Call call;
   Arguments<std::index_sequence_for<T...>, T...> arguments;
   EMULATOR_UNWATCHED static void run(void* data) {
+    using All = Arguments<std::index_sequence_for<T...>, T...>;
     auto& body = *static_cast<Body*>(data);
-    auto copy = body.arguments;
-    copy.pass_to(body.call);
+    alignas(All) char copy[sizeof(All)];
+    __builtin_memcpy(copy, &body.arguments, sizeof(All));
+    reinterpret_cast<All*>(copy)->pass_to(body.call);
   }
 };
 
@@ -128,6 +131,8 @@ struct Untyped {
         new (result) Result(call_each(function, arguments, kIndices));
     } catch (const std::exception& error) {
       return strdup(error.what());
+    } catch (...) {
+      return strdup("an exception of another type than std::exception");
     }
     return nullptr;
   }

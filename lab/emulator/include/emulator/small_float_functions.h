@@ -14,6 +14,9 @@ EMULATOR_TWO(__hsub_rn, x - y)
 EMULATOR_TWO(__hmul, x* y)
 EMULATOR_TWO(__hmul_rn, x* y)
 EMULATOR_TWO(__hdiv, x / y)
+EMULATOR_TWO(__hadd_sat, fminf(fmaxf(x + y, 0), 1))
+EMULATOR_TWO(__hsub_sat, fminf(fmaxf(x - y, 0), 1))
+EMULATOR_TWO(__hmul_sat, fminf(fmaxf(x* y, 0), 1))
 EMULATOR_TWO(__hmin, isnan(x) ? y : isnan(y) || x < y ? x : y)
 EMULATOR_TWO(__hmax, isnan(x) ? y : isnan(y) || x > y ? x : y)
 EMULATOR_TWO(__hmin_nan, isnan(x) ? x : isnan(y) || y < x ? y : x)
@@ -22,6 +25,10 @@ EMULATOR_TWO(__hmax_nan, isnan(x) ? x : isnan(y) || y > x ? y : x)
 
 EMULATOR_INLINE Small __hfma(Small a, Small b, Small c) {
   return Small(double(a.emulator_wide()) * b.emulator_wide() + c.emulator_wide());
+}
+EMULATOR_INLINE Small __hfma_relu(Small a, Small b, Small c) {
+  const Small x = __hfma(a, b, c);
+  return x.emulator_wide() < 0 ? Small(0.f) : x;
 }
 EMULATOR_INLINE Small __hneg(Small a) { return Small::emulator_from(a.emulator_bits ^ 0x8000); }
 EMULATOR_INLINE Small __habs(Small a) { return Small::emulator_from(a.emulator_bits & 0x7fff); }
@@ -71,6 +78,9 @@ EMULATOR_TWICE(__hsub2_rn, __hsub)
 EMULATOR_TWICE(__hmul2, __hmul)
 EMULATOR_TWICE(__hmul2_rn, __hmul)
 EMULATOR_TWICE(__h2div, __hdiv)
+EMULATOR_TWICE(__hadd2_sat, __hadd_sat)
+EMULATOR_TWICE(__hsub2_sat, __hsub_sat)
+EMULATOR_TWICE(__hmul2_sat, __hmul_sat)
 EMULATOR_TWICE(__hmin2, __hmin)
 EMULATOR_TWICE(__hmax2, __hmax)
 #undef EMULATOR_TWICE
@@ -80,6 +90,17 @@ EMULATOR_INLINE Pair __hfma2(Pair a, Pair b, Pair c) {
 }
 EMULATOR_INLINE Pair __hneg2(Pair a) { return {__hneg(a.x), __hneg(a.y)}; }
 EMULATOR_INLINE Pair __habs2(Pair a) { return {__habs(a.x), __habs(a.y)}; }
+#define EMULATOR_COMPARE(name, one)                                              \
+  EMULATOR_INLINE Pair name(Pair a, Pair b) {                                    \
+    return {Small(one(a.x, b.x) ? 1.f : 0.f), Small(one(a.y, b.y) ? 1.f : 0.f)}; \
+  }
+EMULATOR_COMPARE(__heq2, __heq)
+EMULATOR_COMPARE(__hne2, __hne)
+EMULATOR_COMPARE(__hlt2, __hlt)
+EMULATOR_COMPARE(__hle2, __hle)
+EMULATOR_COMPARE(__hgt2, __hgt)
+EMULATOR_COMPARE(__hge2, __hge)
+#undef EMULATOR_COMPARE
 EMULATOR_INLINE bool __hbeq2(Pair a, Pair b) { return __heq(a.x, b.x) && __heq(a.y, b.y); }
 EMULATOR_INLINE float __low2float(Pair a) { return a.x.emulator_wide(); }
 EMULATOR_INLINE float __high2float(Pair a) { return a.y.emulator_wide(); }
@@ -88,6 +109,11 @@ EMULATOR_INLINE Pair __lows2(Pair a, Pair b) { return {a.x, b.x}; }
 EMULATOR_INLINE Pair __highs2(Pair a, Pair b) { return {a.y, b.y}; }
 EMULATOR_INLINE Pair h2exp(Pair a) { return {hexp(a.x), hexp(a.y)}; }
 EMULATOR_INLINE Pair h2exp2(Pair a) { return {hexp2(a.x), hexp2(a.y)}; }
+EMULATOR_INLINE Pair h2log(Pair a) { return {hlog(a.x), hlog(a.y)}; }
+EMULATOR_INLINE Pair h2rcp(Pair a) { return {hrcp(a.x), hrcp(a.y)}; }
+EMULATOR_INLINE Pair h2sin(Pair a) { return {hsin(a.x), hsin(a.y)}; }
+EMULATOR_INLINE Pair h2cos(Pair a) { return {hcos(a.x), hcos(a.y)}; }
+EMULATOR_INLINE Pair h2tanh(Pair a) { return {htanh(a.x), htanh(a.y)}; }
 EMULATOR_INLINE Pair h2sqrt(Pair a) { return {hsqrt(a.x), hsqrt(a.y)}; }
 EMULATOR_INLINE Pair h2rsqrt(Pair a) { return {hrsqrt(a.x), hrsqrt(a.y)}; }
 
