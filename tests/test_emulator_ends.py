@@ -104,3 +104,12 @@ def test_a_byte_of_a_large_array(groups):
     y = torch.zeros(300 << 20, dtype=torch.uint8)
     run(groups.launch_set_one, y, len(y) - 5)
     assert y.nonzero().tolist() == [[len(y) - 5]]
+
+
+def test_a_read_before_an_atomic_operation(groups):
+    """More threads may pass the check than there is room for; a check before atomicMax only saves work."""
+    report = emulator.run(groups.push[2, 64], ints(1), 10)
+    assert {fault.kind for fault in report.faults} == {"race"}
+    most = ints(1)
+    run(groups.largest[1, 64], most)
+    assert most.tolist() == [63]

@@ -110,6 +110,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("-D", metavar="NAME", action="append", default=[], help="define a macro: NAME or NAME=VALUE")
     parser.add_argument("--order", choices=ORDERS, default="forward", help="of threads and blocks")
     parser.add_argument("--seed", type=int, default=0, help="of the random order, and of random tensors")
+    parser.add_argument(
+        "--steps", type=int, default=1 << 25, help="a hang is so many steps in which no thread ends (default: 2^25)"
+    )
     parser.add_argument("--no-counts", action="store_true", help="do not count memory traffic: faster")
     args = parser.parse_args(arguments)
     try:
@@ -122,7 +125,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         function = find_function(kernels, args.function)
         is_program = args.function == "main"
         values = args.arguments if is_program else [parse_argument(text) for text in args.arguments]
-        report = run(function, *values, order=args.order, seed=args.seed, counts=not args.no_counts)
+        options = {"order": args.order, "seed": args.seed, "counts": not args.no_counts, "steps": args.steps}
+        report = run(function, *values, **options)
     except (Mistake, TypeError, BuildError) as error:
         print(f"emulator: {error}", file=sys.stderr)
         return 2

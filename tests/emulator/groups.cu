@@ -80,3 +80,11 @@ void launch_fill(int* data, int n) { fill<<<1, 32>>>(View(n, data), 7); }
 
 __global__ void set_one(char* y, long long at) { y[at] = 1; }
 void launch_set_one(char* y, long long at) { set_one<<<1, 1>>>(y, at); }
+
+// A plain read before an atomic operation: harmless before atomicMax, and not before atomicAdd.
+__global__ void push(int* count, int most) {
+  if (*count < most) atomicAdd(count, 1);
+}
+__global__ void largest(int* most) {
+  if (*most < int(threadIdx.x)) atomicMax(most, int(threadIdx.x));
+}

@@ -458,7 +458,10 @@ inline cudaError_t cudaLaunchKernel(const void* kernel, dim3 grid, dim3 block, v
     void** arguments;
     emulator::UntypedCall* call;
   } call = {kernel, arguments, emulator_kernel_call(kernel)};
-  if (!call.call) return emulator_result(cudaErrorInvalidDeviceFunction);
+  if (!call.call) {
+    emulator_needs_gpu("cudaLaunchKernel() of a template by its address, without its parameters");
+    return emulator_result(cudaErrorInvalidDeviceFunction);
+  }
   emulator::LaunchConfig config =
       emulator::Configuration(grid, block, shared).as_config("", nullptr, 0);
   config.kernel = kernel;

@@ -114,6 +114,8 @@ EMULATOR_API uint64_t emulator_atomic(void* address, int operation, int type, ui
       add_fact(fault, "alignment", bytes);
       report_and_kill(fault);
     }
+    // An old value before these only means one more turn, or one more of them.
+    if (operation != kCompareAndSwap && operation != kMin && operation != kMax) me().last_load = 0;
     on_access({uintptr_t(address), bytes, Kind::kAtomic, false, 0}, pc);
   }
   uint64_t old = 0;

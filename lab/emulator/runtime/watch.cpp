@@ -254,7 +254,8 @@ void on_access(const Access& access, const void* pc) {
   settle();
   count_step();
   Thread& thread = me();
-  // old = *address; while (...) old = atomicCAS(address, old, ...): such a load may see anything.
+  // old = *address; while (...) old = atomicCAS(address, old, ...), or the same with atomicMin and
+  // atomicMax: such a load may see anything. (emulator_atomic() has forgotten it for the others.)
   if (access.kind == Kind::kAtomic && access.address == thread.last_load)
     instruction_at(thread.last_access).is_before_atomic = true;
   thread.last_load = access.kind == Kind::kLoad ? access.address : 0;
