@@ -113,3 +113,20 @@ def test_a_read_before_an_atomic_operation(groups):
     most = ints(1)
     run(groups.largest[1, 64], most)
     assert most.tolist() == [63]
+
+
+def test_complex_numbers(groups):
+    z = torch.zeros(4)
+    run(groups.rotate[1, 1], emulator.out(z), 3)  # (3 + 4i) / i, then (x - x i) / i
+    x = (3 + 4j) * 1j**3
+    right = (x * -1j + x) / 1j
+    assert z.tolist() == pytest.approx([right.real, right.imag, 5, x.real + x.imag])
+
+
+def test_rows_and_symbols(groups):
+    y = ints(33)
+    run(groups.rows_and_symbols, y, 32)
+    assert y.tolist() == [0] + [0x01010101, 0x01010101, *[0] * 6] * 4
+    report = emulator.run(groups.rows_and_symbols, y, 4)
+    assert report.error == "invalid argument"
+    assert "refuses cudaMemset2D (invalid argument): rows of 8 bytes, and a pitch of 4 bytes" in str(report)

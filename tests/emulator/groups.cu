@@ -1,6 +1,7 @@
 // Groups of threads: tiles of tiles, lanes with one label, a grid; and functions of one thread.
 #include <cooperative_groups.h>
 #include <cooperative_groups/reduce.h>
+#include <cuComplex.h>
 #include <cuda_fp16.h>
 
 namespace cg = cooperative_groups;
@@ -87,4 +88,26 @@ __global__ void push(int* count, int most) {
 }
 __global__ void largest(int* most) {
   if (*most < int(threadIdx.x)) atomicMax(most, int(threadIdx.x));
+}
+
+__global__ void rotate(cuFloatComplex* z, int turns) {
+  cuFloatComplex x = make_cuFloatComplex(3, 4), i = make_cuFloatComplex(0, 1);
+  for (int turn = 0; turn < turns; ++turn) x = cuCmulf(x, i);
+  z[0] = cuCdivf(cuCfmaf(x, cuConjf(i), x), i);
+  z[1] = make_cuComplex(cuCabsf(x), cuCrealf(x) + cuCimagf(x));
+}
+
+__device__ int table[6];
+cudaError_t rows_and_symbols(int* y, size_t pitch) {  // y: of 4 rows
+  size_t bytes = 0;
+  cudaGetSymbolSize(&bytes, table);
+
+  int* rows = nullptr;
+  cudaMalloc(&rows, 4 * 32);
+  cudaMemset2D(rows, 32, 0, 32, 4);
+  const cudaError_t error = cudaMemset2D(rows, pitch, 1, 8, 4);
+  cudaMemcpy(y + 1, rows, 128, cudaMemcpyDeviceToHost);
+  cudaFree(rows);
+  cudaMemcpyFromSymbolAsync(y, table, 4, bytes - 4, cudaMemcpyDeviceToHost, 0);
+  return error;
 }

@@ -267,6 +267,18 @@ inline cudaError_t cudaMemPrefetchAsync(const void*, size_t, cudaMemLocation, un
                                         cudaStream_t = nullptr) {
   return cudaSuccess;
 }
+enum cudaMemoryAdvise {
+  cudaMemAdviseSetReadMostly = 1,
+  cudaMemAdviseUnsetReadMostly,
+  cudaMemAdviseSetPreferredLocation,
+  cudaMemAdviseUnsetPreferredLocation,
+  cudaMemAdviseSetAccessedBy,
+  cudaMemAdviseUnsetAccessedBy,
+};
+inline cudaError_t cudaMemAdvise(const void*, size_t, cudaMemoryAdvise, int) { return cudaSuccess; }
+inline cudaError_t cudaMemAdvise(const void*, size_t, cudaMemoryAdvise, cudaMemLocation) {
+  return cudaSuccess;
+}
 // Of 16 GB, as many as cudaGetDeviceProperties() says; none is counted as taken.
 inline cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   return *free = *total = size_t(1) << 34, cudaSuccess;
@@ -312,6 +324,19 @@ EMULATOR_INLINE cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes,
                                             cudaStream_t = nullptr) {
   return emulator_result(cudaError_t(emulator_memory_set(to, value, bytes, "cudaMemsetAsync")));
 }
+EMULATOR_INLINE cudaError_t cudaMemset2D(void* to, size_t pitch, int value, size_t width,
+                                         size_t height) {
+  if (width > pitch)
+    return emulator_result(cudaError_t(emulator_refuse_pitch(width, pitch, "cudaMemset2D")));
+  int error = cudaSuccess;
+  for (size_t i = 0; i < height && error == cudaSuccess; ++i)
+    error = emulator_memory_set(static_cast<char*>(to) + i * pitch, value, width, "cudaMemset2D");
+  return emulator_result(cudaError_t(error));
+}
+EMULATOR_INLINE cudaError_t cudaMemset2DAsync(void* to, size_t pitch, int value, size_t width,
+                                              size_t height, cudaStream_t = nullptr) {
+  return cudaMemset2D(to, pitch, value, width, height);
+}
 template <typename T>
 EMULATOR_INLINE cudaError_t cudaMemcpyToSymbol(T& symbol, const void* from, size_t bytes,
                                                size_t offset = 0,
@@ -336,9 +361,19 @@ EMULATOR_INLINE cudaError_t cudaMemcpyFromSymbol(void* to, const T& symbol, size
       emulator_memory_copy(to, from, bytes, cudaMemcpyDefault, "cudaMemcpyFromSymbol")));
 }
 template <typename T>
+EMULATOR_INLINE cudaError_t cudaMemcpyFromSymbolAsync(void* to, const T& symbol, size_t bytes,
+                                                      size_t offset, cudaMemcpyKind kind,
+                                                      cudaStream_t = nullptr) {
+  return cudaMemcpyFromSymbol(to, symbol, bytes, offset, kind);
+}
+template <typename T>
 cudaError_t cudaGetSymbolAddress(void** address, const T& symbol) {
   *address = const_cast<void*>(reinterpret_cast<const volatile void*>(&symbol));
   return cudaSuccess;
+}
+template <typename T>
+cudaError_t cudaGetSymbolSize(size_t* bytes, const T&) {
+  return *bytes = sizeof(T), cudaSuccess;
 }
 
 // ---- Kernels by function.
@@ -364,6 +399,7 @@ template <typename Kernel>
 cudaError_t cudaFuncSetCacheConfig(Kernel*, cudaFuncCache) {
   return cudaSuccess;
 }
+inline cudaError_t cudaDeviceSetCacheConfig(cudaFuncCache) { return cudaSuccess; }
 template <typename Kernel>
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* found, Kernel* kernel) {
   const auto most = int(emulator_largest_shared(reinterpret_cast<const void*>(kernel), -1));
