@@ -134,10 +134,10 @@ def test_an_exit_is_not_excused(monkeypatch):
     assert (found.verdict, "exit status 3" in found.message) == ("crash", True)
 
 
-def test_without_a_compiler(monkeypatch):
+def test_without_a_compiler():
     """That torch cannot compile here says nothing of the operator."""
-    monkeypatch.setattr(torch._inductor.config.cpp, "cxx", ("no-such-compiler",))
-    found = ask(Operator("double", doubled, three, doubled), "cpu", CHECKS["compiled"])
+    with torch._inductor.config.patch({"cpp.cxx": ("no-such-compiler",)}):
+        found = ask(Operator("double", doubled, three, doubled), "cpu", CHECKS["compiled"])
     assert found.verdict == "not applicable"
     assert "no C++ compiler" in found.message
 
