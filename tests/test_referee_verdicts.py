@@ -352,3 +352,99 @@ def test_a_leak_is_more_than_what_a_process_grows_by(keep, verdict):
     operator = Operator("a mean", mean, three, lambda x: x.mean(0, keepdim=True), sizes={"n": [(0, 0)]})
     found, message, _ = attempt(partial(memory_does_not_grow, group="n", size=2**18), operator, "cpu")
     assert found == verdict, message
+
+
+def test_random_numbers_are_no_finding():
+    """An operator whose author says that it takes some is called with the same ones, and so is its reference."""
+
+    @torch.library.custom_op("verdicts::drop", mutates_args=(), tags=(torch.Tag.nondeterministic_seeded,))
+    def drop(x: torch.Tensor) -> torch.Tensor:
+        return x * (torch.rand(x.shape, dtype=x.dtype, device=x.device) > 0.5)
+
+    drop.register_fake(torch.empty_like)
+    reference = lambda x: x * (torch.rand_like(x) > 0.5)  # noqa: E731
+    names = ["values", "odd_sizes", "stale", "kept_results", "settings", "fake", "repeated", "random_numbers", "vmap"]
+    names += [
+        "traced",
+        "traced_compiled",
+        "threads",
+        "exported",
+        "interleaved",
+        "without_gradients",
+        "callers_settings",
+    ]
+    found = found_by(Operator("verdicts::drop", inputs=three, reference=reference), *names)
+    assert not [finding for finding in found.values() if finding.is_wrong], found
+    assert {"values", "odd_sizes", "stale"} <= {name for name, each in found.items() if each.verdict == "right"}
+    wrong = found_by(Operator("verdicts::drop", inputs=three, reference=lambda x: 2 * reference(x)), "values")
+    assert wrong["values"].verdict == "wrong"
+
+
+class Scaled(torch.autograd.Function):
+    """a * b, whose gradient has none of its own."""
+
+    @staticmethod
+    def forward(ctx, a, b):
+        ctx.save_for_backward(a, b)
+        return a * b
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad):
+        a, b = ctx.saved_tensors
+        return grad * b, grad * a
+
+
+def test_once_differentiable_refuses():
+    """As the check's own cure advises."""
+    two = lambda device: (*three(device), *three(device))  # noqa: E731
+    found = found_by(Operator("scaled", Scaled.apply, two, torch.mul, (0, 1)), "gradients", "second_derivatives")
+    assert [found[name].verdict for name in ("gradients", "second_derivatives")] == ["right", "refused"]
+    assert "once_differentiable" in found["second_derivatives"].message
+
+
+class Centred(torch.autograd.Function):
+    """x - mean(x): of a constant gradient only roundings are left."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x - x.mean()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad - grad.mean()
+
+
+def test_roundings_and_precision_are_no_finding():
+    """A gradient of 0 up to roundings; an operator that is more precise than its reference."""
+    inputs = lambda device: (torch.randn(3, 6, device=device),)  # noqa: E731
+    found = found_by(
+        Operator("centred", Centred.apply, inputs, lambda x: x - x.mean(), (0,)), "gradients", "arriving_gradients"
+    )
+    assert [finding.verdict for finding in found.values()] == ["right", "right"], found
+
+    def reference(x):
+        return torch.linalg.slogdet(x @ x.mT + torch.eye(len(x), dtype=x.dtype, device=x.device))[1]
+
+    precise = Operator("precise", lambda x: reference(x.double()).to(x.dtype), inputs, reference, (0,))
+    assert found_by(precise, "gradient_sizes")["gradient_sizes"].verdict == "right"
+
+
+def test_a_number_is_a_result():
+    operator = Operator("a count", torch.numel, three, torch.numel)
+    found = found_by(operator, "values", "callers_settings", "modes_and_subclasses", "ahead_of_time")
+    assert not [finding for finding in found.values() if finding.is_wrong], found
+
+
+def test_a_gradient_that_cannot_be_asked_for():
+    """The description says that there is one, so an error is no refusal."""
+    library.define("broken(Tensor x) -> Tensor")
+    library.impl("broken", doubled, "CPU")
+
+    def setup(ctx, input, output):  # torch passes `inputs`
+        pass
+
+    torch.library.register_autograd("verdicts::broken", lambda ctx, grad: 2 * grad, setup_context=setup, lib=library)
+    found = found_by(Operator("verdicts::broken", inputs=three, reference=doubled, gradients=(0,)), "gradients")
+    assert found["gradients"].verdict == "error"
+    assert "gradients (0,): TypeError: " in found["gradients"].message

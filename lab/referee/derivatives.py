@@ -39,8 +39,8 @@ def second_derivatives_of(function: Callable, leaves: Sequence[Tensor]) -> list[
     total = added((x * weight(x)).sum() for x in first)
     if not total.requires_grad:
         return [torch.zeros_like(x) for x in leaves]
-    found = torch.autograd.grad(total, leaves, allow_unused=True)
-    return [torch.zeros_like(x) if g is None else g for x, g in zip(leaves, found, strict=True)]
+    total.backward()  # grad(allow_unused=True) would pass by what once_differentiable refuses
+    return [torch.zeros_like(x) if x.grad is None else x.grad for x in leaves]
 
 
 def precise_inputs(operator: Operator, device: str) -> list:
@@ -282,6 +282,7 @@ def nested_batch_is_right(operator: Operator, device: str, place: tuple) -> None
     "register_vmap: move each batch dimension to the front, and expand what has none",
     "3_operator",
     because_of=("values", "strides"),
+    of_random=False,
 )
 def vmap(operator: Operator, device: str) -> Trials:
     """Is a batch by vmap that of a loop, along each dimension of each input, or refused?"""

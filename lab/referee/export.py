@@ -7,10 +7,11 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from .operator import Operator, copies
 from .registry import Trials, check, trial
-from .trial import accepts, compare, groups_of, resize, size_of
+from .trial import NotApplicable, accepts, compare, groups_of, resize, size_of
 
 
 def _module(operator: Operator) -> torch.nn.Module:
@@ -66,6 +67,7 @@ def exported_is_the_same(operator: Operator, device: str, is_dynamic: bool) -> N
     "21_shipping",
     because_of=("values", "fake", "traced", "traced_compiled", "dynamic_sizes", "aliases", "writes"),
     seconds=120,
+    of_random=False,
 )
 def exported(operator: Operator, device: str) -> Trials:
     """Is it right by torch.export, saved and loaded?"""
@@ -78,6 +80,8 @@ def ahead_of_time_is_the_same(operator: Operator, device: str, is_dynamic: bool)
     from torch._inductor import aoti_compile_and_package, aoti_load_package
 
     inputs = operator.fresh(device)
+    if any(isinstance(x, (int, float, complex)) for x in tree_leaves(operator.call(*copies(inputs)))):
+        raise NotApplicable("a result is a number, and a package returns tensors")
     with tempfile.TemporaryDirectory() as folder, torch.no_grad():
         program = _exported(operator, inputs, is_dynamic)
         package = aoti_compile_and_package(program, package_path=str(Path(folder, "operator.pt2")))
@@ -111,6 +115,7 @@ def load_package_of_torch(device: str) -> None:
     compiles=True,
     seconds=240,
     without=load_package_of_torch,
+    of_random=False,
 )
 def ahead_of_time(operator: Operator, device: str) -> Trials:
     """Is it right by AOTInductor?"""

@@ -128,6 +128,8 @@ def run_trials(operator: Operator, device: str, check: Check, say: Callable[[dic
     _use(device)
     operator.say = say
     operator.fresh(device)  # learns what is written
+    if operator.is_random and not check.of_random:
+        return say({"verdict": "not applicable", "message": "the operator is tagged nondeterministic_seeded"})
     counts = {"right": 0, "refused": 0, "not applicable": 0, "error": 0}
     firsts: dict[str, dict] = {}
     try:

@@ -46,6 +46,7 @@ def view_is_read(operator: Operator, device: str, places: list, view: str) -> No
     "use the strides, or call contiguous() before you take a pointer",
     "2_mistakes",
     because_of=("uninitialized", "neighbours"),
+    of_random=False,
 )
 def strides(operator: Operator, device: str) -> Trials:
     """Are views read as what they are: strided, unaligned, expanded, overlapping, negative, conjugate?"""

@@ -1,10 +1,13 @@
 """Operator: the facts that the user states about an operator. Nothing here judges it."""
 
+import contextlib
 import functools
 import importlib.util
+import re
 import sys
+import traceback
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -63,7 +66,7 @@ def copies(inputs: Sequence) -> list:
 def tensors_of(results: object) -> list[Tensor]:
     """The results of a call as a flat list of tensors. A number becomes a tensor, all else is left out."""
     leaves = [x for x in tree_leaves(results) if isinstance(x, (Tensor, int, float, complex))]
-    return [x if isinstance(x, Tensor) else torch.tensor(x) for x in leaves]
+    return [x if isinstance(x, Tensor) else torch.tensor(x, device="cpu") for x in leaves]
 
 
 class Spy(TorchDispatchMode):
@@ -135,11 +138,17 @@ class Operator:
         for name, value in (("call", self.call), ("reference", self.reference)):
             if value is not None and not callable(value):
                 raise SpecError(f"{self.title}: {name} is {value!r}, expected a function")
-        for name, right in (("gradients", Sequence), ("sizes", Mapping), ("bounds", Mapping), ("wrong", Mapping)):
+        dicts = dict.fromkeys(("sizes", "tolerance", "bounds", "wrong"), Mapping)
+        for name, right in {"gradients": Sequence, **dicts}.items():
             value = getattr(self, name)
-            if value is not None and not isinstance(value, right):
+            if not isinstance(value, right) and (name, value) != ("sizes", None):
                 example = "the numbers of inputs, (0, 1)" if right is Sequence else "a dict"
                 raise SpecError(f"{self.title}: {name} is {value!r}, expected {example}")
+        for words in self.wrong:
+            try:
+                re.compile(words)
+            except re.error as error:
+                raise SpecError(f"{self.title}: wrong has {words!r}, no regular expression: {error}") from None
         if strange := [x for x in self.tolerance if not isinstance(x, torch.dtype)]:
             raise SpecError(f"{self.title}: tolerance has {strange[0]!r}, expected a dtype such as torch.float32")
 
@@ -148,6 +157,22 @@ class Operator:
         """torch.ops.NAMESPACE.NAME, or None if the dispatcher does not know it."""
         namespace, _, name = self.name.replace("::", ".").partition(".")
         return getattr(getattr(torch.ops, namespace), name.split(".")[0], None) if name else None
+
+    @functools.cached_property
+    def is_random(self) -> bool:
+        """Whether its author says so, by a tag."""
+        overloads = [getattr(self.packet, name) for name in self.packet.overloads()] if self.packet else []
+        return any(torch.Tag.nondeterministic_seeded in overload.tags for overload in overloads)
+
+    @contextlib.contextmanager
+    def _random_numbers(self) -> Iterator[None]:
+        """The same ones for each call of an operator that takes some, and for its reference."""
+        if not self.is_random:
+            yield
+            return
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            yield
 
     @property
     def file(self) -> str | None:
@@ -167,7 +192,8 @@ class Operator:
 
     def run(self, inputs: Sequence) -> list[Tensor]:
         """Call the operator. Returns its results, then the inputs that it has written and not returned."""
-        returned = tensors_of(self.call(*inputs))
+        with self._random_numbers():
+            returned = tensors_of(self.call(*inputs))
         return returned + self._others(inputs, "written", "returned")
 
     def expected(self, inputs: Sequence) -> list[Tensor]:
@@ -175,7 +201,8 @@ class Operator:
         assert self.reference is not None
         self.say({"reference": "runs"})
         try:
-            returned = tensors_of(self.reference(*inputs))
+            with self._random_numbers():
+                returned = tensors_of(self.reference(*inputs))
         finally:
             self.say({"reference": "has ended"})
         return returned + self._others(inputs, "by_reference", "returned_by_reference")
@@ -264,6 +291,13 @@ def operators_in(names: Mapping[str, object]) -> list[Operator]:
     return [x for x in [*names.values(), *values] if isinstance(x, Operator)]
 
 
+def _place_in(path: Path, error: Exception) -> str:
+    """The file, with the line of it that an error comes from."""
+    lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == str(path)]
+    lines += [error.lineno] if isinstance(error, SyntaxError) and error.filename == str(path) and error.lineno else []
+    return f"{path}:{lines[-1]}" if lines else str(path)
+
+
 def load(file: str | Path, title: str | None = None) -> Operator | list[Operator]:
     """Run a Python file that describes operators. Returns all of them, or the one with this title. SpecError if there
     is none. They may be global names of the file, or lie in global lists and dicts."""
@@ -282,6 +316,12 @@ def load(file: str | Path, title: str | None = None) -> Operator | list[Operator
         files_being_loaded.append(str(path))
         try:
             spec.loader.exec_module(module)
+        except SpecError:
+            sys.modules.pop(name)
+            raise
+        except Exception as error:
+            sys.modules.pop(name)
+            raise SpecError(f"{_place_in(path, error)}: {first_line(error)}") from error
         finally:
             files_being_loaded.pop()
     found: dict[str, Operator] = {}

@@ -29,6 +29,7 @@ class Check:
     on: tuple[str, ...]
     unasked_on: tuple[str, ...]
     seconds: int
+    of_random: bool
     without: Callable[[str], None] | None
 
     @property
@@ -46,6 +47,7 @@ def check(
     on: tuple[str, ...] = ("cpu", "cuda"),
     unasked_on: tuple[str, ...] = ("cpu", "cuda"),
     seconds: int = 60,
+    of_random: bool = True,
     without: Callable[[str], None] | None = None,
 ) -> Callable:
     """Register a function as a check, under its own name.
@@ -54,12 +56,15 @@ def check(
     because_of: checks which, if they are wrong, explain why this one is wrong: it is then no finding of its own.
     opcheck: tests of torch.library.opcheck that ask for the same. compiles: left out by compile=False.
     on: device types; unasked_on: those where it runs without being named. seconds: the time limit.
+    of_random: False if it means nothing for an operator that takes random numbers: its calls get other ones.
     without: does the same with torch alone, on a device. If it crashes, a crash of the check is not the operator's.
     """
 
     def register(trials: Callable) -> Callable:
         name = trials.__name__
-        CHECKS[name] = Check(name, trials, cure, page, because_of, opcheck, compiles, on, unasked_on, seconds, without)
+        CHECKS[name] = Check(
+            name, trials, cure, page, because_of, opcheck, compiles, on, unasked_on, seconds, of_random, without
+        )
         return trials
 
     return register

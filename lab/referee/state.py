@@ -143,12 +143,9 @@ def random_numbers_are_left(operator: Operator, device: str) -> None:
     require(is_same, "a call takes random numbers, or sets the seed; results of other code change")
 
 
-@check("take no random numbers, or tag the operator nondeterministic_seeded", "6_kinds")
+@check("take no random numbers, or tag the operator nondeterministic_seeded", "6_kinds", of_random=False)
 def random_numbers(operator: Operator, device: str) -> Trials:
     """Are the generators of random numbers left alone?"""
-    tags = [tag for function, *_ in operator.calls(operator.fresh(device)) for tag in function.tags]
-    if torch.Tag.nondeterministic_seeded in tags:
-        raise NotApplicable("the operator is tagged nondeterministic_seeded")
     yield trial(random_numbers_are_left)
 
 
@@ -261,6 +258,7 @@ def threads_do_not_mix(operator: Operator, device: str, has_backward: bool) -> N
     "keep no buffer, and no state, that two calls share",
     "6_kinds",
     because_of=("backward_twice", "interleaved", "values", "kept_results", "repeated", "leaks"),
+    of_random=False,
 )
 def threads(operator: Operator, device: str) -> Trials:
     """Is it right in several threads at once, with backward passes, too?"""

@@ -154,6 +154,7 @@ def contents_are_not_baked_in(operator: Operator, device: str) -> None:
     "decide nothing by the contents of a tensor in Python",
     "6_kinds",
     because_of=("values", "repeated", "modes_and_subclasses"),
+    of_random=False,
 )
 def traced(operator: Operator, device: str) -> Trials:
     """Does a trace hold for other contents?"""
@@ -225,6 +226,7 @@ def traced_compiled(operator: Operator, device: str) -> Trials:
     ),
     compiles=True,
     seconds=240,
+    of_random=False,
 )
 def compiled(operator: Operator, device: str) -> Trials:
     """Is it right, with its gradient, by torch.compile's default backend?"""

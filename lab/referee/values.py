@@ -367,12 +367,10 @@ def two_calls_agree(operator: Operator, device: str, group: str | None, size: in
     "add in a fixed order, or tag the operator nondeterministic",
     "11_reduction",
     because_of=("unwritten", "values", "stale", "uninitialized"),
+    of_random=False,
 )
 def repeated(operator: Operator, device: str) -> Trials:
     """Do two calls with the same inputs give the same bits?"""
-    tags = [tag for function, *_ in operator.calls(operator.fresh(device)) for tag in function.tags]
-    if torch.Tag.nondeterministic_seeded in tags:
-        raise NotApplicable("the operator is tagged nondeterministic_seeded")
     yield trial(two_calls_agree, group=None, size=0)
     inputs = operator.fresh(device)
     for group in groups_of(operator, inputs):
