@@ -448,3 +448,43 @@ def test_a_gradient_that_cannot_be_asked_for():
     found = found_by(Operator("verdicts::broken", inputs=three, reference=doubled, gradients=(0,)), "gradients")
     assert found["gradients"].verdict == "error"
     assert "gradients (0,): TypeError: " in found["gradients"].message
+
+
+def raw(x):
+    """The memory of a tensor, without its negative bit."""
+    return torch.empty(0, dtype=x.dtype).set_(x.untyped_storage(), x.storage_offset(), x.shape, x.stride())
+
+
+@pytest.mark.parametrize(
+    ("read_saved", "read_arriving", "check"),
+    [
+        (lambda x: x, lambda grad: grad, None),
+        (lambda x: x.as_strided(x.shape, torch.empty(x.shape).stride()), lambda grad: grad, "gradients"),
+        (lambda x: x, raw, "arriving_gradients"),
+    ],
+)
+def test_backward_reads_strides_and_the_negative_bit(read_saved, read_arriving, check):
+    class Square(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        @torch.autograd.function.once_differentiable
+        def backward(ctx, grad):
+            return 2 * read_saved(ctx.saved_tensors[0]) * read_arriving(grad)
+
+    inputs = lambda device: (torch.randn(3, 6, device=device),)  # noqa: E731
+    operator = Operator("a square", Square.apply, inputs, torch.square, gradients=(0,))
+    found = found_by(operator, "gradients", "arriving_gradients")
+    assert [name for name, finding in found.items() if finding.is_wrong] == [check] * bool(check), found
+
+
+@pytest.mark.parametrize(
+    ("norm", "verdict"), [(torch.linalg.vector_norm, "right"), (lambda x: x.square().sum().sqrt(), "wrong")]
+)
+def test_a_gradient_at_0(norm, verdict):
+    """NaN is wrong where the reference has a number."""
+    operator = Operator("a norm", norm, three, torch.linalg.vector_norm, gradients=(0,))
+    assert found_by(operator, "gradients")["gradients"].verdict == verdict

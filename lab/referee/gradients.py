@@ -29,6 +29,7 @@ from .trial import (
     resize_without_ties,
     same_bits,
 )
+from .views import view_of
 
 OURS, THEIRS = "the operator", "the reference"
 
@@ -173,6 +174,33 @@ def gradient_is_right(operator: Operator, device: str, dtype: torch.dtype | None
         compare_values(f"derivative by input {places[k][0]}", (x * directions[k]).sum()[None], change[None], 1e-4)
 
 
+def gradient_of_views_is_right(operator: Operator, device: str, view: str) -> None:
+    """As that of contiguous inputs: backward reads what was saved, which has the views' strides."""
+    inputs = operator.fresh(device)
+    places = places_with_gradient(operator, inputs)
+    function = function_of(operator, inputs, places)
+    right = gradients_of(function, leaves_of(inputs, places))
+    views = [view_of(get(inputs, place), view) for place in places]
+    leaves = [x.detach().requires_grad_() for x in views if x is not None]
+    if len(leaves) < len(places):
+        raise NotApplicable("an input has no such view")
+    compare_gradients(operator, gradients_of(function, leaves), right, 20, f"inputs are views ({view}); gradient")
+
+
+def gradient_of_zeros_is_a_number(operator: Operator, device: str, place: tuple) -> None:
+    """Where the reference's is one. At a kink it may be another one."""
+    inputs = operator.fresh(device)
+    get(inputs, place).zero_()
+    places = places_with_gradient(operator, inputs)
+    if expected_or_none(operator, inputs) is None:
+        raise NotApplicable("no reference")
+    right = gradients_of(function_of(operator, inputs, places, THEIRS), leaves_of(inputs, places))
+    found = gradients_of(function_of(operator, inputs, places), leaves_of(inputs, places))
+    for other, x, y in zip(places, found, right, strict=True):
+        is_new = (x.isnan() & ~y.isnan()).any()
+        require(not is_new, f"input {place[0]} is 0; the gradient of input {other[0]} is NaN, expected a number")
+
+
 @check(
     "compare it with the formula, by gradcheck in float64",
     "4_gradients",
@@ -180,9 +208,15 @@ def gradient_is_right(operator: Operator, device: str, dtype: torch.dtype | None
 )
 def gradients(operator: Operator, device: str) -> Trials:
     """Is the gradient right?"""
-    need_gradient(operator, operator.fresh(device))
+    inputs = operator.fresh(device)
+    places = need_gradient(operator, inputs)
     for dtype in (None, torch.float64, torch.float32):
         yield trial(gradient_is_right, dtype=dtype)
+    if not operator.is_random:
+        for view in ("dimensions reversed", "every other element"):
+            yield trial(gradient_of_views_is_right, view=view)
+        for place in places:
+            yield trial(gradient_of_zeros_is_a_number, place=place)
 
 
 def complex_places(inputs: Sequence) -> list:
@@ -359,6 +393,7 @@ ARRIVING = {  # gradients that are not contiguous, or not aligned
     "transposed": lambda w: w.permute([*range(w.dim())][::-1]).contiguous().permute([*range(w.dim())][::-1]),
     "with gaps": lambda w: torch.stack([w, w.new_full(w.shape, float("nan"))], -1)[..., 0],
     "not aligned": lambda w: torch.cat([w.new_zeros(1), w.flatten()])[1:].view(w.shape),
+    "with the negative bit": lambda w: w if (x := view_of(w, "negative bit")) is None else x,
 }
 
 
@@ -369,7 +404,7 @@ def arriving_gradient_is_read(operator: Operator, device: str, arriving: str) ->
     leaves = leaves_of(inputs, places)
     results = [y for y in function_of(operator, inputs, places)(*leaves) if y.requires_grad]
     weights = [ARRIVING[arriving](weight(y)) for y in results]
-    plain = [x.clone(memory_format=torch.contiguous_format) for x in weights]
+    plain = [x.clone(memory_format=torch.contiguous_format).resolve_neg() for x in weights]
     before = [x.clone() for x in plain]
     right = zeros_for_none(results, leaves, [x.clone() for x in plain], retain_graph=True)
     right = [x.clone() for x in right]
