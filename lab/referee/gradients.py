@@ -142,12 +142,8 @@ def gradient_is_right(operator: Operator, device: str, dtype: torch.dtype | None
     places = places_with_gradient(operator, inputs)
     try:
         found = gradients_of(function_of(operator, inputs, places), leaves_of(inputs, places))
-    except (Wrong, NotApplicable):
-        raise
-    except Exception as error:
-        if dtype is None:  # the description says that there is one
-            raise Unclear(f"the description names gradients {operator.gradients}: {first_line(error)}") from None
-        raise
+    except TypeError as error:  # a function of the gradient has other parameters than torch passes, for example
+        raise Unclear(f"the description names gradients {operator.gradients}: {first_line(error)}") from None
     for place, x in zip(places, found, strict=True):
         own = get(inputs, place).dtype
         require(x.dtype == own, f"the gradient of input {place[0]} is {x.dtype}, expected {own}")
