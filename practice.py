@@ -24,6 +24,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "examples" / "practice")]
 import exercises  # noqa: E402
 from progress import Answers  # noqa: E402
 
+from lab import files  # noqa: E402
+
 DEFAULT = ROOT / "answers"  # the folder
 LIMIT_S = 300  # for grading an answer
 
@@ -37,8 +39,7 @@ def main() -> int:
         word = args.exercise or (answers.next() or "1" if args.run is start else answers.last())
         return args.run(exercises.find(word), answers, args)
     except BrokenPipeError:  # of `| head`, which has read enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still to be written
-        return 141  # as a shell says of a program that SIGPIPE has ended
+        return files.end_of_closed_pipe()
     except (exercises.Mistake, OSError) as error:
         print(f"practice.py: error: {error}", file=sys.stderr)
         return 2
@@ -125,8 +126,8 @@ def check(exercise: exercises.Exercise, answers: Answers, args: argparse.Namespa
         first = "" if args.file else f"; first: {answers.command('start', exercise.number)}"
         raise exercises.Mistake(f"{shown(answer)} does not exist{first}")
     if answer.is_dir() != exercise.skeleton.is_dir():
-        kinds = ("a folder", "a file")[:: 1 if answer.is_dir() else -1]
-        raise exercises.Mistake(f"{shown(answer)} is {kinds[0]}, expected {kinds[1]}")
+        found, expected = ("a folder", "a file") if answer.is_dir() else ("a file", "a folder")
+        raise exercises.Mistake(f"{shown(answer)} is {found}, expected {expected}")
     print(f"{exercise.number}. {exercise.title}", flush=True)
     status = run_apart(lambda: grade(exercise, answer, args))
     if status > 1:

@@ -25,8 +25,7 @@ def run(main: Callable[[], int]) -> int:
     except Failure as error:
         return fail(error)
     except BrokenPipeError:  # of `| head`, which has read enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still to be written
-        return 141  # as a shell says of a program that SIGPIPE has ended
+        return files.end_of_closed_pipe()
 
 
 def fail(message: object, status: int = 1) -> int:

@@ -4,6 +4,7 @@ import argparse
 import importlib.util
 import json
 import os
+import sys
 import tempfile
 from pathlib import Path
 
@@ -39,6 +40,12 @@ def write(path: Path, content: bytes) -> None:
         if path.exists():
             new.chmod(path.stat().st_mode)
         new.replace(path)
+
+
+def end_of_closed_pipe() -> int:
+    """The exit status of a program whose standard output nobody reads any more. What is still in it goes nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 141  # as a shell says of a program that SIGPIPE has ended
 
 
 def to_json(content: dict | list[dict]) -> bytes:

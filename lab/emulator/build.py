@@ -152,10 +152,6 @@ def build(sources: Sequence[Path], flags: Sequence[str] = ()) -> Path:
     for source in sources:
         if not source.is_file():
             raise BuildError(f"{source} is not a file")
-        try:
-            source.read_text("utf-8")
-        except UnicodeDecodeError as error:
-            raise BuildError(f"{source} is no text in UTF-8: {error}") from None
     ours = runtime()
     flags = _for_gcc(flags)
     header = precompiled(flags)
@@ -199,6 +195,10 @@ def _for_gcc(flags: Sequence[str]) -> list[str]:
 
 def _preprocess(source: Path, flags: list[str], header: Path) -> str:
     """The text of a file without macros. A pragma stands for the header, if g++ takes what it has kept of it."""
+    try:
+        source.read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise BuildError(f"{source} is no text in UTF-8: {error}") from None
     include = ["-fpch-preprocess", "-include", str(header)]
     return _run([compiler(), "-E", *flags, *COMPILE, *READ, *include, str(source.resolve())])
 

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves
 
-from .operator import Operator, copies
+from .operator import Operator, copies, has_numbers
 from .registry import Trials, check, trial
 from .trial import NotApplicable, accepts, compare, groups_of, resize, size_of
 
@@ -80,7 +79,7 @@ def ahead_of_time_is_the_same(operator: Operator, device: str, is_dynamic: bool)
     from torch._inductor import aoti_compile_and_package, aoti_load_package
 
     inputs = operator.fresh(device)
-    if any(isinstance(x, (int, float, complex)) for x in tree_leaves(operator.call(*copies(inputs)))):
+    if has_numbers(operator.call(*copies(inputs))):
         raise NotApplicable("a result is a number, and a package returns tensors")
     with tempfile.TemporaryDirectory() as folder, torch.no_grad():
         program = _exported(operator, inputs, is_dynamic)

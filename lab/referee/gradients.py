@@ -134,6 +134,12 @@ def away_from_jumps(
     return [x.where(jump, y) for x, y, jump in zip(found, right, jumps, strict=True)]
 
 
+def precise_if_possible(operator: Operator, inputs: Sequence) -> list:
+    """The inputs in float64, if the reference takes them."""
+    precise = cast(inputs, torch.float64)
+    return list(inputs) if expected_or_none(operator, precise) is None else precise
+
+
 def gradient_is_right(operator: Operator, device: str, dtype: torch.dtype | None) -> None:
     """As the reference's gradient, or else the difference quotient. dtype None: the inputs as they are."""
     inputs = operator.fresh(device) if dtype is None else cast(operator.fresh(device), dtype)
@@ -148,9 +154,7 @@ def gradient_is_right(operator: Operator, device: str, dtype: torch.dtype | None
         own = get(inputs, place).dtype
         require(x.dtype == own, f"the gradient of input {place[0]} is {x.dtype}, expected {own}")
     if operator.reference is not None:
-        precise = cast(inputs, torch.float64)
-        if expected_or_none(operator, precise) is None:
-            precise = inputs
+        precise = precise_if_possible(operator, inputs)
         theirs = function_of(operator, precise, places, THEIRS)
         right = gradients_of(theirs, leaves_of(precise, places))
         right = [x.to(y.dtype) for x, y in zip(right, found, strict=True)]
@@ -252,9 +256,7 @@ def gradient_at_size_is_right(operator: Operator, device: str, group: str, size:
     try:
         compare_gradients(operator, found, right, factor=20)
     except Wrong:  # the reference may be the less precise one
-        precise = cast(inputs, torch.float64)
-        if expected_or_none(operator, precise) is None:
-            raise
+        precise = precise_if_possible(operator, inputs)
         right = gradients_of(function_of(operator, precise, places, THEIRS), leaves_of(precise, places))
         compare_gradients(operator, found, [x.to(y.dtype) for x, y in zip(right, found, strict=True)], factor=20)
 

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_map
 
 from .gradients import function_of, gradients_of, leaves_of
-from .operator import Operator, Spy, copies, get, places_of_tensors, put
+from .operator import Operator, Spy, copies, get, has_numbers, places_of_tensors, put
 from .registry import Trials, check, trial
 from .tracing import compare_with_fake
 from .trial import (
@@ -124,9 +124,8 @@ class Named(torch.Tensor):
 
 def kinds_of(operator: Operator, inputs: Sequence, found: Sequence[Tensor]) -> set[str]:
     """The classes of results. Of numbers run() makes plain tensors, which do not count."""
-    returned = tree_leaves(operator.call(*copies(inputs)))
-    has_numbers = any(isinstance(x, (int, float, complex)) for x in returned)
-    return {type(x).__name__ for x in found} - ({"Tensor"} if has_numbers else set())
+    plain = {"Tensor"} if has_numbers(operator.call(*copies(inputs))) else set()
+    return {type(x).__name__ for x in found} - plain
 
 
 def wrapped_is_right(operator: Operator, device: str) -> None:

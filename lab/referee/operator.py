@@ -69,6 +69,11 @@ def tensors_of(results: object) -> list[Tensor]:
     return [x if isinstance(x, Tensor) else torch.tensor(x, device="cpu") for x in leaves]
 
 
+def has_numbers(results: object) -> bool:
+    """Whether a call has returned numbers, of which tensors_of() makes tensors."""
+    return any(isinstance(x, (int, float, complex)) for x in tree_leaves(results))
+
+
 class Spy(TorchDispatchMode):
     """Notes each call of an operator: the overload, its arguments, and what `watch` says of each call."""
 
@@ -160,8 +165,9 @@ class Operator:
 
     @functools.cached_property
     def is_random(self) -> bool:
-        """Whether its author says so, by a tag."""
-        overloads = [getattr(self.packet, name) for name in self.packet.overloads()] if self.packet else []
+        """Whether its author says so, by a tag of the overload that is named, or of any."""
+        named = self.name.replace("::", ".").split(".")[2:]
+        overloads = [getattr(self.packet, name) for name in named or self.packet.overloads()] if self.packet else []
         return any(torch.Tag.nondeterministic_seeded in overload.tags for overload in overloads)
 
     @contextlib.contextmanager

@@ -159,24 +159,23 @@ EMULATOR_API void* emulator_fill(void* to, size_t unit, int value, size_t bytes)
   return memset(to, value, bytes);
 }
 
-EMULATOR_API void __wrap___assert_fail(const char* text, const char* file, unsigned line,
-                                       const char* function) {
-  if (!machine.current) {
-    fprintf(stderr, "%s:%u: %s: Assertion `%s' failed.\n", file, line, function, text);
-    end_launcher(-1);
-    abort();
-  }
-  Fault fault = fault_here("assert", CALLER);
-  add_fact(fault, "file", file);
-  add_fact(fault, "line", line);
-  add_fact(fault, "text", text);
-  report_and_kill(fault);
-}
-
 EMULATOR_API void __wrap_abort() {
   if (!machine.current) {
     end_launcher(-1);
     abort();
   }
   report_and_kill(fault_here("trap", CALLER));
+}
+
+EMULATOR_API void __wrap___assert_fail(const char* text, const char* file, unsigned line,
+                                       const char* function) {
+  if (!machine.current) {
+    fprintf(stderr, "%s:%u: %s: Assertion `%s' failed.\n", file, line, function, text);
+    __wrap_abort();
+  }
+  Fault fault = fault_here("assert", CALLER);
+  add_fact(fault, "file", file);
+  add_fact(fault, "line", line);
+  add_fact(fault, "text", text);
+  report_and_kill(fault);
 }

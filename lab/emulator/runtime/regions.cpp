@@ -169,7 +169,7 @@ void split_cells(Region& region, unsigned shift) {
   // are.
   for (size_t i = 0; i < old_count; ++i) {
     if (memcmp(&old[i], &kNew, sizeof(Cell)) == 0) continue;
-    const size_t end = i + 1 == old_count ? count : std::min(count, (i + 1) << (was - shift));
+    const size_t end = std::min(count, (i + 1) << (was - shift));
     for (size_t j = i << (was - shift); j < end; ++j) region.cells[j] = old[i];
   }
   region.shift = shift;
